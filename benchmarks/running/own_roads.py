@@ -1,4 +1,4 @@
-"""Engines by the roads that their own projects offer, of the same models with the same weights."""
+"""Engines by the roads that their own projects offer, of the same models with the same weights; and `torch.compile`."""
 
 from __future__ import annotations
 
@@ -59,3 +59,17 @@ OWN_ROADS = {
         Engine("jax", _jax, partial(require, "jax", "xla", "jax")),
     )
 }
+
+
+def _door(example: Example) -> Callable[..., Any]:
+    from fx_importer.dynamo import backend  # only here: the other engines load without TorchDynamo
+
+    return torch.compile(example.function, backend=backend)
+
+
+def _always_there() -> None:
+    pass
+
+
+DOOR = Engine("torch.compile", _door, _always_there)
+"""``torch.compile(backend="fx_importer")``."""

@@ -1,15 +1,15 @@
-"""Write a run into docs/performance.md, with a plot."""
+"""Write figures into docs/performance.md, with a plot, and their means into docs/engines.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
 
 from benchmarks.rows import renew
-from benchmarks.running.roofline import Roofline
-from benchmarks.running.runs import Run, described, engines_of, tables
+from benchmarks.running.bars import bars
+from benchmarks.running.runs import Figures, Run, described, engines_of, markdown, mean_cell, tables
 
 matplotlib.use("svg")
 matplotlib.rcParams.update({"svg.hashsalt": "fx_importer", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3})
@@ -18,12 +18,28 @@ from matplotlib import pyplot as plt  # noqa: E402  # after the backend is chose
 _SECTION = "figures of benchmarks/run_time.py --docs"
 
 
-def write(root: Path, machine: Mapping[str, str], rooflines: Sequence[Roofline], runs: Sequence[Run]) -> None:
-    """Write tables and the plot of ``runs`` under ``root``."""
-    models = [each for each in runs if each.flops]
-    _draw(models, root / "docs" / "performance" / "calls.svg")
-    text = f"![Speed beside eager](performance/calls.svg)\n\n{tables(machine, rooflines, runs)}"
-    renew(root / "docs" / "performance.md", _SECTION, f"\n{text}\n\n")
+def write(root: Path, figures: Figures) -> None:
+    """Write tables and the plot of ``figures`` under ``root``."""
+    _draw(figures.models, root / "docs" / "performance" / "calls.svg")
+    parts = ("![Speed beside eager](performance/calls.svg)", bars(figures), tables(figures))
+    renew(root / "docs" / "performance.md", _SECTION, "\n" + "\n\n".join(part for part in parts if part) + "\n\n")
+    renew(root / "docs" / "engines.md", _SECTION, f"\n{figures.of_machine}\n\n{_means(figures.models)}\n\n")
+
+
+def _means(runs: Sequence[Run]) -> str:
+    """Geometric means of speeds beside eager with the slowest model: a row for each engine and setting."""
+    rows: list[list[str]] = []
+    for engine in (each for each in engines_of(runs) if each != "eager"):
+        for setting in dict.fromkeys(run.setting for run in runs):
+            chosen = [run for run in runs if run.setting == setting]
+            found = {run.model: speed for run in chosen if (speed := run.speed(engine))}
+            if found:
+                ends = (
+                    f"{found[model]:.2f} ({model})"
+                    for model in (min(found, key=found.__getitem__), max(found, key=found.__getitem__))
+                )
+                rows.append([engine, described(setting), mean_cell(found.values()), *ends])
+    return markdown(["engine", "setting", "geometric mean (models)", "least", "most"], rows)
 
 
 def _draw(runs: Sequence[Run], path: Path) -> None:

@@ -6,9 +6,10 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from benchmarks.running.compiling import Compiling
 from benchmarks.running.roofline import Roofline
 from fx_importer.benchmarking import Measurement
 from fx_importer.benchmarking.measurement import COLUMNS, cells, figure
@@ -73,31 +74,61 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def read(path: Path) -> tuple[dict[str, str], list[Roofline], list[Run]]:
-    """Return what ``--json`` wrote."""
-    held = json.loads(path.read_text())
-    runs = [Run(**{**each, "found": tuple(Measurement(**one) for one in each["found"])}) for each in held["runs"]]
-    return held["machine"], [Roofline(**each) for each in held["rooflines"]], runs
+@dataclass
+class Figures:
+    """What a benchmark measured."""
+
+    machine: dict[str, str]
+    rooflines: list[Roofline] = field(default_factory=list[Roofline])
+    runs: list[Run] = field(default_factory=list[Run])
+    compiling: list[Compiling] = field(default_factory=list[Compiling])
+
+    @classmethod
+    def read(cls, path: Path) -> Figures:
+        """Return what `write` wrote."""
+        held = json.loads(path.read_text())
+        runs = [Run(**{**each, "found": tuple(Measurement(**one) for one in each["found"])}) for each in held["runs"]]
+        rooflines, compiling = held["rooflines"], held["compiling"]
+        return cls(held["machine"], [Roofline(**each) for each in rooflines], runs, [Compiling(**e) for e in compiling])
+
+    def write(self, path: Path) -> None:
+        """Write all figures as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=1))
+
+    @property
+    def models(self) -> list[Run]:
+        """The runs of models that compute products."""
+        return [each for each in self.runs if each.flops]
+
+    @property
+    def additions(self) -> list[Run]:
+        """The runs of one addition."""
+        return [each for each in self.runs if not each.flops]
+
+    @property
+    def of_machine(self) -> str:
+        """The machine in a sentence."""
+        return f"One run: {', '.join(f'{key} {value}' for key, value in self.machine.items())}."
 
 
-def tables(machine: Mapping[str, str], rooflines: Sequence[Roofline], runs: Sequence[Run]) -> str:
+def tables(figures: Figures) -> str:
     """Return the machine, and tables for each setting: speeds, calls of one addition, roads, loading."""
-    parts = [f"One run: {', '.join(f'{key} {value}' for key, value in machine.items())}."]
+    parts = [figures.of_machine]
     parts += [
         f"With {each.threads} thread{'s' if each.threads > 1 else ''} it multiplies matrices at "
         + " and ".join(f"{rate / 1e9:.0f} GFLOP/s in {dtype}" for dtype, rate in each.flops.items())
         + f", and copies {each.copied / 1e9:.1f} GB/s."
-        for each in rooflines
+        for each in figures.rooflines
     ]
-    roofs = {each.threads: each for each in rooflines}
-    models = [each for each in runs if each.flops]
+    roofs = {each.threads: each for each in figures.rooflines}
+    models = figures.models
     for setting in dict.fromkeys(each.setting for each in models):
         chosen = [each for each in models if each.setting == setting]
         parts += [f"**{described(setting)[0].upper()}{described(setting)[1:]}: speed beside eager**"]
         # With more threads, engines that load at the same time take each other's processors.
         parts += [_speeds(chosen, roofs), _loading(chosen) if setting[2] == 1 else "", _roads(chosen)]
-    if additions := [each for each in runs if not each.flops]:
-        parts += ["**One addition: µs a call, median**", _additions(additions)]
+    if figures.additions:
+        parts += ["**One addition: µs a call, median**", _additions(figures.additions)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -113,7 +144,7 @@ def _speeds(runs: Sequence[Run], roofs: Mapping[int, Roofline]) -> str:
         eager, roof = run.found[0], roofs[run.threads].seconds(run.flops, run.weights, run.dtype)
         ms = f"{figure(1e3 * eager.median)} ({'-'.join(figure(1e3 * each) for each in eager.spread)})"
         rows.append([run.model, ms, f"{roof / eager.median:.0%}", *(_cell(run, each) for each in engines)])
-    rows.append(["geometric mean", "", "", *(_mean([run.speed(each) for run in runs]) for each in engines)])
+    rows.append(["geometric mean", "", "", *(mean_cell(run.speed(each) for run in runs) for each in engines)])
     return markdown(["model", "eager ms (quartiles)", "of roofline", *engines], rows)
 
 
@@ -122,9 +153,15 @@ def _cell(run: Run, engine: str) -> str:
     return f"{run.speed(engine):.2f}{'' if found.passed else ' !'}" if found else ""
 
 
-def _mean(values: Iterable[float | None]) -> str:
-    logarithms = [math.log(each) for each in values if each]
-    return f"{math.exp(statistics.fmean(logarithms)):.2f} ({len(logarithms)})" if logarithms else ""
+def geometric_mean(values: Iterable[float]) -> float:
+    """Return the geometric mean of at least one positive number."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def mean_cell(values: Iterable[float | None]) -> str:
+    """Return the geometric mean of those that are there, and how many they are; nothing without any."""
+    there = [each for each in values if each]
+    return f"{geometric_mean(there):.2f} ({len(there)})" if there else ""
 
 
 def _loading(runs: Sequence[Run]) -> str:
@@ -156,7 +193,7 @@ def _roads(runs: Sequence[Run]) -> str:
         for run in runs
         if any(run.speed(*pair) for pair in pairs)
     ]
-    rows.append(["geometric mean", *(_mean(run.speed(*pair) for run in runs) for pair in pairs)])
+    rows.append(["geometric mean", *(mean_cell(run.speed(*pair) for run in runs) for pair in pairs)])
     headings = [f"{engine} / {own}" for engine, own in pairs]
     return "Speed of an engine that we feed, divided by that of its own road, and by Inductor's:\n\n" + markdown(
         ["model", *headings], rows

@@ -1,7 +1,6 @@
 """The benchmark of calls: tables of runs, and the page that they are written to."""
 
-import json
-from dataclasses import asdict
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,12 +8,15 @@ import torch
 from benchmarks import run_time
 from benchmarks.rows import section_of
 from benchmarks.run_time_models import load
+from benchmarks.running import page
+from benchmarks.running.bars import bars
+from benchmarks.running.compiling import Compiling
 from benchmarks.running.roofline import Roofline, flops_and_bytes
-from benchmarks.running.runs import Run, read, tables
+from benchmarks.running.runs import Figures, Run, tables
 from fx_importer.benchmarking import Measurement
 
 FOUND = (
-    Measurement("eager", calls=(0.010, 0.012, 0.014)),
+    Measurement("eager", calls=(0.010, 0.012, 0.014), call_memory=2**29),
     Measurement("jit:linalg-on-tensors", calls=(0.006,), load=2.5, first_call=0.5, call_memory=2**30),
     Measurement("iree:stablehlo", calls=(0.004,)),
     Measurement("iree:torch", problem="it does not compile"),
@@ -23,23 +25,45 @@ FOUND = (
 )
 RUNS = [Run("mobilenet", 1, "fp32", 1, 10**9, 10**6, FOUND), Run("addition", 1, "fp32", 1, 0, 0, FOUND[:2])]
 ROOFLINES = [Roofline(1, {"fp32": 5e11}, 1e9)]
+FIGURES = Figures({"date": "today"}, ROOFLINES, RUNS, [Compiling("bert_base", 3.5, 0.1)])
 
 
 def test_tables_have_speeds_roads_and_additions(tmp_path):
-    file = tmp_path / "times.json"
-    held = {"machine": {"date": "today"}, "rooflines": ROOFLINES, "runs": RUNS}
-    file.write_text(json.dumps(held, default=asdict))
-    text = tables(*read(file))
+    FIGURES.write(tmp_path / "times.json")
+    text = tables(Figures.read(tmp_path / "times.json"))
     assert "| mobilenet | 12.0 (11.0-13.0) | 17% | 2.00 | 3.00 | 4.00 | 2.40 |" in text
     assert "| geometric mean |  |  | 2.00 (1) | 3.00 (1) | 4.00 (1) | 2.40 (1) |" in text
-    assert "| mobilenet | 0.0 s, 0 | 3.0 s, 1024 |" in text
+    assert "| mobilenet | 0.0 s, 512 | 3.0 s, 1024 |" in text
     assert "| iree:stablehlo / iree-turbine | the fastest of ours / inductor |" in text
     assert "| mobilenet | 0.75 | 1.25 |" in text
     assert "| batch 1, fp32, 1 thread | 12000 | 6000 |" in text
 
 
-def test_documentation_has_a_place_for_the_tables():
-    section_of(run_time.ROOT / "docs" / "performance.md", "figures of benchmarks/run_time.py --docs")
+def test_figures_are_beside_what_they_should_be():
+    text = bars(FIGURES)
+    assert "| jit / eager, batch 1, fp32, 1 thread | 2.00 (1) | 2.00 (mobilenet) | mean 1.0, each 0.7 | met |" in text
+    assert (
+        "| iree / iree-turbine, batch 1, fp32, 1 thread | 0.75 (1) | 0.75 (mobilenet) | mean 0.95 | **missed** |"
+        in text
+    )
+    assert "| one addition, jit over eager, batch 1, fp32, 1 thread | -6000.0 µs | 15 µs | met |" in text
+    assert "| JIT, bert_base compiled | 3.50 CPU s | 3.0 s | **missed** |" in text
+    assert "| JIT, bert_base cached | 0.10 CPU s | 0.5 s | met |" in text
+    assert "| JIT, memory / eager's, batch 1, fp32, 1 thread | mobilenet 2.00 | 1.2 | **missed** |" in text
+
+
+def test_pages_are_renewed(tmp_path):
+    (tmp_path / "docs" / "performance").mkdir(parents=True)
+    pages = [tmp_path / "docs" / name for name in ("performance.md", "engines.md")]
+    for each in pages:
+        mark = "figures of benchmarks/run_time.py --docs"
+        section_of(run_time.ROOT / "docs" / each.name, mark)
+        each.write_text(f"<!-- begin {mark} -->\n<!-- end {mark} -->\n")
+    page.write(tmp_path, FIGURES)
+    assert "| mobilenet | 12.0 (11.0-13.0) |" in pages[0].read_text()
+    row = "| jit:linalg-on-tensors | batch 1, fp32, 1 thread | 2.00 (1) | 2.00 (mobilenet) | 2.00 (mobilenet) |"
+    assert row in pages[1].read_text()
+    assert (tmp_path / "docs" / "performance" / "calls.svg").exists()
 
 
 def test_models_have_their_dtype_and_operations():
@@ -58,7 +82,7 @@ def test_unknown_engines_are_named():
 def test_interrupted_runs_go_on(tmp_path, capsys, monkeypatch):
     file = tmp_path / "times.json"
     commit = run_time.machine()["commit"]
-    file.write_text(json.dumps({"machine": {"commit": commit}, "rooflines": ROOFLINES, "runs": RUNS}, default=asdict))
+    replace(FIGURES, machine={"commit": commit}).write(file)
     monkeypatch.setattr("sys.argv", ["run_time.py", "mobilenet", "addition", "--json", str(file)])
     run_time.main()
     assert "| mobilenet | 12.0 (11.0-13.0) |" in capsys.readouterr().out

@@ -161,8 +161,11 @@ class _Function:
         kept = {
             at: _copied(arguments[position], at in self.signature.aliases) for at, position in self.unchanged.items()
         }
-        with Trace().stage("iree"):
+        try:
             returned = self.main(*values)
+        except Exception:
+            with Trace().stage("iree"):  # which says what failed; entering it takes as long as a short call
+                raise
         results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
         return tuple(
             kept[at] if at in kept else self._taken(at, each, kind)
@@ -209,8 +212,8 @@ def _narrowed(value: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_BY_ITSELF = (torch.complex128, torch.complex64, torch.bool)
-_IN_NUMPY = {*_BY_ITSELF, torch.float64, torch.float32, torch.float16, *_INTEGERS.values(), torch.uint8}
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.complex128, torch.complex64)
+_IN_NUMPY = {*_FLOATS, torch.bool, *_INTEGERS.values(), torch.uint8}
 
 
 def _copied(value: Any, state: bool) -> Any:
@@ -245,6 +248,7 @@ class _Array(OnDevice):
 def _tensor(array: Any, kind: TensorKind) -> torch.Tensor:
     (dtype, *_) = kind.dtypes
     assert array.dtype.itemsize == dtype.itemsize
-    if dtype not in _BY_ITSELF:
+    if dtype not in _IN_NUMPY:
         array = array.view(f"i{dtype.itemsize}")
-    return torch.from_numpy(np.array(array)).view(dtype)
+    tensor = torch.from_numpy(array.copy())
+    return tensor if tensor.dtype is dtype else tensor.view(dtype)

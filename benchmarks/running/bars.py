@@ -1,0 +1,80 @@
+"""What the figures should be, beside what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from benchmarks.running.compiling import Compiling
+from benchmarks.running.runs import OURS, OWN_ROAD, Figures, Run, described, geometric_mean, markdown
+
+_SPEEDS = (
+    ("jit", "eager", 1.0, 0.7),
+    ("iree", OWN_ROAD["iree"], 0.95, None),
+    ("xla", OWN_ROAD["xla"], 0.95, None),
+    (OURS, "inductor", 1.0, 0.8),
+)
+"""An engine, the one beside it, the least geometric mean of speeds, and the least speed of a model."""
+_MEMORY = 1.2
+"""Most memory of calls of a model on the JIT, divided by eager's."""
+_COMPILING = {"compiled": 3.0, "cached": 0.5}
+"""Most CPU seconds of a model of BERT's size."""
+_ADDITION = (("jit", "eager", 15.0), ("torch.compile", "inductor", 10.0))
+"""An engine, the one beside it, and how many microseconds it may take more for one addition."""
+
+
+def bars(figures: Figures) -> str:
+    """Return tables of what was measured, with what it should be, and whether it is."""
+    speeds = list(_speeds(figures.models))
+    others = [*_additions(figures.additions), *_compiling(figures.compiling), *_memory(figures.models)]
+    parts = [
+        markdown(["speed", "geometric mean", "least", "should be", ""], speeds) if speeds else "",
+        markdown(["cost", "measured", "at most", ""], others) if others else "",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def _speeds(runs: Sequence[Run]) -> Iterator[list[str]]:
+    for engine, beside, mean, least in _SPEEDS:
+        for setting in dict.fromkeys(run.setting for run in runs):
+            chosen = [run for run in runs if run.setting == setting]
+            found = {run.model: speed for run in chosen if (speed := run.speed(engine, beside))}
+            if not found:
+                continue
+            reached, slowest = geometric_mean(found.values()), min(found, key=lambda each: found[each])
+            yield [
+                f"{engine} / {beside}, {described(setting)}",
+                f"{reached:.2f} ({len(found)})",
+                f"{found[slowest]:.2f} ({slowest})",
+                f"mean {mean}" + (f", each {least}" if least else ""),
+                _verdict(reached >= mean and found[slowest] >= (least or 0.0)),
+            ]
+
+
+def _additions(runs: Sequence[Run]) -> Iterator[list[str]]:
+    for engine, beside, most in _ADDITION:
+        for run in runs:
+            if (ours := run.of(engine)) and (other := run.of(beside)):
+                over = 1e6 * (ours.median - other.median)
+                what = f"one addition, {engine} over {beside}, {described(run.setting)}"
+                yield [what, f"{over:.1f} µs", f"{most:.0f} µs", _verdict(over <= most)]
+
+
+def _compiling(compiling: Sequence[Compiling]) -> Iterator[list[str]]:
+    for each in compiling:
+        for how, most in _COMPILING.items():
+            seconds: float = getattr(each, how)
+            yield [f"JIT, {each.model} {how}", f"{seconds:.2f} CPU s", f"{most} s", _verdict(seconds <= most)]
+
+
+def _memory(runs: Sequence[Run]) -> Iterator[list[str]]:
+    for setting in dict.fromkeys(run.setting for run in runs):
+        pairs = [(run.model, run.of("jit"), run.of("eager")) for run in runs if run.setting == setting]
+        found = {model: ours.call_memory / eager.call_memory for model, ours, eager in pairs if ours and eager}
+        if found:
+            over = [f"{model} {ratio:.2f}" for model, ratio in found.items() if ratio > _MEMORY]
+            measured = ", ".join(over) or f"{max(found.values()):.2f}"
+            yield [f"JIT, memory / eager's, {described(setting)}", measured, f"{_MEMORY}", _verdict(not over)]
