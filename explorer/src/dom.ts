@@ -34,3 +34,7 @@ export const table = (titles: string[], rows: HTMLTableRowElement[]): HTMLTableE
   );
 
 export const numeric = (text: string): HTMLTableCellElement => make("td", { class: "number" }, text);
+
+/** Let the address name a place, or none; within a notebook's cell too, where "#place" alone is relative to the notebook. */
+export const setAddress = (place: string): void =>
+  history.replaceState(null, "", location.href.split("#")[0] + (place && `#${place}`));

@@ -2,7 +2,7 @@
 
 import dagre from "@dagrejs/dagre";
 import { data, viewName, within } from "./contents";
-import { draw, make } from "./dom";
+import { draw, make, setAddress } from "./dom";
 import { type Group, type GraphModel, graphModel, type Item } from "./graph_model";
 import { panes } from "./panes";
 import { onLink, selection } from "./selection";
@@ -74,7 +74,7 @@ class Graph {
     const again = this.host.querySelector<SVGElement>(`[data-path="${CSS.escape(group.path)}"] > .hit`);
     again?.focus();
     again?.scrollIntoView({ block: "nearest", inline: "nearest" });
-    history.replaceState(null, "", `#graph/${this.model.view}/${group.path}`);
+    setAddress(`graph/${this.model.view}/${group.path}`);
   }
 
   private zoom(by: number): void {

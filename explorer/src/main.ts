@@ -2,7 +2,7 @@
 
 import "./explorer.css";
 import { data, readableBytes } from "./contents";
-import { byId, make } from "./dom";
+import { byId, make, setAddress } from "./dom";
 import { graph, hasGraph } from "./graph";
 import { foldTo, modules } from "./modules";
 import { panes } from "./panes";
@@ -51,7 +51,7 @@ function makeTabs(): void {
     button.addEventListener("click", () => {
       const open = button.getAttribute("aria-expanded") === "true";
       openTab(open ? null : name);
-      if (!open) history.replaceState(null, "", `#${name}`);
+      if (!open) setAddress(name);
     });
     if (bad) button.classList.add("bad");
     buttons.set(name, button);
@@ -101,7 +101,7 @@ function keys(event: KeyboardEvent): void {
     panes.all.forEach((each) => (each.chosen = -1));
     link([]);
     panes.foldTo(null);
-    history.replaceState(null, "", location.href.split("#")[0]);
+    setAddress("");
     search();
   }
 }

@@ -1,7 +1,7 @@
 /** The tree of submodules, by which the views are folded. */
 
 import { data, moduleOf, within } from "./contents";
-import { make } from "./dom";
+import { make, setAddress } from "./dom";
 import { panes } from "./panes";
 
 /** A submodule with its submodules, and the numbers of its operations in the first and the last view. */
@@ -35,7 +35,7 @@ export function foldTo(path: string): void {
   const sites = data.sites.flatMap(({ module }, number) => (within(module ?? "", path) ? [number] : []));
   panes.foldTo(path || null);
   panes.reveal(path ? sites : []);
-  history.replaceState(null, "", path ? `#module/${path}` : location.pathname);
+  setAddress(path && `module/${path}`);
 }
 
 function item(module: Submodule, open: boolean): HTMLElement {

@@ -2,7 +2,7 @@
 
 import { changesOf } from "./changes";
 import { data, moduleOf, shortPaths, viewName, within } from "./contents";
-import { byId, make } from "./dom";
+import { byId, make, setAddress } from "./dom";
 import { mlir, python } from "./languages";
 import { type Choice, type Document, Pane, type PaneGroup } from "./pane";
 import { continued, lineKey, link, refusedLines, selection, sitesAt } from "./selection";
@@ -154,7 +154,7 @@ class Panes implements PaneGroup {
     link(pane.document.sitesOf(row));
     this.all.filter((each) => each !== pane).forEach((each) => each.reveal());
     this.redraw();
-    if (remember) history.replaceState(null, "", `#${pane.name}/${pane.value}/${row + 1}`);
+    if (remember) setAddress(`${pane.name}/${pane.value}/${row + 1}`);
   }
 
   /** Link what came from `sites`, and scroll to it in all panes. */

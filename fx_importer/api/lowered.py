@@ -14,14 +14,8 @@ from torch.export import ExportedProgram
 from fx_importer.api.held_tensors import held_tensors, initial_state, linked_module, with_weights
 from fx_importer.api.lowered_on_mesh import LoweredOnMesh
 from fx_importer.api.lowered_text import html_of, line_of, summary_text
-from fx_importer.api.report import contents_of_lowered, write_report
-from fx_importer.api.run import (
-    bisect_lowered,
-    caller_of,
-    inputs_given,
-    require_programs,
-    verify_lowered,
-)
+from fx_importer.api.report import Report, report_of_lowered
+from fx_importer.api.run import bisect_lowered, caller_of, inputs_given, require_programs, verify_lowered
 from fx_importer.api.save import DEFAULT_VERSION, iree_source_of, parameters_of, save_lowered, save_portable_artifact
 from fx_importer.compiler.compiled import Compiled
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
@@ -114,17 +108,20 @@ class Lowered(LoweredOnMesh):
         save_lowered(self, path, weights, module_paths)
 
     def report(
-        self, path: str | os.PathLike[str], verdict: Verdict | None = None, divergence: Divergence | None = None
-    ) -> None:
-        """Write a page that links source lines with what they became after each stage; the programs are lowered again.
+        self,
+        path: str | os.PathLike[str] | None = None,
+        verdict: Verdict | None = None,
+        divergence: Divergence | None = None,
+    ) -> Report:
+        """Link source lines with what they became after each stage: a page, which a notebook shows in the cell.
 
         Args:
-            path: a ``.html`` file, which loads nothing else; or a ``.json`` file, for what the page shows.
+            path: a ``.html`` file to write the page to, or a ``.json`` file, for what the page shows.
             verdict, divergence: of `verify` and `bisect`, to show too.
 
-        Raises `UsageError` if the file cannot be written.
+        The programs are lowered again. Raises `UsageError` if the file cannot be written.
         """
-        write_report(contents_of_lowered(self, verdict, divergence), path)
+        return report_of_lowered(self, path, verdict, divergence)
 
     def iree_source(self, scope: str = SCOPE) -> str:
         """Return the module as text for ``iree-compile``, in which weights are parameters of ``scope``.

@@ -12,7 +12,7 @@ from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.diagnose import investigator
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.compiler.steps import Call
-from fx_importer.diagnostics.explorer import Contents, Recorder, contents_of, html_page, json_text
+from fx_importer.diagnostics.explorer import Contents, Recorder, Report, contents_of, html_page, json_text
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.importing import FxImporter
@@ -40,6 +40,21 @@ def write_report(contents: Contents, path: str | os.PathLike[str]) -> None:
     """Write a report as a page, or as JSON. Raises `UsageError` if the file cannot be written."""
     path = check_report(path)
     save_text(_TEXT[path.suffix](contents), path)
+
+
+def report_of_lowered(
+    lowered: Lowered,
+    path: str | os.PathLike[str] | None,
+    verdict: Verdict | None,
+    divergence: Divergence | None,
+) -> Report:
+    """Return `contents_of_lowered` as a report, and write it if there is a ``path``."""
+    if path is not None:
+        check_report(path)
+    report = Report(contents_of_lowered(lowered, verdict, divergence))
+    if path is not None:
+        write_report(report.contents, path)
+    return report
 
 
 def contents_of_lowered(lowered: Lowered, verdict: Verdict | None = None, *divergences: Divergence | None) -> Contents:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.causes import Cause, IncompleteSearch, headline
+from fx_importer.diagnostics.html import folded
 from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of, reason_of
 from fx_importer.diagnostics.observers import Observer, stage_observers, within_stage
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed
@@ -79,6 +80,9 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace {self.summary()}>"
+
+    def _repr_html_(self) -> str:
+        return folded(repr(self), self.table())
 
     def summary(self) -> str:
         """Return the seconds of all stages, and of those that took long: ``1.23 s: export 1.02, decompose 0.15``."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 DISTRIBUTION = "fx-importer"
-_OURS = ("test", "dev", "bench")
+_OURS = ("test", "dev", "docs", "bench")
 """Extras for development of this package."""
 
 

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from fx_importer.diagnostics.html import folded
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir, new_context, passmanager
 from fx_importer.pipelines.pipeline_parser import parse_steps
@@ -95,6 +96,13 @@ class Pipeline:
         if new.name in taken:
             raise UsageError(f"pipeline '{self.name}' has a stage '{new.name}' already: pass another name=")
         return replace(self, stages=(*others[:position], new, *others[position:]))
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {self.name}: {', '.join(each.name for each in self.stages)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the names of the stages, under which their passes open, in MLIR's syntax."""
+        return folded(repr(self), "\n".join(f"{each.name}: {', '.join(map(str, each.passes))}" for each in self.stages))
 
     def __str__(self) -> str:
         return on_module([step for stage in self.stages for step in stage.passes])

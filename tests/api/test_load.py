@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from fx_importer import UsageError, load, lower
+from fx_importer import UsageError, load, lower, pipeline_for
 from fx_importer.mlir.module_io import read_module
 
 
@@ -100,7 +100,9 @@ def test_texts_fit_a_screen(program):
     for each in (lowered, lowered.manifest, lowered.trace):
         assert repr(each).startswith(f"<{type(each).__name__} ")
         assert len(repr(each)) < 300
-    assert "<details>" in lowered._repr_html_()
+    for each in (lowered, lowered.trace, pipeline_for("linalg-on-tensors")):
+        assert "<details>" in each._repr_html_()
+    assert repr(pipeline_for("linalg-on-tensors")).startswith("<Pipeline linalg-on-tensors: torch-backend, ")
     rows = lowered.trace.table().splitlines()
     assert len(rows) == len(lowered.trace.stages) + 1
     assert rows[0].startswith("export ")

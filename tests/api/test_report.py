@@ -71,7 +71,8 @@ def lines_of(contents: dict[str, Any], view: dict[str, Any], source: str) -> lis
 def test_report(tmp_path: Path):
     lowered = lower(Scaled(), torch.ones(3, 4), output_type="stablehlo")
     lowered.report(tmp_path / "model.json")
-    lowered.report(tmp_path / "model.html")
+    report = lowered.report(tmp_path / "model.html")
+    assert repr(report) == f"<Report stablehlo: main, lowered, {len(lowered.trace.stages)} stages>"
     page = (tmp_path / "model.html").read_text()
     found = json.loads((tmp_path / "model.json").read_text())
     scripts = Scripts(page)

@@ -1,31 +1,44 @@
-"""The wheel: its files, and the command line of it alone."""
+"""The wheel and the source distribution: their files, their metadata, and the command line of the wheel alone."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("hatchling", reason="the build backend, of the extra 'dev'")
+for name in ("build", "check_wheel_contents", "hatchling", "twine"):
+    pytest.importorskip(name, reason="of the extra 'dev'")
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory) -> Path:
-    """A directory with the contents of the wheel that this source tree builds."""
-    built = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    (wheel,) = built.glob("*.whl")
+def distributions(tmp_path_factory) -> Path:
+    """A directory with the source distribution of this tree, and the wheel that is built from it."""
+    built = tmp_path_factory.mktemp("dist")
+    run("-m", "build", "--no-isolation", "--outdir", str(built), str(ROOT))
+    return built
+
+
+@pytest.fixture(scope="module")
+def unpacked(distributions, tmp_path_factory) -> Path:
+    """A directory with the contents of the wheel."""
+    (wheel,) = distributions.glob("*.whl")
+    unpacked = tmp_path_factory.mktemp("unpacked")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(built / "unpacked")
-    return built / "unpacked"
+        archive.extractall(unpacked)
+    return unpacked
+
+
+def run(*arguments: str, cwd: Path = ROOT) -> str:
+    ran = subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
 
 
 def files_of(package: Path) -> set[Path]:
@@ -41,6 +54,23 @@ def test_files_of_the_wheel(unpacked):
     assert (information / "extra_metadata" / "constraints.txt").exists()  # which `doctor` reads
     assert "fx-importer = fx_importer.cli:main" in (information / "entry_points.txt").read_text()
     assert "Description-Content-Type: text/markdown" in (information / "METADATA").read_text()
+
+
+def test_an_index_takes_them(distributions):
+    (wheel,), (source,) = distributions.glob("*.whl"), distributions.glob("*.tar.gz")
+    run("-m", "twine", "check", "--strict", str(wheel), str(source))
+    assert "OK" in run("-m", "check_wheel_contents", str(wheel))
+
+
+def test_files_of_the_source_distribution(distributions):
+    (source,) = distributions.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = {Path(*Path(each).parts[1:]) for each in archive.getnames()}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not in a git repository")
+    missing = {Path(each) for each in tracked.stdout.splitlines()} - names
+    assert {each.parts[0] for each in missing} <= {".ci"}
 
 
 @pytest.mark.new_interpreter

@@ -3,5 +3,6 @@
 from fx_importer.diagnostics.explorer.contents import SCHEMA_VERSION, Contents, contents_of
 from fx_importer.diagnostics.explorer.page import html_page, json_text
 from fx_importer.diagnostics.explorer.recorder import Recorder
+from fx_importer.diagnostics.explorer.report import Report
 
-__all__ = ["SCHEMA_VERSION", "Contents", "Recorder", "contents_of", "html_page", "json_text"]
+__all__ = ["SCHEMA_VERSION", "Contents", "Recorder", "Report", "contents_of", "html_page", "json_text"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fx_importer.diagnostics.explorer import Contents, html_page
+from fx_importer.diagnostics.explorer import Contents, Report, html_page
 from tests.diagnostics.explorer import pages
 from tests.diagnostics.explorer.browsers import AXE, NEEDS_CHROMIUM, SCREENSHOTS, serious_problems, started
 
@@ -193,6 +193,27 @@ def test_keyboard_and_theme(open_page: Open):
     assert page.locator(".pane:visible").count() == len(page.query_selector_all(".pane")) - 1
     page.locator("#hidden-panes button").click()
     opened.check_accessible()
+
+
+def test_in_a_notebook(browser: Any, tmp_path: Path):
+    """The report in a cell: a frame without access to the notebook, whose address follows as that of a page."""
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<!doctype html><title>A notebook</title>{Report(pages.verified())._repr_html_()}")
+    page = browser.new_page(viewport={"width": 1200, "height": 700})
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(notebook.as_uri())
+    cell = page.frame_locator("iframe")
+    cell.locator("#tab-graph").click()
+    cell.locator(".operation > .hit").first.click()
+    assert cell.locator("#pane-source .cm-line.linked").count() == 1
+    address = page.frames[1].evaluate("location.hash")
+    assert address.startswith("#")
+    assert len(address) > 1
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "notebook.png")
+    page.close()
+    assert problems == []
 
 
 def test_failing(open_page: Open):
