@@ -23,7 +23,8 @@ from benchmarks.rows import DOCS, renew
 from fx_importer import UsageError, accuracy, lower, quantize
 from fx_importer.api.lowered import Lowered
 from fx_importer.execution.engines.tosa_flatbuffer import write_flatbuffer
-from fx_importer.execution.engines.vela import TARGET, compile_with_vela
+from fx_importer.execution.engines.vela import TARGET, compile_with_vela, has_resize
+from fx_importer.lowerings import WITHOUT_RESIZE
 
 IMAGE = (1, 3, 64, 64)
 ACCELERATORS = ("ethos-u55-128", "ethos-u85-256")
@@ -113,7 +114,7 @@ def row(name: str, vela: bool) -> str:
     counts = summary.removeprefix("quantized: ").removesuffix(" operators are integer")
     steps = max((each.steps for each in found.layers if each.steps is not None), default=0)
     size = _size(lowered) / _size(lower(model, x, output_type="tosa", narrow_integers=True))
-    cycles = _cycles(lowered) if vela and not floats else "–"
+    cycles = _cycles(quantized, inputs) if vela and not floats else "–"
     cells = (name, counts, kept or "–", "yes" if exact else "no", steps, f"{found.result:.0f}", f"{size:.2f}", cycles)
     return "| " + " | ".join(map(str, cells)) + " |"
 
@@ -127,14 +128,16 @@ def _size(lowered: Lowered) -> int:
         return file.stat().st_size
 
 
-def lower_tosa(quantized: nn.Module, inputs: Tensor) -> Lowered:
-    """Lower to what Vela reads, without 64-bit integers."""
-    return lower(quantized, inputs, output_type="tosa", quantized="integer", narrow_integers=True)
+def lower_tosa(quantized: nn.Module, inputs: Tensor, accelerator: str = "") -> Lowered:
+    """Lower to what Vela reads for an accelerator, without 64-bit integers."""
+    lowerings = WITHOUT_RESIZE if accelerator and not has_resize(accelerator) else ()
+    return lower(quantized, inputs, output_type="tosa", quantized="integer", narrow_integers=True, lowerings=lowerings)
 
 
-def _cycles(lowered: Lowered) -> str:
+def _cycles(quantized: nn.Module, inputs: Tensor) -> str:
     found: list[str] = []
     for each in ACCELERATORS:
+        lowered = lower_tosa(quantized, inputs, each)
         try:
             estimate = compile_with_vela(lowered.module, each, None, ())
             found.append(f"{estimate.cycles['total'] / 1e3:,.0f}" + ("" if not estimate.cpu_operators else " (CPU)"))

@@ -68,6 +68,7 @@ def wide_softmax(
     emit: TosaEmitter,
     x: ir.Value,
     entries: ir.Value,
+    reciprocals: Sequence[ir.Value],
     place_multiplier: int,
     place_shift: int,
     mask: ir.Value | None,
@@ -86,9 +87,7 @@ def wide_softmax(
     place = emit.add(rescaled(emit, below, "i32", [place_multiplier], [place_shift], 0, 0), 2**15 - 1)
     place = rescaled(emit, emit.maximum(place, -(2**15)), "i16", *one)
     powers = rescaled(emit, _interpolated(emit, place, entries), "i32", [2**30], [37], 0, 0)
-    if mask is not None:
-        powers = emit.select(mask, powers, emit.constant(0, "i32"))
-    return result_of(emit, quotients(emit, powers, axis), [multiplier], [shift], *out)
+    return result_of(emit, quotients(emit, powers, reciprocals, mask, axis), [multiplier], [shift], *out)
 
 
 def _interpolated(emit: TosaEmitter, x: ir.Value, entries: ir.Value) -> ir.Value:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fx_importer.lowerings.integer_tosa import RULES, rescaled, result_of
 from fx_importer.lowerings.integer_tosa_int16 import INT16
-from fx_importer.lowerings.integer_tosa_softmax import looked_up, softmax
+from fx_importer.lowerings.integer_tosa_softmax import looked_up, product, shifted, softmax, upper_byte
 from fx_importer.lowerings.integer_tosa_windows import nchw, nhwc
 from fx_importer.lowerings.lowering_registry import Lowerings
 from fx_importer.lowerings.lowering_rules import lowers
@@ -45,28 +45,15 @@ def normalize(
     squares = rescaled(emit, emit.mul(parts, parts), "i32", [2**30], [30 + halvings], 0, 0)
     sums = emit.maximum(emit.add(emit.sum(squares, axes, keepdim=True), eps), 1)
     zeros = emit.value("tosa.clz", sums.type, sums)
-    pairs = _shifted(emit, emit.sub(zeros, 1), emit.constant(1, "i32"))
+    pairs = shifted(emit, emit.sub(zeros, 1), emit.constant(1, "i32"))
     mantissa = emit.value("tosa.logical_left_shift", sums.type, sums, emit.add(pairs, pairs))
-    place = rescaled(emit, _shifted(emit, mantissa, emit.constant(23, "i32")), "i8", [2**30], [30], 0, -128)
-    guess = looked_up(emit, place, high, low)
-    error = _product(emit, mantissa, emit.mul(guess, guess), 30)
-    root = _product(emit, guess, emit.sub(emit.constant(3 * 2**29, "i32"), error), 17)
-    product = _product(emit, parts, root, 13)
-    quotient = _shifted(emit, product, emit.sub(emit.constant(15, "i32"), pairs), rounding=True)
-    result = emit.add(_product(emit, quotient, gain, gain_shift), offset)
+    guess = looked_up(emit, upper_byte(emit, mantissa), high, low)
+    error = product(emit, mantissa, emit.mul(guess, guess), 30)
+    root = product(emit, guess, emit.sub(emit.constant(3 * 2**29, "i32"), error), 17)
+    wide = product(emit, parts, root, 13)
+    quotient = shifted(emit, wide, emit.sub(emit.constant(15, "i32"), pairs), rounding=True)
+    result = emit.add(product(emit, quotient, gain, gain_shift), offset)
     return result_of(emit, result, [multiplier], [shift], *out)
-
-
-def _product(emit: TosaEmitter, x: ir.Value, y: ir.Value, shift: int) -> ir.Value:
-    """Emit the product of i32, halved ``shift`` times and rounded to the nearest, halves up."""
-    sizes = [max(a or 0, b or 0) for a, b in zip(emit.shape(x), emit.shape(y), strict=True)]
-    return emit.value("tosa.mul", emit.tensor(sizes, "i32"), x, y, emit.constant_i8(shift))
-
-
-def _shifted(emit: TosaEmitter, x: ir.Value, by: ir.Value, *, rounding: bool = False) -> ir.Value:
-    by = emit.broadcast(by, x)
-    attributes = {"round": emit.attribute("true" if rounding else "false")}
-    return emit.op("tosa.arithmetic_right_shift", [x.type], [x, by], attributes).result
 
 
 @lowers(integer.resize_nearest.default, into="tosa")
@@ -74,7 +61,7 @@ def resize_nearest(
     emit: TosaEmitter, x: ir.Value, _sizes: object, scale: Sequence[int], offset: Sequence[int], border: Sequence[int]
 ) -> ir.Value:
     """Emit a resize of channels last."""
-    return nchw(emit, _resized(emit, x, "NEAREST_NEIGHBOR", scale, offset, border))
+    return nchw(emit, resized(emit, x, "NEAREST_NEIGHBOR", scale, offset, border))
 
 
 @lowers(integer.resize_bilinear.default, into="tosa")
@@ -91,15 +78,16 @@ def resize_bilinear(
     *out: int,
 ) -> ir.Value:
     """Emit a resize of channels last, to i32, and a rescale."""
-    sums = _resized(emit, x, "BILINEAR", scale, offset, border)
+    sums = resized(emit, x, "BILINEAR", scale, offset, border)
     if zero_point:
         sums = emit.sub(sums, zero_point * scale[0] * scale[2])
     return nchw(emit, result_of(emit, sums, [multiplier], [shift], *out))
 
 
-def _resized(
+def resized(
     emit: TosaEmitter, x: ir.Value, mode: str, scale: Sequence[int], offset: Sequence[int], border: Sequence[int]
 ) -> ir.Value:
+    """Emit a resize of ``x[N, C, H, W]`` with channels last: elements of i8, or sums of i32 for the mode BILINEAR."""
     x, (batch, channels, *sizes) = nhwc(emit, x), emit.shape(emit.results[0])
     kind = emit.tensor([batch, *sizes, channels], emit.element(x) if mode.startswith("N") else "i32")
     operands = [x, *map(emit.const_shape, (scale, offset, border))]

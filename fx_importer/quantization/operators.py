@@ -191,21 +191,59 @@ def table(x: Tensor, entries: Tensor) -> Tensor:
     return entries[x.to(torch.int64) + 128]
 
 
-@defines(f"Tensor x, Tensor high, Tensor low, Tensor? mask, int axis, {ONE}")
-def softmax(x: Tensor, high: Tensor, low: Tensor, mask: Tensor | None, axis: int, *out: int) -> Tensor:
+@defines(f"Tensor x, Tensor high, Tensor low, Tensor[] reciprocals, Tensor? mask, int axis, {ONE}")
+def softmax(
+    x: Tensor,
+    high: Tensor,
+    low: Tensor,
+    reciprocals: Sequence[Tensor],
+    mask: Tensor | None,
+    axis: int,
+    *out: int,
+) -> Tensor:
     """Return powers of ``x`` less its largest element, over their sum along ``axis``; the scale is that of 2⁻¹⁵.
 
     ``high`` and ``low`` are tables of the bytes of a power of 15 bits, by the difference plus 255; ``low`` is less 128.
-    Elements where ``mask`` is false have the power zero; the result is zero where all have.
+    ``reciprocals`` are those of `reciprocal_table`. Elements where ``mask`` is false have the power zero; the result is
+    zero where all have.
     """
     if mask is not None:
         x = torch.where(mask, x, -128)
     place = x.to(torch.int32) - x.amax(axis, keepdim=True).to(torch.int32) + 255
-    powers = high[place].to(torch.int32) * 256 + low[place].to(torch.int32) + 128
+    return result_of(quotients(looked_up(place, high, low), reciprocals, mask, axis), *out)
+
+
+def looked_up(place: Tensor, high: Tensor, low: Tensor) -> Tensor:
+    """Return values of 15 bits, as int64, of tables of their bytes; ``low`` is less 128."""
+    return high[place].to(torch.int64) * 256 + low[place] + 128
+
+
+def quotients(powers: Tensor, reciprocals: Sequence[Tensor], mask: Tensor | None, axis: int) -> Tensor:
+    """Return ``powers`` of 15 bits over their sum along ``axis``, with 15 bits.
+
+    The sum is normalized to 31 bits; its reciprocal comes from a table of 15 bits and a step of Newton's method.
+    """
     if mask is not None:
         powers = torch.where(mask, powers, 0)
-    sums = powers.sum(axis, keepdim=True, dtype=torch.int32).clamp(min=1)
-    return result_of(torch.div(powers * 2**15 + (sums >> 1), sums, rounding_mode="trunc"), *out)
+    mantissa = powers.sum(axis, keepdim=True).clamp(min=1)
+    zeros = torch.zeros_like(mantissa)
+    for bits in (16, 8, 4, 2, 1):
+        step = (mantissa < 2 ** (31 - bits)) * bits
+        mantissa, zeros = mantissa << step, zeros + step
+    guess = looked_up(mantissa >> 23, *reciprocals)
+    root = rescaled(guess * (2**30 - rescaled(mantissa * guess, 1, 16)), 1, 14)
+    return (((rescaled(powers * root, 1, 15) * 2) >> (30 - zeros)) + 1) >> 1
+
+
+def reciprocal_table() -> list[Tensor]:
+    """Return the bytes of reciprocals with 14 fractional bits of ``(i + 0.5) / 256``, for i in 128..255."""
+    found = (256 / (torch.arange(256).clamp(min=128).double() + 0.5)).mul(2**14).round().long()
+    return bytes_of(found)
+
+
+def bytes_of(values: Tensor) -> list[Tensor]:
+    """Return the high and the low byte of ``values`` of 15 bits, the low one less 128."""
+    return [(values >> 8).to(torch.int8), ((values & 255) - 128).to(torch.int8)]
 
 
 def centered(x: Tensor, zero_point: int) -> Tensor:

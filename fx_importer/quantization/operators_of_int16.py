@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fx_importer.quantization.operators import EACH, ONE, by_channel, defines, integer, padded_by, result_of
+from fx_importer.quantization.operators import EACH, ONE, by_channel, defines, integer, padded_by, quotients, result_of
 from fx_importer.quantization.scales import rescaled
 
 FRACTION = 7
@@ -50,9 +50,19 @@ def wide_table(x: Tensor, entries: Tensor, *out: int) -> Tensor:
     return result_of(interpolated(x, entries), *out)
 
 
-@defines(f"Tensor x, Tensor entries, int place_multiplier, int place_shift, Tensor? mask, int axis, {ONE}")
+@defines(
+    "Tensor x, Tensor entries, Tensor[] reciprocals, int place_multiplier, int place_shift, Tensor? mask, int axis, "
+    f"{ONE}"
+)
 def wide_softmax(
-    x: Tensor, entries: Tensor, place_multiplier: int, place_shift: int, mask: Tensor | None, axis: int, *out: int
+    x: Tensor,
+    entries: Tensor,
+    reciprocals: Sequence[Tensor],
+    place_multiplier: int,
+    place_shift: int,
+    mask: Tensor | None,
+    axis: int,
+    *out: int,
 ) -> Tensor:
     """Return powers of ``x`` less its largest element, over their sum along ``axis``; the scale is that of 2⁻¹⁵.
 
@@ -62,11 +72,8 @@ def wide_softmax(
         x = torch.where(mask, x, -(2**15))
     below = x.to(torch.int32) - x.amax(axis, keepdim=True).to(torch.int32)
     place = result_of(below, place_multiplier, place_shift, 2**15 - 1, -(2**15), 2**15 - 1, 16)
-    powers = rescaled(interpolated(place, entries), 2**30, 30 + FRACTION).to(torch.int32)
-    if mask is not None:
-        powers = torch.where(mask, powers, 0)
-    sums = powers.sum(axis, keepdim=True, dtype=torch.int32).clamp(min=1)
-    return result_of(torch.div(powers * 2**15 + (sums >> 1), sums, rounding_mode="trunc"), *out)
+    powers = rescaled(interpolated(place, entries), 2**30, 30 + FRACTION)
+    return result_of(quotients(powers, reciprocals, mask, axis), *out)
 
 
 def interpolated(x: Tensor, entries: Tensor) -> Tensor:

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fx_importer.quantization.operators import EACH, ONE, by_channel, centered, defines, integer, padded_by, result_of
+from fx_importer.quantization.operators import (
+    EACH,
+    ONE,
+    by_channel,
+    bytes_of,
+    centered,
+    defines,
+    integer,
+    looked_up,
+    padded_by,
+    result_of,
+)
 from fx_importer.quantization.scales import rescaled
 
 ROOT_BITS = 14.5
@@ -54,7 +65,7 @@ def normalize(
         pairs = pairs + (sums < 2**bits)
     mantissa = sums << (pairs * 2)
     place = mantissa >> 23
-    guess = high[place].to(torch.int64) * 256 + low[place] + 128
+    guess = looked_up(place, high, low)
     error = rescaled(mantissa * (guess * guess), 1, 30)
     root = rescaled(guess * (3 * 2**29 - error), 1, 17)
     product = rescaled(parts * root, 1, 13)
@@ -62,10 +73,10 @@ def normalize(
     return result_of(rescaled_by(quotient * gain, gain_shift) + offset, *out)
 
 
-def root_table() -> tuple[Tensor, Tensor]:
+def root_table() -> list[Tensor]:
     """Return the bytes of reciprocal roots with 15 bits of ``(i + 0.5) / 64``, for i in 64..255; `normalize`."""
     roots = ((torch.arange(256).double() + 0.5) / 64).clamp(min=1).rsqrt().mul(2**15).round().long()
-    return (roots >> 8).clamp(max=127).to(torch.int8), ((roots & 255) - 128).to(torch.int8)
+    return bytes_of(roots.clamp(max=2**15 - 1))
 
 
 def rescaled_by(values: Tensor, shift: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.operators import integer
+from fx_importer.quantization.operators import bytes_of, integer, reciprocal_table
 from fx_importer.quantization.rules import Rule, arguments, convolution
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
 from fx_importer.quantization.scope import Scope
@@ -39,15 +39,23 @@ def _softmax(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     scores, mask = scores_of(node)
     x, of_x = scope.quantized(scores)
     scale = multiplier_and_shift(2.0**-15 / params.scale, 2.0**15)
+    divisor = [scope.constants.add(each) for each in reciprocal_table()]
     if of_x.bits == 16:
-        return _wide_softmax(scope, node, x, of_x, mask, (*scale, *out_of(params)))
+        return _wide_softmax(scope, node, x, of_x, divisor, mask, (*scale, *out_of(params)))
     powers = (torch.arange(-255, 1).double() * of_x.scale).exp().mul(_POWER).round().long()
-    high, low = (scope.constants.add(each.to(torch.int8)) for each in (powers >> 8, (powers & 255) - 128))
-    return scope.call(node, integer.softmax.default, x, high, low, mask, axis % len(sizes), *scale, *out_of(params))
+    tables = [scope.constants.add(each) for each in bytes_of(powers)]
+    arguments = (divisor, mask, axis % len(sizes))
+    return scope.call(node, integer.softmax.default, x, *tables, *arguments, *scale, *out_of(params))
 
 
 def _wide_softmax(
-    scope: Scope, node: fx.Node, x: fx.Node, of_x: Params, mask: fx.Node | None, out: tuple[int, ...]
+    scope: Scope,
+    node: fx.Node,
+    x: fx.Node,
+    of_x: Params,
+    divisor: list[fx.Node],
+    mask: fx.Node | None,
+    out: tuple[int, ...],
 ) -> fx.Node:
     """Emit a softmax of int16; powers below e⁻¹¹ vanish in 15 bits."""
     sizes, axis = shape_of(node), node.args[1]
@@ -57,7 +65,7 @@ def _wide_softmax(
     powers = ((places - (2**15 - 1)) * step).clamp(max=0).exp().mul(_POWER).round()
     by = multiplier_and_shift(of_x.scale / step, 2.0**16)
     entries = scope.constants.add(powers.to(torch.int16))
-    return scope.call(node, integer.wide_softmax.default, x, entries, *by, mask, axis % len(sizes), *out)
+    return scope.call(node, integer.wide_softmax.default, x, entries, divisor, *by, mask, axis % len(sizes), *out)
 
 
 def _convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from fx_importer import UsageError
-from fx_importer.cli.commands.vela import compile_model, lower_to_integers
+from fx_importer.cli.commands.vela import compile_model, lower_to_integers, quantized_call
 from fx_importer.errors import NotInstalledError
-from fx_importer.execution.engines.vela import check_accelerator, refused
+from fx_importer.execution.engines.vela import check_accelerator, compile_with_vela, refused
 
 REFUSED = """Traceback (most recent call last):
 RuntimeError: Compilation failed: Validation error:
@@ -68,4 +69,35 @@ def test_what_has_no_integer_form() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Softsign(), nn.PReLU(), nn.Linear(4, 4), nn.CELU())
     program = torch.export.export(nn.Sequential(model, nn.LocalResponseNorm(2)), (torch.randn(1, 3, 4, 4),))
     with pytest.raises(UsageError, match="these stay in floating point:"):
-        lower_to_integers(program)
+        lower_to_integers(quantized_call(program))
+
+
+class Interpolated(nn.Module):
+    """Attention over the pixels of an image, between a bilinear and a nearest resize."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.attention = nn.LayerNorm(8), nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.interpolate(x, scale_factor=(2, 4), mode="bilinear")
+        pixels = self.norm(x.flatten(2).mT)
+        pixels = pixels + self.attention(pixels, pixels, pixels, need_weights=False)[0]
+        return F.interpolate(pixels.mT.reshape(x.shape), scale_factor=3.0)
+
+
+def test_resizes_of_ethos_u55() -> None:
+    """They are convolutions and copies, bit by bit `tosa.resize`; the softmax has no division."""
+    pytest.importorskip("torchao")
+    pytest.importorskip("ethosu")
+    pytest.importorskip("tosa_reference_model")
+    torch.manual_seed(0)
+    program = torch.export.export(Interpolated().eval(), (torch.randn(1, 8, 3, 2),))
+    quantized = quantized_call(program)
+    lowered, without = (lower_to_integers(quantized, resizes) for resizes in (True, False))
+    assert str(lowered.module).count("tosa.resize") == 2
+    assert "tosa.resize" not in str(without.module)
+    assert without.verify(*quantized[1].args, backends=["tosa_reference"], rtol=0, atol=0)
+    assert compile_with_vela(without.module, "ethos-u55-128", None, ()).cpu_operators == 0
+    with pytest.raises(UsageError, match="Resize"):
+        compile_with_vela(lowered.module, "ethos-u55-128", None, ())

@@ -21,7 +21,8 @@ from fx_importer.cli.commands.matrix import read_inputs
 from fx_importer.cli.following import Following
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
-from fx_importer.execution.engines.vela import check_accelerator, compile_with_vela
+from fx_importer.execution.engines.vela import Estimate, check_accelerator, compile_with_vela, has_resize
+from fx_importer.lowerings import WITHOUT_RESIZE
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
@@ -61,18 +62,25 @@ def compile_model(
     if json_file is not None:
         check_writable(json_file)
     with following.run(model, OutputType.TOSA.value) as followed, reporting_progress(True):
-        lowered = followed.lowered = lower_to_integers(export_model(model, Options(OutputType.TOSA), trust), inputs)
-        estimates = [compile_with_vela(lowered.module, each, output, options) for each in accelerators]
+        program = export_model(model, Options(OutputType.TOSA), trust)
+        quantized = quantized_call(program, inputs)
+        lowered: dict[bool, Lowered] = {}
+        estimates: list[Estimate] = []
+        for each in accelerators:
+            resizes = has_resize(each)
+            if resizes not in lowered:
+                lowered[resizes] = followed.lowered = lower_to_integers(quantized, resizes)
+            estimates.append(compile_with_vela(lowered[resizes].module, each, output, options))
     print("\n\n".join(map(str, estimates)))
     if json_file is not None:
         save_text(json.dumps([asdict(each) for each in estimates], indent=1) + "\n", json_file)
 
 
-def lower_to_integers(program: ExportedProgram, inputs: Path | None = None) -> Lowered:
-    """Lower ``program``, quantized if it is not yet, to TOSA on integers, inputs and results included.
+def quantized_call(program: ExportedProgram, inputs: Path | None = None) -> tuple[torch.fx.GraphModule, Inputs]:
+    """Return ``program``, quantized if it is not yet, with integer inputs and results, and its example inputs.
 
     Raises:
-        UsageError: if an operator has no integer form, with all of these and the reasons.
+        UsageError: if nothing of it can be quantized.
     """
     args, kwargs = program.example_inputs or ((), {})
     if is_quantized(program.graph):
@@ -84,15 +92,25 @@ def lower_to_integers(program: ExportedProgram, inputs: Path | None = None) -> L
     scales = module.meta["input_scales"]
     leaves, structure = tree_flatten((args, kwargs))
     given = [_quantized(each, scale) for each, scale in zip(leaves, scales, strict=True)]
-    args, kwargs = tree_unflatten(given, structure)
+    return module, Inputs(*tree_unflatten(given, structure))
+
+
+def lower_to_integers(quantized: tuple[torch.fx.GraphModule, Inputs], resizes: bool = True) -> Lowered:
+    """Lower what `quantized_call` returns to TOSA; without ``resizes``, ``tosa.resize`` is left only where it must be.
+
+    Raises:
+        UsageError: if an operator has no integer form, with all of these and the reasons.
+    """
+    module, given = quantized
     lowered = lower(
         module,
-        *args,
-        kwargs=kwargs,
+        *given.args,
+        kwargs=dict(given.kwargs),
         output_type="tosa",
         quantized="integer",
         narrow_integers=True,
         tosa_target="version=1.0 extensions=",
+        lowerings=() if resizes else WITHOUT_RESIZE,
     )
     floats = [each for each in lowered.trace.stages[0].remarks if each.startswith("float: ")]
     if floats:

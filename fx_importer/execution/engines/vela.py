@@ -78,6 +78,11 @@ def check_accelerator(name: str) -> None:
         raise UsageError(f"Vela knows no accelerator '{name}': it compiles for {', '.join(known)}{hint}")
 
 
+def has_resize(accelerator: str) -> bool:
+    """Return whether Vela compiles ``tosa.resize`` for an accelerator."""
+    return accelerator.startswith("ethos-u85")
+
+
 def compile_with_vela(module: ir.Module, accelerator: str, output: Path | None, options: tuple[str, ...]) -> Estimate:
     """Compile a module of TOSA 1.0 in integers; write what Vela makes, a TFLite file, to ``output`` if it is given.
 
