@@ -29,6 +29,8 @@ PAGE = DOCS / "gpus.md"
 SECTION = "benchmarks/gpu_models.py --write"
 TARGETS = {"CUDA": "cuda:sm_80", "ROCm": "rocm:gfx942", "Vulkan": "vulkan:vp_android_baseline_2022"}
 OUTPUT_TYPES = ("linalg-on-tensors", "stablehlo", "torch")
+RUN = "run"
+"""What a row of running has for a target."""
 
 
 def _mamba() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
@@ -51,31 +53,39 @@ CASES = {name: _of(name) for name in MODELS if name != "addition"} | {
 }
 
 
-def measure(name: str) -> Iterator[Row]:
-    """Compile the model ``name`` for each target from each output type; yield a row for each, and one of Vulkan."""
+def measure(name: str, done: set[tuple[str, str]]) -> Iterator[Row]:
+    """Compile the model ``name`` for each target from each output type, and run it; yield a row for each.
+
+    What is ``done``, output types and targets, is left out.
+    """
     torch.manual_seed(0)
     model, inputs = CASES[name]()
     model = model.eval().requires_grad_(False)
     for output_type in OUTPUT_TYPES:
         row: Row = {"model": name, "output_type": output_type}
+        wanted = [each for each in TARGETS if (output_type, each) not in done]
         try:
-            lowered = lower(model, *inputs, output_type=output_type, weights="external")
+            lowered = lower(model, *inputs, output_type=output_type, weights="external") if wanted else None
         except FxImporterError as error:
-            yield row | {"error": str(error).splitlines()[0]}
+            yield from (row | {"target": each, "error": _reason(error)} for each in wanted)
             continue
-        for label, target in TARGETS.items():
-            yield row | {"target": label} | _cell(lowered, target)
-        if output_type == "linalg-on-tensors":
-            yield row | {"target": "run"} | _run(lower(model, *inputs, output_type=output_type), inputs)
+        if lowered is not None:
+            yield from (row | {"target": each} | _cell(lowered, TARGETS[each]) for each in wanted)
+        if output_type == OUTPUT_TYPES[0] and (output_type, RUN) not in done:
+            yield row | {"target": RUN} | _run(lower(model, *inputs, output_type=output_type), inputs)
 
 
 def _cell(lowered: Lowered, target: str) -> Row:
     try:
         compiled = lowered.compile(target)
     except FxImporterError as error:
-        return {"error": str(error).splitlines()[0]}
+        return {"error": _reason(error)}
     found: Row = {"dispatches": compiled.dispatches, "matrix": compiled.matrix_instructions}
     return found | ({"ptxas": _assembles(compiled)} if target.startswith("cuda") else {})
+
+
+def _reason(error: FxImporterError) -> str:
+    return " ".join(str(error).split())[:400]
 
 
 def _assembles(compiled: CompiledProgram) -> bool:
@@ -102,7 +112,7 @@ def _run(lowered: Lowered, inputs: tuple[torch.Tensor, ...]) -> Row:
     try:
         verdict = lowered.verify(*inputs, backends=[IreeBackend(target=TARGETS["Vulkan"])])
     except FxImporterError as error:
-        return {"error": str(error).splitlines()[0]}
+        return {"error": _reason(error)}
     (check,) = verdict.checks
     found = [each.comparison.max_absolute for each in check.outputs if each.comparison is not None]
     return {"passed": bool(verdict), "worst": max(found, default=None), "reason": check.reason}
@@ -110,18 +120,15 @@ def _run(lowered: Lowered, inputs: tuple[torch.Tensor, ...]) -> Row:
 
 def table(rows: list[Row]) -> str:
     """Return the table of docs/gpus.md."""
-    found = {(row["model"], row["output_type"], row.get("target")): row for row in rows}
+    found = {(row["model"], row["output_type"], row["target"]): row for row in rows}
     lines = [
         "",
         "| dispatches from linalg / StableHLO / torch | " + " | ".join(TARGETS) + " | Vulkan beside eager |",
         "|---|" + "---|" * len(TARGETS) + "---|",
     ]
     for name in dict.fromkeys(row["model"] for row in rows):
-        cells = [
-            " / ".join(_text(found.get((name, kind, label), found.get((name, kind, None)))) for kind in OUTPUT_TYPES)
-            for label in TARGETS
-        ]
-        ran: dict[str, Any] = found.get((name, OUTPUT_TYPES[0], "run"), {})
+        cells = [" / ".join(_text(found.get((name, kind, label))) for kind in OUTPUT_TYPES) for label in TARGETS]
+        ran: dict[str, Any] = found.get((name, OUTPUT_TYPES[0], RUN), {})
         beside = f"{ran['worst']:.1e}" if ran.get("passed") else "fails" if ran else "-"
         lines.append(f"| {name} | {' | '.join(cells)} | {beside} |")
     return "\n".join([*lines, "", ""])
@@ -143,13 +150,9 @@ def main() -> None:
         renew(PAGE, SECTION, table(rows))
         return
     for name in given.only:
-        if any(row["model"] == name for row in rows):
-            continue
-        found = []
-        for row in measure(name):
+        done = {(row["output_type"], row["target"]) for row in rows if row["model"] == name}
+        for row in measure(name, done) if len(done) < len(OUTPUT_TYPES) * len(TARGETS) + 1 else ():
             print(row, flush=True)
-            found.append(row)
-        for row in found:
             add_row(given.json, row)
 
 

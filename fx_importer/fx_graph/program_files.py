@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,9 @@ def read_program(path: Path, *, trust: bool = False) -> torch.export.ExportedPro
         raise UsageError(
             f"'{path}' may run code when it is loaded: {reason}. If you trust who made it: --trust, or trust=True"
         ) from None
-    with _collecting_warnings() as logged:
+    with _collecting_warnings() as logged, warnings.catch_warnings():
+        # Of torch 2.12's own reading of buffers, which nothing writes to.
+        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         try:
             return torch.export.load(path)
         except Exception as error:  # of any type, for a file that another torch wrote or that is damaged

@@ -95,6 +95,40 @@ def check_an_integer_beyond_32_bits() -> None:
         caller(torch.tensor([0, 1, 2**40]))
 
 
+class Offsets(torch.nn.Module):
+    """An int64 buffer, whose elements are indices, and a comparison with a number that is a float64 in PyTorch."""
+
+    offsets: torch.Tensor
+
+    def __init__(self, last: int = 2):
+        super().__init__()
+        self.register_buffer("offsets", torch.tensor([0, 1, last]))
+
+    def forward(self, x):
+        return torch.nn.functional.softplus(x)[self.offsets], x[self.offsets % 3]
+
+
+def check_constants_of_64_bits() -> None:
+    x = torch.linspace(-30, 30, 12).reshape(3, 4)
+    for output_type in ("linalg-on-tensors", "stablehlo"):
+        assert lower(Offsets(), x, output_type=output_type).verify(x, backends=[IreeBackend(target=BASELINE)])
+
+
+def check_reductions_of_64_bits() -> None:
+    x = torch.tensor([[-3, -5], [7, 9]])
+    for output_type in ("linalg-on-tensors", "stablehlo"):
+        lowered = lower(lambda x: (x.amax(1), x.amin(1), x.argmax(1), x.cummax(1)), x, output_type=output_type)
+        assert lowered.verify(x, backends=[IreeBackend(target=BASELINE)])
+    with pytest.raises(UsageError, match=r"starts the int64 reduction torch\.aten\.max\.dim from a wrong number"):
+        lower(lambda x: x.amax(1), x, output_type="torch").compile(BASELINE)
+
+
+def check_a_constant_beyond_32_bits() -> None:
+    lowered = lower(lambda x: x + torch.tensor([1, 2**40]), torch.arange(2), output_type="linalg-on-tensors")
+    with pytest.raises(UsageError, match="computes in 32 bits, and the constant '.*' has values beyond"):
+        lowered.compile(BASELINE)
+
+
 CHECKS = {name: check for name, check in list(globals().items()) if name.startswith("check_")}
 
 

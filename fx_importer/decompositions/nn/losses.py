@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.modules.linear_cross_entropy  # registers the operators  # pyright: ignore[reportUnusedImport]
 from torch import Tensor
 from torch.nn import functional
 
 from fx_importer.decompositions.engine.table import decomposes
-
-torch_nn = torch.ops.torch_nn
+from fx_importer.fx_graph.torch_internals import torch_nn
 
 
 @decomposes(torch_nn._linear_cross_entropy_batch_chunked.default)

@@ -9,6 +9,7 @@ from pathlib import Path
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.execution.engines.insertion_bounds import clamp_insertions
+from fx_importer.execution.engines.iree_narrow_integers import narrow_constants
 from fx_importer.execution.engines.iree_parameters import with_parameters
 from fx_importer.execution.engines.iree_targets import HOST, IreeTarget
 from fx_importer.execution.exact_floats import use_float_kernels
@@ -36,6 +37,8 @@ def input_type_of(module: ir.Module) -> str:
 
 def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
     """Rewrite ``module``, of the input type ``kind``, to what IREE compiles best for ``target``."""
+    if target.narrow_integers:
+        narrow_constants(module)
     if kind == "torch":
         inline_calls(module)  # IREE 3.13 does not resolve calls in this dialect
     elif kind == "stablehlo":

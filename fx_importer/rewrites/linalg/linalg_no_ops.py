@@ -21,9 +21,12 @@ _PRODUCTS = {
 """How many loops a product has, and the loop that each axis of each operand runs along."""
 
 
-@rewrite("fx-importer-fold-linalg-no-ops", ops=(*_PRODUCTS, "arith.truncf", "arith.mulf", "arith.divf"))
+@rewrite("fx-importer-fold-linalg-no-ops", ops=(*_PRODUCTS, "arith.truncf", "arith.mulf", "arith.divf", "arith.cmpf"))
 def fold_linalg_no_ops(op: ir.Operation) -> None:
-    """Fold transposes of operands into products; fold multiplications and divisions by 1, and constant truncations."""
+    """Fold transposes of operands into products.
+
+    Of scalars, fold multiplications and divisions by 1, constant truncations, and extensions of what is compared.
+    """
     if op.name in _PRODUCTS:
         _fold_transposes(op)
     else:
@@ -79,6 +82,21 @@ def _divide(op: ir.Operation) -> None:
         _forward(op, op.operands[0])
 
 
+def _compare(op: ir.Operation) -> None:
+    """Compare what is extended with a constant in its own type, if that has the constant: GPUs may lack float64."""
+    extended, constant = op.operands
+    if producer(extended) != "arith.extf" or producer(constant) != "arith.constant":
+        return
+    narrow, held = extended.owner.operands[0], constant.owner.attributes["value"]
+    if not isinstance(held, ir.FloatAttr):  # of tensors
+        return
+    value = ir.FloatAttr.get(narrow.type, held.value, loc=op.location)
+    if value.value != held.value:  # rounded; NaN, which differs from itself, stays too
+        return
+    op.operands[0] = narrow
+    op.operands[1] = Emitter.before(op).op("arith.constant", [narrow.type], (), {"value": value}).result
+
+
 def _forward(op: ir.Operation, value: ir.Value) -> None:
     """Replace ``op`` by ``value``; and the ``linalg.generic`` around it by its input, if it only copies that."""
     op.results[0].replace_all_uses_with(value)
@@ -111,5 +129,5 @@ def _is_one(value: ir.Value) -> bool:
     return isinstance(held, ir.FloatAttr) and held.value == 1
 
 
-_SCALAR_FOLDS = {"arith.truncf": _truncate, "arith.mulf": _multiply, "arith.divf": _divide}
+_SCALAR_FOLDS = {"arith.truncf": _truncate, "arith.mulf": _multiply, "arith.divf": _divide, "arith.cmpf": _compare}
 """Folds of arithmetic on scalars, mostly in the bodies of structured operations."""

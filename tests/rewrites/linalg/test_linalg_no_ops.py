@@ -42,6 +42,28 @@ def test_removed(arithmetic, kind, indexing):
     assert lines(constant("1.0", kind) + generic(arithmetic, kind, indexing)) == []
 
 
+def comparison(number: str) -> list[str]:
+    """Return what is left of a comparison of float32 with a constant of float64."""
+    body = f"""%c = arith.constant {number} : f64
+    %r = linalg.generic {{indexing_maps = [{SAME}, {SAME}], iterator_types = ["parallel", "parallel"]}}
+      ins(%x : {X}) outs(%e : {X}) {{
+      ^bb0(%a: f32, %o: f32):
+        %d = arith.extf %a : f32 to f64
+        %v = arith.cmpf ogt, %d, %c : f64
+        %s = arith.select %v, %a, %o : f32
+        linalg.yield %s : f32 }} -> {X}"""
+    return [line for line in lines(body) if line.startswith("arith.")]
+
+
+def test_comparison_is_in_the_type_that_has_the_constant():
+    assert comparison("20.0")[:2] == ["arith.constant 2.000000e+01 : f32", "arith.cmpf ogt, %in, %cst : f32"]
+
+
+@pytest.mark.parametrize("number", ["0.1", "1.0e39"])
+def test_comparison_with_a_number_that_float32_lacks_is_kept(number):
+    assert "arith.extf %in : f32 to f64" in comparison(number)
+
+
 @pytest.mark.parametrize(
     ("number", "arithmetic"),
     [

@@ -1,0 +1,131 @@
+"""What of torch may differ between releases: private names that this package uses, and operators that come and go.
+
+`PRIVATE_NAMES` lists the names, and `lacking` those that the installed torch has not. Operators that a release lacks
+are `MissingOperator`: `fx_importer.fx_graph.operators`. Nothing here or elsewhere reads torch's version number.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from fx_importer.fx_graph.operators import Namespace
+
+with suppress(ImportError):  # it registers the operators of the fused loss, which torch 2.12 has not
+    importlib.import_module("torch.nn.modules.linear_cross_entropy")
+torch_nn: Any = Namespace("torch_nn")
+
+
+@dataclass(frozen=True)
+class PrivateNames:
+    """Names of a private module of torch, or private names of a public one."""
+
+    module: str
+    names: tuple[str, ...]
+    replacement: str
+    """What this package would use if a release of torch dropped them."""
+
+
+_NONE = "nothing public: follow the new place of the name"
+PRIVATE_NAMES = (
+    PrivateNames("torch._logging", ("set_logs",), "logging.getLogger('torch').setLevel"),
+    PrivateNames(
+        "torch._C",
+        ("_dispatch_get_all_op_names", "_dispatch_has_kernel_for_dispatch_key", "DispatchKey"),
+        "OpOverload.has_kernel_for_dispatch_key, and the names of torch.ops",
+    ),
+    PrivateNames("torch._C", ("_AutoDispatchBelowAutograd",), "torch.no_grad, which keeps composites of views"),
+    PrivateNames("torch._C", ("_get_mkldnn_enabled", "_set_mkldnn_enabled"), "torch.backends.mkldnn.flags"),
+    PrivateNames("torch._C", ("_jit_get_all_schemas",), "OpOverloadPacket._schemas"),
+    PrivateNames("torch._C", ("PyTorchFileReader",), "zipfile: a .pt2 file is a zip archive"),
+    PrivateNames("torch._C", ("_clear_DTensor_sharding_propagator_cache",), "a process for each export on a mesh"),
+    PrivateNames(
+        "torch._C._dynamo.guards", ("TensorGuards", "_empty_strided_cpu"), "comparisons in Python; torch.empty"
+    ),
+    PrivateNames(
+        "torch._decomp", ("core_aten_decompositions", "get_decompositions"), "torch.export.default_decompositions"
+    ),
+    PrivateNames("torch._dispatch.python", ("enable_python_dispatcher",), _NONE),
+    PrivateNames("torch._dynamo", ("list_backends", "reset"), "torch.compiler.list_backends, torch.compiler.reset"),
+    PrivateNames("torch._dynamo.backends.common", ("aot_autograd",), "functorch.compile.aot_module_simplified"),
+    PrivateNames("torch._dynamo.backends.registry", ("register_backend",), "the entry point torch_dynamo_backends"),
+    PrivateNames("torch._dynamo.exc", ("TorchDynamoException", "UserError"), "RuntimeError, which they derive from"),
+    PrivateNames("torch._dynamo.utils", ("graph_break_reasons",), "torch._dynamo.explain"),
+    PrivateNames(
+        "torch._export.utils",
+        ("_is_cia_op", "_is_preservable_cia_op"),
+        "OpOverload.has_kernel_for_dispatch_key(CompositeImplicitAutograd), and the alias annotations of the schema",
+    ),
+    PrivateNames("torch._export.verifier", ("Verifier",), "no check of the verifier's own"),
+    PrivateNames("torch._functorch.config", ("get_hash",), "a hash of the module's settings"),
+    PrivateNames(
+        "torch._functorch.partitioners", ("min_cut_rematerialization_partition",), "functorch.compile's of that name"
+    ),
+    PrivateNames("torch._guards", ("TracingContext", "tracing"), _NONE),
+    PrivateNames("torch._higher_order_ops.effects", ("_get_effect",), "the token arguments that torch.export inserts"),
+    PrivateNames(
+        "torch._higher_order_ops.triton_kernel_wrap",
+        ("generate_ttir", "kernel_side_table", "triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"),
+        _NONE,
+    ),
+    PrivateNames("torch._higher_order_ops.while_loop", ("while_loop_op",), "torch.ops.higher_order.while_loop"),
+    PrivateNames("torch._inductor.config", ("force_disable_caches",), "TORCHINDUCTOR_FORCE_DISABLE_CACHES"),
+    PrivateNames("torch._inductor.cpp_builder", ("get_cpp_compiler",), "shutil.which of a C++ compiler"),
+    PrivateNames("torch._inductor.exc", ("InvalidCxxCompiler",), "RuntimeError, which it derives from"),
+    PrivateNames("torch._inductor.inductor_prims", (), "no decompositions of Inductor's own operators"),
+    PrivateNames("torch._library.triton", ("triton_ops_to_kernels",), _NONE),
+    PrivateNames(
+        "torch._ops",
+        ("HigherOrderOperator", "OpOverload", "OpOverloadPacket", "_OpNamespace"),
+        "types of torch.ops' members",
+    ),
+    PrivateNames("torch._prims_common", ("ELEMENTWISE_TYPE_PROMOTION_KIND", "elementwise_dtypes"), "torch.result_type"),
+    PrivateNames("torch._subclasses", ("FakeTensor",), "its public place, once there is one"),
+    PrivateNames(
+        "torch._subclasses.fake_tensor", ("FakeTensor", "FakeTensorMode"), "their public place, once there is one"
+    ),
+    PrivateNames("torch._subclasses.functional_tensor", ("FunctionalTensor",), _NONE),
+    PrivateNames("torch.distributed.tensor", ("DTensor._op_dispatcher",), "a process for each export on a mesh"),
+    PrivateNames("torch.distributed.tensor._dtensor_spec", ("DTensorSpec",), "its public place, once there is one"),
+    PrivateNames(
+        "torch.distributed.tensor._redistribute", ("_gen_transform_infos",), "a process for each export on a mesh"
+    ),
+    PrivateNames("torch.fx._lazy_graph_module", ("_LazyGraphModule",), "GraphModule.recompile"),
+    PrivateNames("torch.fx.experimental._config", ("get_hash",), "a hash of the module's settings"),
+    PrivateNames("torch.fx.node", ("_side_effectful_functions",), "torch.fx.node.has_side_effect"),
+    PrivateNames("torch.testing._internal.distributed.fake_pg", ("FakeStore",), "torch.distributed.HashStore"),
+    PrivateNames("torch.utils._python_dispatch", ("TorchDispatchMode", "_disable_current_modes"), _NONE),
+    PrivateNames(
+        "torch.utils._pytree",
+        (
+            *("SERIALIZED_TYPE_TO_PYTHON_TYPE", "SUPPORTED_SERIALIZED_TYPES", "TreeSpec", "is_constant_class"),
+            *("is_namedtuple_class", "keystr", "register_constant", "tree_flatten", "tree_flatten_with_path"),
+            *("tree_leaves", "tree_map", "tree_map_only", "tree_structure", "tree_unflatten", "treespec_dumps"),
+        ),
+        "torch.utils.pytree, once all releases have it",
+    ),
+    PrivateNames("torch.utils._sympy.functions", ("CleanDiv", "FloorDiv", "Mod", "PythonMod"), _NONE),
+    PrivateNames("torch.utils._sympy.interp", ("sympy_interp",), "sympy.lambdify"),
+    PrivateNames("torch.utils._sympy.reference", ("PythonReferenceAnalysis",), "sympy.lambdify"),
+    PrivateNames("torch.utils._triton", ("has_triton",), "triton.runtime.driver.active"),
+)
+"""Each private name of torch that the package's source imports or reads from a module."""
+
+
+def lacking() -> Iterator[str]:
+    """Yield a sentence for each of `PRIVATE_NAMES` that the installed torch has not."""
+    for each in PRIVATE_NAMES:
+        try:
+            module = importlib.import_module(each.module)
+        except ImportError:
+            yield f"torch has no {each.module}: use {each.replacement}"
+            continue
+        for name in each.names:
+            try:
+                operator.attrgetter(name)(module)
+            except AttributeError:
+                yield f"torch has no {each.module}.{name}: use {each.replacement}"
