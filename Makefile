@@ -8,13 +8,16 @@ FAST := tests/test_layers.py tests/test_manifest.py tests/test_output_types.py t
 	$(filter-out %_linear_algebra.py,$(wildcard tests/decompositions/test_*.py)) tests/importing tests/mlir tests/pipelines \
 	tests/rewrites
 
+# Interpreters that `make matrix` does not find by itself: paths.
+PYTHONS ?=
+
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test slow profile lint format explorer bench ratios clean
+.PHONY: help setup demo check fast test slow profile lint format explorer bench ratios matrix newest clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +70,14 @@ bench: $(INSTALLED) ## Measure against torch_mlir.fx.
 
 ratios: $(INSTALLED) ## Fail where less is gained over torch_mlir.fx than was: small programs, a minute or two.
 	$(BIN)/python benchmarks/ratios.py
+
+matrix: $(INSTALLED) ## Test beside each torch and Python that installs, and write the table: 3 minutes and 5 GB each.
+	$(BIN)/python -m benchmarks.version_matrix --json out/versions.json --python $(PYTHONS)
+	$(BIN)/python -m benchmarks.version_matrix --json out/versions.json --write
+
+newest: $(INSTALLED) ## Test beside the newest torch that the package accepts.
+	$(BIN)/python -m benchmarks.version_matrix --python $(BIN)/python --workers $(WORKERS) \
+		--only $$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'):newest
 
 clean: ## Remove .venv, caches and what the demo wrote.
 	rm -rf $(VENV) .pytest_cache .ruff_cache out

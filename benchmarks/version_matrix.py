@@ -136,7 +136,8 @@ def main() -> int:
         python, _, torch = pair.partition(":")
         if any(row["asked"] == [python, torch] for row in rows):
             continue
-        row = {"asked": [python, torch]} | measure(paths[python] if python in paths else python, torch, given.workers)
+        interpreter = str(paths.get(python, python))
+        row = {"asked": [python, torch]} | measure(interpreter, torch, given.workers)
         print(json.dumps(row), flush=True)
         add_row(given.json, row)
         failed |= not passes(row)

@@ -9,6 +9,7 @@ import torch
 from fx_importer.api.lower import lower
 from fx_importer.diagnostics.reports.repro_command import torch_mlir_opt
 from fx_importer.errors import FxImporterError, NotInstalledError
+from fx_importer.fx_graph.torch_internals import PRIVATE_NAMES, lacking
 from fx_importer.installation.findings import Finding
 from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanager, portable_artifact, stablehlo_version
 from fx_importer.output_types import OutputType
@@ -100,13 +101,20 @@ def _opt() -> str:
     return next((line.strip() for line in ran.stdout.splitlines() if "version" in line), "")
 
 
+def _torch_internals() -> str:
+    if missing := [*lacking()]:
+        raise LookupError("; ".join(missing))
+    return f"all {sum(len(each.names) for each in PRIVATE_NAMES)} that the package uses are there"
+
+
 WHEEL: dict[str, Callable[[], str]] = {
     "passes": _passes,
     "JIT": _engine,
     "StableHLO artifacts": _artifact,
     "torch-mlir-opt": _opt,
+    "private names of torch": _torch_internals,
 }
-"""Features of the torch-mlir wheel, each with its check."""
+"""Features of the torch-mlir wheel and of torch, each with its check."""
 
 
 class _Tiny(torch.nn.Module):
