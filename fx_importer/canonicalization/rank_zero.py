@@ -42,6 +42,13 @@ def _with_rank(before: fx.Node, node: fx.Node, rank: int) -> fx.Node:
     return emit(before, aten.squeeze.dim, node, 0) if value_of(node).dim() > rank else node
 
 
+def _topk_through_rank_one(node: fx.Node) -> fx.Node | None:
+    """Return the element for every ``k``: eager returns it for 0 too."""
+    if is_scalar(node.args[0]):
+        node.update_arg(1, 1)
+    return _through_rank_one(node)
+
+
 ALONG_AN_AXIS = (
     *(aten.all.dim, aten.any.dim, aten.amax.default, aten.amin.default, aten.aminmax.default),
     *(aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim, aten.argsort.default),
@@ -55,4 +62,7 @@ ALONG_AN_AXIS = (
     *(aten.flip.default, aten.roll.default),
 )
 
-RANK_ZERO: NodeRewrites = dict.fromkeys(ALONG_AN_AXIS, _through_rank_one)
+RANK_ZERO: NodeRewrites = {
+    **dict.fromkeys(ALONG_AN_AXIS, _through_rank_one),
+    aten.topk.default: _topk_through_rank_one,
+}
