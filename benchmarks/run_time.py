@@ -92,6 +92,7 @@ def _measured(options: argparse.Namespace) -> Figures:
     _measure_roofs(figures, options)
     if _COMPILED in models and not figures.compiling:
         figures.compiling.append(Compiling.measured(_COMPILED))
+        _keep(figures, options.json)
     there = {(run.model, *run.setting) for run in figures.runs}
     settings = itertools.product(options.threads, options.dtype, options.batch)
     for (threads, dtype, batch), model in itertools.product(settings, models):
@@ -106,9 +107,13 @@ def _measured(options: argparse.Namespace) -> Figures:
         figures.runs.append(run)
         took = f"{time.monotonic() - start:.0f} s"
         print(f"{run.title}: {took}\n\n{run.table()}\n", *remarks(found), sep="\n", file=sys.stderr, flush=True)
-        if options.json:
-            figures.write(options.json)
+        _keep(figures, options.json)
     return figures
+
+
+def _keep(figures: Figures, file: Path | None) -> None:
+    if file:
+        figures.write(file)
 
 
 def _measure_roofs(figures: Figures, options: argparse.Namespace) -> None:

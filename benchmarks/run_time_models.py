@@ -53,17 +53,21 @@ def _conv_block(inner: int, outer: int, stride: int) -> torch.nn.Sequential:
     )
 
 
-def mobilenet() -> torch.nn.Module:
-    """Return a network of the blocks of MobileNetV3, without squeeze and excitation."""
-    nn = torch.nn
-    sizes = [(16, 24, 2), (24, 24, 1), (24, 40, 2), (40, 40, 1), (40, 80, 2), (80, 80, 1), (80, 112, 1), (112, 160, 2)]
-    blocks = [_conv_block(*each) for each in sizes]
-    stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Hardswish())
-    model = nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(160, 1000))
-    for each in model.modules():
-        if isinstance(each, nn.Conv2d):  # numbers would vanish from layer to layer
-            nn.init.kaiming_normal_(each.weight, nonlinearity="relu")
-    return model
+MOBILENET = [(16, 24, 2), (24, 24, 1), (24, 40, 2), (40, 40, 1), (40, 80, 2), (80, 80, 1), (80, 112, 1), (112, 160, 2)]
+"""The channels before and after each block of `MobileNet`, and its stride."""
+
+
+class MobileNet(torch.nn.Sequential):
+    """A network of the blocks of MobileNetV3, without squeeze and excitation."""
+
+    def __init__(self) -> None:
+        nn = torch.nn
+        blocks = [_conv_block(*each) for each in MOBILENET]
+        stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Hardswish())
+        super().__init__(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(160, 1000))
+        for each in self.modules():
+            if isinstance(each, nn.Conv2d):  # numbers would vanish from layer to layer
+                nn.init.kaiming_normal_(each.weight, nonlinearity="relu")
 
 
 def _tokens(batch: int, length: int) -> tuple[torch.Tensor, ...]:
@@ -90,7 +94,7 @@ MODELS: dict[str, Callable[[int], tuple[torch.nn.Module, tuple[torch.Tensor, ...
     "bert_base": lambda batch: (Outputs(T.BertModel(T.BertConfig())), _tokens(batch, 128)),
     "resnet50": lambda batch: (Outputs(T.ResNetForImageClassification(T.ResNetConfig())), _image(batch)),
     "vit_b_16": lambda batch: (Outputs(T.ViTModel(T.ViTConfig())), _image(batch)),
-    "mobilenet": lambda batch: (mobilenet(), _image(batch)),
+    "mobilenet": lambda batch: (MobileNet(), _image(batch)),
     "convnext_tiny": lambda batch: (Outputs(T.ConvNextModel(T.ConvNextConfig())), _image(batch)),
     "swin_tiny": lambda batch: (Outputs(T.SwinModel(T.SwinConfig())), _image(batch)),
     "gpt2": lambda batch: (Outputs(T.GPT2Model(T.GPT2Config()), use_cache=False), _tokens(batch, 128)),

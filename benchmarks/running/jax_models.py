@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers as T
 
-from benchmarks.run_time_models import Outputs
+from benchmarks.run_time_models import MOBILENET, MobileNet, Outputs
 from fx_importer.errors import UsageError
 
 jax: Any = importlib.import_module("jax")  # it has no types where it is not installed
@@ -40,6 +40,8 @@ def to_torch(array: Any) -> torch.Tensor:
 
 def program_of(model: Any) -> Callable[..., tuple[Any, ...]]:
     """Return the program of ``model`` in jax, a function of its weights and inputs. Raises `UsageError` without one."""
+    if isinstance(model, MobileNet):
+        return _mobilenet
     inner = model.model if isinstance(model, Outputs) else model
     for kind, program in _PROGRAMS.items():
         if isinstance(inner, kind):
@@ -150,6 +152,28 @@ def _resnet(config: Any, weights: Weights, images: Any) -> tuple[Any]:
                 x = _conv_norm(weights, shortcut, x, stride, relu=False)
             x = jax.nn.relu(x + y)
     return (_linear(weights, "model.classifier.1", x.mean((1, 2))),)
+
+
+def _normalized(weights: Weights, at: str, x: Any, stride: int = 1, groups: int = 1) -> Any:
+    """The convolution ``at`` of a `Sequential` and the batch norm after it, of ``[batch, height, width, channels]``."""
+    before, _, index = at.rpartition(".")
+    kernel, norm = weights[f"{at}.weight"], f"{before}.{int(index) + 1}"
+    padding = [(kernel.shape[0] // 2,) * 2] * 2
+    layout = ("NHWC", "HWIO", "NHWC")
+    x = jax.lax.conv_general_dilated(
+        x, kernel, (stride,) * 2, padding, dimension_numbers=layout, feature_group_count=groups
+    )
+    scale = weights[f"{norm}.weight"] * jax.lax.rsqrt(weights[f"{norm}.running_var"] + 1e-5)
+    return (x - weights[f"{norm}.running_mean"]) * scale + weights[f"{norm}.bias"]
+
+
+def _mobilenet(weights: Weights, images: Any) -> tuple[Any]:
+    x = jax.nn.hard_swish(_normalized(weights, "0.0", images.transpose(0, 2, 3, 1), 2))
+    for i, (_, _, stride) in enumerate(MOBILENET, 1):
+        x = jax.nn.hard_swish(_normalized(weights, f"{i}.0", x))
+        x = jax.nn.hard_swish(_normalized(weights, f"{i}.3", x, stride, groups=x.shape[-1]))
+        x = _normalized(weights, f"{i}.6", x)
+    return (_linear(weights, f"{len(MOBILENET) + 3}", x.mean((1, 2))),)
 
 
 _PROGRAMS: dict[type, Callable[..., tuple[Any, ...]]] = {
