@@ -94,8 +94,8 @@ def _measured(options: argparse.Namespace) -> Figures:
         figures.compiling.append(Compiling.measured(_COMPILED))
         _keep(figures, options.json)
     there = {(run.model, *run.setting) for run in figures.runs}
-    settings = itertools.product(options.threads, options.dtype, options.batch)
-    for (threads, dtype, batch), model in itertools.product(settings, models):
+    settings = itertools.product(options.batch, options.dtype, options.threads)
+    for (batch, dtype, threads), model in itertools.product(settings, models):
         if (model, batch, dtype, threads) in there:
             continue
         start, loading = time.monotonic(), partial(load, model, batch, dtype)
