@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from torch.utils import _pytree as pytree
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.distributed.collectives import ON_MESH, axes_of_group, calls_in, group_name
 from fx_importer.distributed.fake_groups import fake_process_group
+from fx_importer.distributed.local_tensors import is_dtensor, with_local_tensors
 from fx_importer.distributed.mesh import Mesh
 from fx_importer.distributed.plan import Plan
 from fx_importer.distributed.shards import Layout, Source, read_shards
@@ -23,8 +23,6 @@ from fx_importer.errors import UsageError
 
 Build = Callable[[Any], tuple[torch.nn.Module, Sequence[Any]]]
 """Takes the `DeviceMesh`, and returns the module, parallelized for this rank, and this rank's example inputs."""
-
-_PARAMETRIZED = re.compile(r"\.?parametrizations\.(?P<name>\w+)\.original\d+")
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def plan_on_mesh(build: Build, mesh: Any) -> Plan:
     """
     axes = Mesh.get(mesh)
     with _built(build, axes, 0) as (module, _):
-        placed = {name: held for name, held in module.state_dict().items() if _is_dtensor(held)}
+        placed = {name: held for name, held in module.state_dict().items() if is_dtensor(held)}
         placements = {name: _placements(held, axes) for name, held in placed.items()}
     return Plan.get(placements, axes)
 
@@ -122,10 +120,10 @@ def _exported(build: Build, mesh: Mesh, rank: int) -> MeshProgram:
         pytree.register_constant(DTensorSpec)
     with _built(build, mesh, rank) as (module, inputs):
         layouts = {name: _layout(name, held, mesh) for name, held in module.state_dict().items()}
-        if strange := [name for name, held in module.named_buffers() if _is_dtensor(held) and name not in layouts]:
+        if strange := [name for name, held in module.named_buffers() if is_dtensor(held) and name not in layouts]:
             raise UsageError(f"the buffers {', '.join(map(repr, strange))} are DTensors and not in the state dict")
         warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # of torch's own copies
-        program = torch.export.export(module, tuple(inputs)).run_decompositions()
+        program = with_local_tensors(torch.export.export(module, tuple(inputs)))
         for node in calls_in([program]):
             name = group_name(node)
             on_axes = ON_MESH + "+".join(axes_of_group(name, node, mesh))
@@ -145,7 +143,7 @@ def _forget_meshes() -> None:
 
 def _layout(name: str, held: Any, mesh: Mesh) -> Layout:
     """Return for each axis of ``mesh`` the dimension of a weight that is divided along it."""
-    placements = _placements(held, mesh) if _is_dtensor(held) else [None] * len(mesh.axes)
+    placements = _placements(held, mesh) if is_dtensor(held) else [None] * len(mesh.axes)
     layout: list[int | None] = []
     for (axis, _), placement in zip(mesh.axes, placements, strict=True):
         if placement is not None and not placement.is_shard() and not placement.is_replicate():
@@ -163,7 +161,7 @@ def _layout(name: str, held: Any, mesh: Mesh) -> Layout:
 
 def refuse_dtensors(program: ExportedProgram) -> None:
     """Raise `UsageError` for a program with weights that are DTensors, which `export_on_mesh` has not exported."""
-    if named := [name for name, held in program.state_dict.items() if _is_dtensor(held)]:
+    if named := [name for name, held in program.state_dict.items() if is_dtensor(held)]:
         more = f" and {len(named) - 3} more are DTensors" if len(named) > 3 else ", DTensors"
         raise UsageError(
             f"the program has {', '.join(map(repr, named[:3]))}{more}: this rank's parts of weights, and slices that "
@@ -171,26 +169,10 @@ def refuse_dtensors(program: ExportedProgram) -> None:
         )
 
 
-def _is_dtensor(held: Any) -> bool:
-    return hasattr(held, "placements") and hasattr(held, "device_mesh")
-
-
 def _without_values(program: ExportedProgram) -> ExportedProgram:
-    """Give weights their names in the module, and leave out their values, which are this rank's."""
-    named = {name: _name_in_module(name) for name in program.state_dict}
-    for spec in program.graph_signature.input_specs:
-        if spec.target in named:
-            spec.target = named[spec.target]
-    for spec in program.graph_signature.output_specs:
-        if spec.target in named:
-            spec.target = named[spec.target]
-    program._state_dict = {named[name]: _without_value(value) for name, value in program.state_dict.items()}
+    """Leave out the values of weights, which are this rank's."""
+    program._state_dict = {name: _without_value(value) for name, value in program.state_dict.items()}
     return program
-
-
-def _name_in_module(name: str) -> str:
-    """Return the name of a weight without what export adds for the tensor inside a DTensor."""
-    return _PARAMETRIZED.sub(lambda found: f".{found['name']}", name).lstrip(".")
 
 
 def _without_value(held: torch.Tensor) -> torch.Tensor:
