@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +18,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.calls.mesh_caller import MeshCaller
 from fx_importer.execution.engines.xla import XlaBackend
 from fx_importer.execution.engines.xla_mesh import load_on_mesh
+from fx_importer.execution.jit.ranks_in_process import load_in_process
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.options import DecompositionOptions
 from fx_importer.output_types import OutputType
@@ -29,16 +30,19 @@ if TYPE_CHECKING:
 class LoweredOnMesh(Compiled):
     """A compilation whose module may run on several devices."""
 
-    def caller_on_mesh(self, states: Sequence[Mapping[str, torch.Tensor]] | None = None) -> MeshCaller:
-        """Return the functions of the program of each rank, ready to run on a device of XLA for each, in this process.
+    def caller_on_mesh(
+        self, states: Sequence[Mapping[str, torch.Tensor]] | None = None, *, backend: str = "xla"
+    ) -> MeshCaller:
+        """Return the functions of the program of each rank, ready to run in this process.
 
         Args:
             states: the initial state of each rank, by default that of the exported programs for all. May contain
                 weights that functions take. After `join_processes`, only the ranks of this process, in order, have
                 states, inputs and outputs here.
+            backend: ``"xla"``, a device of XLA for each rank; or ``"jit"``, a thread for each, which needs no extra.
 
         Raises:
-            NotInstalledError: without the extra ``xla``.
+            NotInstalledError: for ``"xla"``, without the extra.
             UsageError: if the module is not StableHLO with a mesh, or a program of whole tensors, XLA has fewer devices
                 in this process, or a part of the state is missing.
         """
@@ -48,7 +52,10 @@ class LoweredOnMesh(Compiled):
         held = held_tensors(self, {*self.manifest.state, *self.manifest.weights_by_name})
         initial = {name: tensor for name, tensor in held.items() if not tensor.is_meta}
         module = linked_module(self)
-        loaded = {name: load_on_mesh(module, name) for name in self.manifest.functions}
+        loaders: Mapping[str, Callable[..., Any]] = {"xla": load_on_mesh, "jit": load_in_process}
+        if backend not in loaders:
+            raise UsageError(f"backend={backend!r} does not run the program of each rank: 'xla' and 'jit' do")
+        loaded = {name: loaders[backend](module, name) for name in self.manifest.functions}
         devices = len(next(iter(loaded.values())).ranks)
         given = [initial] * devices if states is None else states
         if len(given) != devices:

@@ -101,7 +101,12 @@ def _in_function(function: ir.Operation, functions: Mapping[str, func_d.FuncOp])
             continue
         shape, element = _shape_and_element(op.operands[0])
         shown = ",".join(map(str, _shape_and_element(op.results[0])[0]))
-        yield op.name.removeprefix("stablehlo."), f"{element}[{shown}]", _groups(op), math.prod(shape) * _bytes(element)
+        yield (
+            op.name.removeprefix("stablehlo."),
+            f"{element}[{shown}]",
+            groups_of(op),
+            math.prod(shape) * _bytes(element),
+        )
 
 
 def _shape_and_element(value: ir.Value) -> tuple[list[int], str]:
@@ -131,7 +136,8 @@ def _axes(kind: str, groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     return axes if axes is not None and {*map(frozenset, groups)} == {*map(frozenset, mesh.groups(axes))} else None
 
 
-def _groups(op: ir.Operation) -> Groups:
+def groups_of(op: ir.Operation) -> Groups:
+    """Return the groups of devices of a collective in StableHLO; of a permutation, pairs of source and target."""
     name = "source_target_pairs" if op.name == "stablehlo.collective_permute" else "replica_groups"
     columns = ir.ShapedType(op.attributes[name].type).shape[1]
     flat = list(ir.DenseIntElementsAttr(op.attributes[name]))

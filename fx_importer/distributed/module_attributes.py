@@ -25,6 +25,13 @@ def set_mesh(module: ir.Module, mesh: Mesh, *, lowered: bool) -> None:
         attributes[_REPLICAS] = ir.IntegerAttr.get(i32, 1)
 
 
+def remove_mesh(module: ir.Module) -> None:
+    """Let ``module`` be a program of one device."""
+    for name in (_MESH, _PARTITIONS, _REPLICAS):
+        if name in module.operation.attributes:
+            del module.operation.attributes[name]
+
+
 def mesh_of(module: ir.Module) -> Mesh | None:
     """Return the mesh that ``module`` runs on; None if it is a program of one device."""
     attributes = module.operation.attributes

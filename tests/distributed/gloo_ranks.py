@@ -33,6 +33,10 @@ MOVES: dict[str, Case] = {
     "all_gather_coalesced": lambda x, mesh, axis: torch.cat(
         collectives.all_gather_into_tensor_coalesced([x, x[:3]], mesh.get_group(axis))
     ),
+    "all_gather_autograd": lambda x, mesh, axis: collectives.all_gather_tensor_autograd(x, 1, (mesh, axis)),
+    "shard_dim_alltoall": lambda x, mesh, axis: torch.ops._dtensor.shard_dim_alltoall(
+        x, 1, 0, mesh.get_group(axis).group_name
+    ),
     "permute": lambda x, mesh, axis: collective_permute(x, ring(mesh.size(axis)), (mesh, axis)),
     "send": lambda x, mesh, axis: collective_permute(x, [1, *[-1] * (mesh.size(axis) - 1)], (mesh, axis)),
     "rank": lambda x, mesh, axis: group_rank((mesh, axis)) + x,
@@ -44,8 +48,25 @@ REDUCTIONS: dict[str, Callable[[str], Case]] = {
         lambda x, mesh, axis: torch.cat(collectives.all_reduce_coalesced([x, x[:3]], by, (mesh, axis)))
     ),
     "reduce_scatter": lambda by: lambda x, mesh, axis: collectives.reduce_scatter_tensor(x, by, 0, (mesh, axis)),
+    "reduce_scatter_last": lambda by: (
+        lambda x, mesh, axis: collectives.reduce_scatter_tensor(x.mT.contiguous(), by, 1, (mesh, axis))
+    ),
+    "reduce_scatter_autograd": lambda by: (
+        lambda x, mesh, axis: collectives.reduce_scatter_tensor_autograd(x, by, 0, (mesh, axis))
+    ),
+    "reduce_scatter_coalesced": lambda by: (
+        lambda x, mesh, axis: torch.cat(
+            collectives.reduce_scatter_tensor_coalesced([x, x[4:]], by, [0, 0], mesh.get_group(axis))
+        )
+    ),
 }
+BITWISE = ("band", "bor", "bxor")
+"""Reductions that XLA 0.10 does not have on CPUs."""
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
+
+
+def reductions_of(dtype: str) -> tuple[str, ...]:
+    return () if dtype == "bool" else ("sum", "max", "min", "product", *(BITWISE if "int" in dtype else ()))
 
 
 def cases() -> Iterator[tuple[str, Case, str, int]]:
@@ -55,7 +76,7 @@ def cases() -> Iterator[tuple[str, Case, str, int]]:
             for name, move in MOVES.items():
                 yield f"{name} {dtype} {axis}", move, dtype, axis
             for name, reduction in REDUCTIONS.items():
-                for by in ("sum", "max", "min", "product") if dtype != "bool" else ():
+                for by in reductions_of(dtype):
                     yield f"{name} {by} {dtype} {axis}", reduction(by), dtype, axis
 
 

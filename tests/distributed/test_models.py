@@ -192,7 +192,8 @@ def test_llama_of_each_rank():
     weights = {name: each.detach() for name, each in Logits(eager).state_dict().items()}
     with torch.no_grad():
         expected = eager(input_ids=tokens).logits
-    for logits in lowered.caller_on_mesh(sharded.states(weights))([(tokens,)] * 4):
+    callers = [lowered.caller_on_mesh(sharded.states(weights), backend=each) for each in ("xla", "jit")]
+    for logits in (logits for call in callers for logits in call([(tokens,)] * 4)):
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
     (reduced,) = lowered.communication().collectives
     assert (reduced.kind, reduced.count, reduced.nbytes) == ("all_reduce", 2 * 2, 2 * 6 * 32 * 4)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,39 +30,48 @@ def lowered_on(shape: tuple[int, ...], make: Callable[[Any], torch.nn.Module], *
         return lower(make(mesh), *args, output_type="stablehlo", mesh=mesh, **options)
 
 
-def on_devices(lowered: Lowered) -> MeshCaller:
+def on_devices(lowered: Lowered, backend: str) -> MeshCaller:
     try:
-        return lowered.caller_on_mesh()
+        return lowered.caller_on_mesh(backend=backend)
     except UsageError as error:
+        if backend != "xla":
+            raise
         pytest.skip(str(error))
 
 
+BACKENDS = pytest.mark.parametrize("backend", [pytest.param("xla", marks=needs_xla), "jit"])
+
+
 class Cases(torch.nn.Module):
-    """All collectives in all dtypes."""
+    """All collectives in one dtype, without some."""
 
-    def __init__(self, mesh: Any):
+    def __init__(self, mesh: Any, dtype: str, without: Sequence[str]):
         super().__init__()
-        self.mesh = mesh
+        self.mesh, self.dtype, self.without = mesh, dtype, {*without}
 
-    def forward(self, inputs):
-        return {name: case(inputs[dtype], self.mesh, axis) for name, case, dtype, axis in gloo_ranks.cases()}
+    def forward(self, x):
+        return {
+            name: case(x, self.mesh, axis)
+            for name, case, dtype, axis in gloo_ranks.cases()
+            if dtype == self.dtype and not self.without & {*name.split()}
+        }
 
 
-def inputs(rank: int) -> dict[str, torch.Tensor]:
-    return {dtype: gloo_ranks.rows(rank, dtype) for dtype in gloo_ranks.DTYPES}
-
-
-@needs_xla
 @pytest.mark.slow
+@BACKENDS
 @pytest.mark.parametrize("shape", [(2, 4), (2, 2)])
-def test_collectives_are_those_of_gloo(shape: tuple[int, int], tmp_path: Path):
+def test_collectives_are_those_of_gloo(shape: tuple[int, int], backend: str, tmp_path: Path):
     file = tmp_path / "gloo.pt"
     subprocess.run([sys.executable, "-W", "ignore", gloo_ranks.__file__, "{},{}".format(*shape), file], check=True)
     expected: list[dict[str, Any]] = torch.load(file)
-    call = on_devices(lowered_on(shape, Cases, inputs(0)))
-    for rank, found in enumerate(call([(inputs(each),) for each in range(len(expected))])):
-        for name, tensor in found.items():
-            assert torch.equal(tensor, expected[rank][name]), f"{name} on rank {rank}"
+    for dtype in gloo_ranks.DTYPES:
+        without = () if backend == "jit" else gloo_ranks.BITWISE
+        rows = [gloo_ranks.rows(rank, dtype) for rank in range(len(expected))]
+        call = on_devices(lowered_on(shape, partial(Cases, dtype=dtype, without=without), rows[0]), backend)
+        for rank, found in enumerate(call([(each,) for each in rows])):
+            assert len(found) >= 2 * len(gloo_ranks.MOVES)
+            for name, tensor in found.items():
+                assert torch.equal(tensor, expected[rank][name]), f"{name} on rank {rank}"
 
 
 class Counting(torch.nn.Module):
@@ -79,9 +89,9 @@ class Counting(torch.nn.Module):
         return collectives.all_reduce(x * self.weight, "avg", (self.mesh, 0)), self.seen
 
 
-@needs_xla
-def test_each_rank_has_inputs_and_state_of_its_own():
-    call = on_devices(lowered_on((2,), Counting, torch.ones(3), mutation="functional"))
+@BACKENDS
+def test_each_rank_has_inputs_and_state_of_its_own(backend: str):
+    call = on_devices(lowered_on((2,), Counting, torch.ones(3), mutation="functional"), backend)
     for step in (1, 2):
         found = call([(torch.ones(3),), (torch.full((3,), 3.0),)])
         assert all(torch.equal(output, torch.tensor([0.0, 2.0, 4.0])) for output, _ in found)

@@ -32,7 +32,7 @@ from fx_importer.execution.jit.library_binding import bind_library
 from fx_importer.execution.jit.library_calls import outline_library_calls
 from fx_importer.execution.jit.library_kernels import Kernels, WeightMemory
 from fx_importer.execution.jit.native_products import routines
-from fx_importer.execution.jit.object_code import ObjectCode
+from fx_importer.execution.jit.object_code import SUPPORTED, ObjectCode
 from fx_importer.execution.jit.parallel_loops import launch_on_threads
 from fx_importer.execution.jit.runtime_checks import RUN, insert_checks, relax_layout_casts
 from fx_importer.execution.jit.scalar_expansion import expand_scalars, move_bits
@@ -105,36 +105,55 @@ class JitBackend:
                 or has operations of dialects that are not lowered to CPUs.
             StageFailed: if the module cannot be compiled.
         """
+        return self.load_several(module, func_name, 1)[0]
+
+    def load_several(self, module: ir.Module, func_name: str, count: int) -> list[Loaded]:
+        """Compile a function as `load` does, and return it ``count`` times, for calls that run at the same time.
+
+        Each has code of its own, since code that stops jumps to where it was called last.
+        """
+        if count > 1 and not SUPPORTED:
+            return [self.load(module, func_name) for _ in range(count)]
         check_one_device(module)
         copy = copy_module(module.operation)
         aliases = aliases_of(function_named(copy, func_name))
         use_float_kernels(copy)
         resources = elide_weights(copy)
         options = (func_name, self.optimization)
-        entry = entry_of(copy, *options) if RunOptions(cache=self.cache).is_cached else None
-        program, stubs, kernels, code = _kept(entry, copy) or self._compiled(copy, func_name, resources, entry)
+        entry = entry_of(copy, *options) if count == 1 and RunOptions(cache=self.cache).is_cached else None
+        parts = _kept(entry, copy) or self._compiled(copy, func_name, resources, entry, dumps=count > 1)
+        program, stubs, kernels, code = parts
+        codes = [code]
+        if count > 1 and isinstance(code, EngineCode):
+            data, addresses = code.object_file(), _addresses(stubs.callbacks | kernels.callbacks)
+            codes += [ObjectCode(data, addresses) for _ in range(count - 1)]
         table, buffers = weight_table(program.weights, resources)
         kernels.weights = {
             buffer.ctypes.data: WeightMemory.OF_MODEL if each.order is None else WeightMemory.LAID_OUT
             for each, buffer in zip(program.weights, buffers, strict=True)
         }
-        compiled = CompiledFunction(
-            program.signature,
-            (table, torch.empty(program.arena, dtype=torch.uint8)),
-            program.placed,
-            program.messages,
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code[RUN]),
-            ctypes.c_void_p(code[_callable_name(func_name)]),
-            (lambda: stubs.take_failure() or kernels.take_failure()) if stubs.callbacks or kernels.callbacks else None,
-            keep=(code, stubs, kernels, buffers),
-        )
+        functions = [
+            CompiledFunction(
+                program.signature,
+                (table, torch.empty(program.arena, dtype=torch.uint8)),
+                program.placed,
+                program.messages,
+                ctypes.CFUNCTYPE(None, ctypes.c_void_p)(each[RUN]),
+                ctypes.c_void_p(each[_callable_name(func_name)]),
+                (lambda: stubs.take_failure() or kernels.take_failure())
+                if stubs.callbacks or kernels.callbacks
+                else None,
+                keep=(each, stubs, kernels, buffers),
+            )
+            for each in codes
+        ]
         written = {at: place for at, place in aliases.items() if program.signature.written(place)}
-        return InPlaceFunction(compiled, written) if written else compiled
+        return [InPlaceFunction(each, written) if written else each for each in functions]
 
     def _compiled(
-        self, module: ir.Module, func_name: str, resources: Sequence[Resource], entry: Entry | None
+        self, module: ir.Module, func_name: str, resources: Sequence[Resource], entry: Entry | None, *, dumps: bool
     ) -> _Parts:
-        """Compile ``module``, whose weights are elided, in place."""
+        """Compile ``module``, whose weights are elided, in place. Code that ``dumps`` can be loaded again."""
         trace = Trace()
         for dialect in dialects_of(module) & TO_LINALG.keys():
             _run(TO_LINALG[dialect], module, trace)
@@ -181,7 +200,7 @@ class JitBackend:
         with trace.stage("compile"):
             addresses = _addresses(stubs.callbacks | kernels.callbacks)
             called = (RUN, _callable_name(func_name))
-            engine = EngineCode(module, self.optimization, called, addresses, dumps=entry is not None)
+            engine = EngineCode(module, self.optimization, called, addresses, dumps=dumps or entry is not None)
             code = engine if entry is None else _keep(engine, entry, program, addresses)
         return program, stubs, kernels, code
 

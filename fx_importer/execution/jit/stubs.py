@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -58,18 +59,21 @@ class Stubs:
         """Make the callbacks of ``module``, before bufferization; ``instead`` has replacements of operators by name."""
         stubs = operator_stubs_of(module)
         functions = functions_of(module)
-        self._failure: tuple[str, Exception] | None = None
+        self._failed = threading.local()  # a function may run in several threads
         self.callbacks: dict[str, Any] = {
             f"_mlir_ciface_{name}": self._callback(stub, functions[name].type, instead.get(stub.operator))
             for name, stub in stubs.items()
         }
         """Callbacks by symbol."""
         if stubs:
-            self.callbacks[STUB_SUCCEEDED] = ctypes.CFUNCTYPE(ctypes.c_bool)(lambda: self._failure is None)
+            self.callbacks[STUB_SUCCEEDED] = ctypes.CFUNCTYPE(ctypes.c_bool)(lambda: self._failure() is None)
+
+    def _failure(self) -> tuple[str, Exception] | None:
+        return getattr(self._failed, "failure", None)
 
     def take_failure(self) -> tuple[str, Exception] | None:
         """Return, and reset, the operator that failed in the last run and its exception."""
-        failure, self._failure = self._failure, None
+        failure, self._failed.failure = self._failure(), None
         return failure
 
     def _callback(self, stub: OperatorStub, kind: ir.FunctionType, instead: Callable[..., Any] | None) -> Any:
@@ -91,7 +95,7 @@ class Stubs:
                 else:
                     _write_results(results[0], found, returns)
             except Exception as error:  # must not propagate through compiled code, which calls STUB_SUCCEEDED
-                self._failure = stub.operator, error
+                self._failed.failure = stub.operator, error
 
         given = count + (len(returns) if placed else 1)
         return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * given)(callback)
@@ -156,6 +160,8 @@ def operator_function(stub: OperatorStub, instead: Callable[..., Any] | None = N
 def _overload_function(stub: OperatorStub, instead: Callable[..., Any] | None) -> Callable[[Sequence[Any]], Any]:
     """Return a function that calls the operator of ``stub``, or ``instead``, with the arguments in a list."""
     overload = operator_named(stub.operator)
+    if overload is None and instead is not None:  # no operator of torch
+        return lambda values: instead(*values)
     if not isinstance(overload, OpOverload):
         raise UsageError(
             f"the module calls torch.ops.{stub.operator}, which is not registered in this process: import what defines "
