@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test slow profile lint format explorer bench ratios matrix newest clean
+.PHONY: help setup demo check fast test slow profile lint format docs explorer bench ratios matrix newest clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV): torch and torch-mlir are large, this takes a minute or two."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) setuptools hatchling editables
-	@$(PIP) --no-build-isolation --editable '.[bench,demo,dev,iree,quantize,test,tosa,triton,vela,xla]'
+	@$(PIP) --no-build-isolation --editable '.[bench,demo,dev,docs,iree,quantize,test,tosa,triton,vela,xla]'
 	@touch $@
 
 demo: $(INSTALLED) ## Carry a sentence encoder with its real weights to all five output types, and run it.
@@ -58,6 +58,9 @@ lint: $(INSTALLED) ## Check style and types only.
 format: $(INSTALLED) ## Format the code, and mend what ruff can.
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(INSTALLED) ## Build the documentation site in out/docs, with the results of its notebooks.
+	$(BIN)/python -m sphinx -c docs --builder html --fail-on-warning --keep-going --quiet . out/docs
 
 explorer: explorer/node_modules/.package-lock.json ## Type-check and build the page of the explorer, which needs Node.js.
 	cd explorer && npx tsc && node build.mjs

@@ -47,6 +47,8 @@ class Engine:
     prepare: Prepare
     check: Callable[[], None]
     """Raises `UsageError` if the engine is not installed, with what to install."""
+    output_type: OutputType | None = None
+    """What it runs; None if it takes the model itself."""
 
 
 def _nothing() -> None:
@@ -87,7 +89,7 @@ def _lowered(backend: str, options: Options, example: Example) -> Callable[..., 
 def lowered_engine(backend: str, output_type: OutputType, options: Options = Options()) -> Engine:  # noqa: B008 - it is frozen
     """Return the engine that lowers to ``output_type``, otherwise with ``options``, and runs that on ``backend``."""
     prepare = partial(_lowered, backend, replace(options, output_type=output_type))
-    return Engine(f"{backend}:{output_type.value}", prepare, partial(check_installed, backend))
+    return Engine(f"{backend}:{output_type.value}", prepare, partial(check_installed, backend), output_type)
 
 
 DEFAULT_OUTPUT_TYPES = {

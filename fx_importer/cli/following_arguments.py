@@ -14,15 +14,25 @@ from fx_importer.cli.following import Following
 
 _HEADING = "Reports, and IR on standard error"
 
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Also write the explorer: a .html file, or a .json file with its data.",
+        rich_help_panel=_HEADING,
+    ),
+]
+Reports = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Also write the explorer for each output type: model.html becomes model.tosa.html, model.json too.",
+        rich_help_panel=_HEADING,
+    ),
+]
+
 _OPTIONS = {
-    "report": Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write the explorer: a .html file, or a .json file with its data.",
-            rich_help_panel=_HEADING,
-        ),
-    ],
+    "report": Report,
     "print_ir_after": Annotated[
         list[str] | None,
         typer.Option(

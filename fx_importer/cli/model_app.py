@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fx_importer.cli.following import Following
-from fx_importer.cli.following_arguments import takes_following
+from fx_importer.cli.following_arguments import Report, Reports, takes_following
 from fx_importer.cli.model_arguments import OUTPUT_TYPES, Model, Trust
 from fx_importer.cli.option_arguments import takes_options
 from fx_importer.options import Options
@@ -101,13 +101,14 @@ def reduce(
     ] = None,
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
+    report: Report = None,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
     """Reduce a failing model to the smallest program with the same failure, and write a script that reproduces it."""
     from fx_importer.cli.commands.reduce import reduce_model
 
-    reduce_model(model, options, output, backend, rtol, atol, trust)
+    reduce_model(model, options, output, backend, rtol, atol, report, trust)
 
 
 @models.command()
@@ -126,6 +127,7 @@ def matrix(
         typer.Option(metavar="FILE", help="Input sets, written by torch.save([(args, kwargs), ...], FILE)."),
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table as JSON.")] = None,
+    report: Reports = None,
     options: Options = Options(),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
@@ -133,7 +135,7 @@ def matrix(
     from fx_importer.cli.commands.matrix import OUTPUT_TYPES, show_matrix
 
     kinds = [OutputType.get(each) for each in output_type or ()] or OUTPUT_TYPES
-    if not show_matrix(model, options, kinds, backend, inputs, json, trust):
+    if not show_matrix(model, options, kinds, backend, inputs, json, report, trust):
         raise typer.Exit(1)
 
 
@@ -163,6 +165,7 @@ def bench(
         typer.Option(min=1, help="Turns of each engine: calls, or of short calls the means of 20 ms of them."),
     ] = 10,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all figures as JSON.")] = None,
+    report: Reports = None,
     options: Options = Options(),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
@@ -173,7 +176,7 @@ def bench(
 
     names = [each.strip() for each in engines.split(",") if each.strip()]
     kinds = [OutputType.get(each) for each in output_type or ()]
-    bench_model(model, options, names, kinds, threads or torch.get_num_threads(), calls, json, trust)
+    bench_model(model, options, names, kinds, threads or torch.get_num_threads(), calls, json, report, trust)
 
 
 @models.command()

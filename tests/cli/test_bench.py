@@ -48,8 +48,12 @@ def bench(monkeypatch, capfd, tmp_path):
 
 def test_engines_are_measured_and_compared(bench, tmp_path):
     file = tmp_path / "bench.json"
-    code, out, _ = bench("bench_models:fine", "--engines", "jit,iree", "--calls", "2", "--json", file)
+    code, out, _ = bench(
+        "bench_models:fine", "--engines", "jit,iree", "--calls", "2", "--json", file, "--report", tmp_path / "seen.json"
+    )
     assert code == 0
+    for each in ("linalg-on-tensors", "stablehlo", "torch"):
+        assert json.loads((tmp_path / f"seen.{each}.json").read_text())["outcome"] == "lowered"
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
     assert rows["eager"][5] == "1.00"
     assert float(rows["jit:linalg-on-tensors"][-1]) < 1e-5

@@ -47,8 +47,13 @@ def matrix(monkeypatch, capfd, tmp_path):
 
 def test_every_pair_has_a_cell(matrix, tmp_path):
     file = tmp_path / "matrix.json"
-    code, out, _ = matrix("matrix_models:fine", "--output-type", "linalg", "--output-type", "stablehlo", "--json", file)
+    kinds = ("--output-type", "linalg", "--output-type", "stablehlo")
+    code, out, _ = matrix("matrix_models:fine", *kinds, "--json", file, "--report", tmp_path / "seen.json")
     assert code == 0
+    for each in ("linalg-on-tensors", "stablehlo"):
+        seen = json.loads((tmp_path / f"seen.{each}.json").read_text())
+        assert seen["output_type"] == each
+        assert {check["status"] for check in seen["checks"]} == {"passed"}
     heading, _, linalg, stablehlo = out.splitlines()[:4]
     assert heading.split()[:4] == ["output", "type", "jit", "stablehlo"]
     assert linalg.split()[:2] == ["linalg-on-tensors", "passed"]

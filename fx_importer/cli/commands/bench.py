@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+from fx_importer.api.report import check_report
 from fx_importer.benchmarking import chosen_engines, measure
 from fx_importer.benchmarking.measurement import recommendation, remarks, table
+from fx_importer.cli.commands.import_model import load_call
+from fx_importer.cli.commands.view import report_for, report_isolated
 from fx_importer.cli.model_loading import load_model
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import reporting_progress
@@ -31,9 +34,12 @@ def bench_model(
     threads: int,
     turns: int,
     path: Path | None,
+    report: Path | None = None,
     trust: bool = False,
 ) -> None:
     """Measure the model that ``model`` names on ``engines``, and print a table and a recommendation.
+
+    ``report`` is written for each output type, which is lowered once more for it.
 
     Raises:
         UsageError: if ``model`` does not name a model that runs in eager PyTorch, no engine fits, there are fewer
@@ -41,6 +47,8 @@ def bench_model(
     """
     if path is not None:
         check_writable(path)
+    if report is not None:
+        check_report(report)
     chosen = chosen_engines(engines, output_types, options)
     with reporting_progress(True):
         progress.enter(f"measure {model}")
@@ -51,3 +59,7 @@ def bench_model(
     if path is not None:
         figures = {"model": model, "threads": threads, "engines": [asdict(each) for each in found]}
         save_text(json.dumps(figures, indent=1), path)
+    if report is not None:
+        call = load_call(model, trust)
+        for kind in dict.fromkeys(each.output_type for each in chosen if each.output_type):
+            report_isolated(model, call, replace(options, output_type=kind), report_for(report, kind))

@@ -11,7 +11,10 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from fx_importer.api.report import check_report
 from fx_importer.cli.commands.import_model import lower_model
+from fx_importer.cli.commands.view import report_for
+from fx_importer.cli.following import Following
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted, reporting_progress
 from fx_importer.errors import CrashedError, FxImporterError, UsageError, first_line
@@ -36,12 +39,13 @@ def show_matrix(
     backends: Sequence[str] | None,
     inputs: Path | None,
     json: Path | None,
+    report: Path | None = None,
     trust: bool = False,
 ) -> bool:
     """Lower the model that ``model`` names to each of ``output_types``, run it on backends, and print the table.
 
     Each output type runs in a separate process, so that a crash fills a cell only. Each of ``backends`` runs the output
-    types that it supports; by default, all installed backends run.
+    types that it supports; by default, all installed backends run. ``report`` is written for each output type.
 
     Returns:
         Whether all cells that were tried passed.
@@ -51,6 +55,8 @@ def show_matrix(
     """
     if json is not None:
         check_writable(json)
+    if report is not None:
+        check_report(report)
     if inputs is not None:
         read_inputs(inputs)
     for name in backends or ():
@@ -60,9 +66,9 @@ def show_matrix(
         progress.enter(f"lower and run {model}")
         for output_type in counted(output_types, "output types"):
             chosen = [each for each in target_for(output_type).backends if not backends or each in backends]
-            rows.append(
-                _row(model, replace(options, output_type=output_type), chosen if backends else None, inputs, trust)
-            )
+            following = Following(None if report is None else report_for(report, output_type))
+            asked = replace(options, output_type=output_type)
+            rows.append(_row(model, asked, chosen if backends else None, inputs, following, trust))
     matrix = Matrix(tuple(rows))
     console = Console(width=WIDTH)
     if console.is_terminal:
@@ -75,10 +81,17 @@ def show_matrix(
     return matrix.passed
 
 
-def _row(model: str, options: Options, backends: Sequence[str] | None, inputs: Path | None, trust: bool) -> Row:
+def _row(
+    model: str,
+    options: Options,
+    backends: Sequence[str] | None,
+    inputs: Path | None,
+    following: Following,
+    trust: bool,
+) -> Row:
     scratch = Scratch()
     request, answer = scratch.path / "request", scratch.path / "answer"
-    request.write_bytes(pickle.dumps((options, backends, inputs, trust)))
+    request.write_bytes(pickle.dumps((options, backends, inputs, following, trust)))
     try:
         run_isolated("the lowering", answer_row, model, request, answer)
     except CrashedError as error:
@@ -91,13 +104,14 @@ def _row(model: str, options: Options, backends: Sequence[str] | None, inputs: P
 
 def answer_row(model: str, request: str, answer: str) -> None:
     """Lower ``model`` and verify it as ``request`` says, and write the row. This runs in the separate process."""
-    options, backends, inputs, trust = pickle.loads(Path(request).read_bytes())
+    options, backends, inputs, following, trust = pickle.loads(Path(request).read_bytes())
     found: Row | UsageError
     try:
-        lowered = lower_model(model, options, trust)
-        found = Row(
-            options.output_type, lowered.verify(inputs=read_inputs(inputs) if inputs else (), backends=backends)
-        )
+        with following.run(model, options.output_type.value) as followed:
+            followed.lowered = lower_model(model, following.prepared(options), trust)
+            given = read_inputs(inputs) if inputs else ()
+            followed.verdict = followed.lowered.verify(inputs=given, backends=backends)
+        found = Row(options.output_type, followed.verdict)
     except UsageError as error:
         found = UsageError(str(error))
     except FxImporterError as error:

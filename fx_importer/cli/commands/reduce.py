@@ -7,9 +7,12 @@ from pathlib import Path
 import torch
 
 from fx_importer.api.reduce import Job, job_of
+from fx_importer.api.report import check_report
 from fx_importer.cli.commands.import_model import export_model
+from fx_importer.cli.commands.view import report_isolated
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.execution import backend_named
+from fx_importer.fx_graph.program_files import read_program
 from fx_importer.options import Options
 from fx_importer.process.scratch import Scratch
 from fx_importer.reduction import Setting
@@ -23,17 +26,20 @@ def reduce_model(
     backend: str | None,
     rtol: float | None,
     atol: float | None,
+    report: Path | None = None,
     trust: bool = False,
 ) -> None:
     """Reduce the model that ``model`` names, or the program of the report in that directory with the report's options.
 
-    The result is written to ``output``, and each step is printed.
+    The result is written to ``output``, and each step is printed; ``report`` is that of the whole model.
 
     Raises:
         UsageError: if ``model`` does not name a model, the backend is unknown, ``output`` exists or cannot be created,
             or the model does not fail, or not always.
         ExportError: if torch.export cannot capture the model.
     """
+    if report is not None:
+        check_report(report)
     torch.set_num_threads(1)  # before the model runs, since this process forks
     if backend is not None and backend != "eager":
         backend_named(backend)
@@ -50,3 +56,6 @@ def reduce_model(
     with reporting_progress(True, auto_refresh=False):
         outcome = job.done(output, print).outcome
     print(outcome)
+    if report is not None:
+        program = read_program(job.program, trust=job.trust)
+        report_isolated(model, (program, (), {}), job.setting.options, report)

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from fx_importer.api.report import check_report, contents_of_models, write_report
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.following import Following
 from fx_importer.cli.option_arguments import with_options
+from fx_importer.compiler.steps import Call
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+
+
+def report_for(path: Path, output_type: OutputType) -> Path:
+    """Return the path of the report of one of several output types: ``model.tosa.html``."""
+    return path.with_suffix(f".{output_type.value}{path.suffix}")
+
+
+def report_isolated(title: str, call: Call, options: Options, path: Path) -> None:
+    """Lower a model, with the passes in another process, which they may end, and write the report to ``path``."""
+    isolated = replace(options, running=replace(options.running, isolate=True))
+    write_report(contents_of_models(title, {options.importing.func_name: call}, isolated), path)
+    print(f"{path}: {path.stat().st_size:,} bytes", file=sys.stderr)
 
 
 def view_model(model: str, options: Options, output: Path, following: Following, trust: bool = False) -> bool:

@@ -1,0 +1,75 @@
+"""The documentation site, which Sphinx builds of the pages on GitHub: ``make docs``.
+
+Its source directory is the repository, so that links between pages, CONTRIBUTING.md, notebooks and files are the same
+in both. What is in the menu, and where, are the lists of ``docs/index.md``.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+from typing import Any
+
+from pygments.lexers.special import TextLexer
+from sphinx.ext.napoleon.docstring import GoogleDocstring
+
+import fx_importer
+
+project, author = "fx-importer", "The fx-importer authors"
+copyright = author
+release = importlib.metadata.version("fx-importer")
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+root_doc = "docs/index"
+include_patterns = ["docs/**", "examples/*.ipynb", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+exclude_patterns = ["docs/performance/*.json"]
+nitpicky = False  # docstrings link names of torch and of internal modules too
+show_warning_types = True
+
+html_theme = "furo"
+html_title = f"fx-importer {release}"
+html_static_path = ["_static"]
+html_js_files = ["filter.js"]
+html_css_files = ["site.css"]
+html_copy_source = False
+
+myst_heading_anchors = 4  # as on GitHub
+myst_enable_extensions = ["fieldlist"]
+nb_execution_mode = os.environ.get("NOTEBOOKS", "force")
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+default_role = "py:obj"
+
+# The text of an attribute is no "type: description", even if there is a colon in it.
+GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())  # type: ignore[method-assign]
+
+_SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)#]+?)(?:\.md|\.ipynb)\)")
+
+
+def add_menu(app: Any, name: str, content: list[str]) -> None:
+    """Append a hidden table of contents for each section of the start page: the pages that its list links to."""
+    if name != root_doc:
+        return
+    for title, text in _SECTION.findall(content[0]):
+        pages = "\n".join(dict.fromkeys(_LINK.findall(text)))
+        content[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n"
+
+
+def skip_again(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """Skip what a package has that the section of ``fx_importer`` has already."""
+    if app.env.current_document.autodoc_module == "fx_importer" or name not in fx_importer.__all__:
+        return None
+    return True if getattr(fx_importer, name) is member else None
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", add_menu)
+    app.connect("autodoc-skip-member", skip_again)
+    for each in ("mlir", "ebnf-mlir"):
+        app.add_lexer(each, TextLexer)
