@@ -16,4 +16,9 @@ _renamed.install()
 
 
 def __getattr__(name: str) -> Any:
-    return _attribute(_renamed.current_name(name))
+    try:
+        return _attribute(_renamed.current_name(name))
+    except ImportError as error:
+        from fx_importer.installation.misfits import explained
+
+        raise explained(error) from error

@@ -48,6 +48,10 @@ class UsageError(FxImporterError, ValueError):
     """Invalid use of the package: an option, name, path or input."""
 
 
+class MisfitError(UsageError, ImportError):
+    """Required package that is missing, or of a version that does not fit."""
+
+
 class ExportError(FxImporterError):
     """Failure of torch.export to capture the model. The original exception is the ``__cause__``."""
 

@@ -37,10 +37,20 @@ def main() -> None:
     """
     warnings.formatwarning = _format_warning
     try:
-        app(prog_name="fx-importer")
+        _run()
     except FxImporterError as error:
         if "--debug" in sys.argv:
             traceback.print_exc()
         else:
             print(f"error: {with_options(str(error))}", file=sys.stderr)
         sys.exit(USAGE if isinstance(error, UsageError) else FAILED)
+
+
+def _run() -> None:
+    """Run the command; raise `MisfitError` where it cannot import torch or torch-mlir."""
+    try:
+        app(prog_name="fx-importer")
+    except ImportError as error:
+        from fx_importer.installation.misfits import explained
+
+        raise explained(error) from error

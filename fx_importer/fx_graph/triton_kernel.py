@@ -15,8 +15,22 @@ class KernelVariant:
 
     constants: Mapping[str, Fixed]
     """The values of ``constexpr`` parameters; those that are no Python literals as text."""
-    num_warps: int
-    num_stages: int
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    """Blocks of a cluster, on NVIDIA's sm_90 and newer."""
+    maxnreg: int | None = None
+    """The most registers of a thread, on NVIDIA; None for no limit."""
+
+    @property
+    def options(self) -> dict[str, int]:
+        """The options of triton's compilers."""
+        found = {name: getattr(self, name) for name in LAUNCH_OPTIONS}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""Options of launches and configurations that a `KernelVariant` has."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +62,10 @@ def triton_kernel_from_json(found: Any) -> TritonKernel:
 
 
 def _variant(found: Any) -> KernelVariant:
-    numbers = found["num_warps"], found["num_stages"]
-    if any(type(each) is not int or each < 1 for each in numbers):
+    options = {name: found[name] for name in LAUNCH_OPTIONS if found.get(name) is not None}
+    if any(type(each) is not int or each < 1 for each in options.values()):
         raise ValueError(f"{found} is no configuration of a kernel")
-    return KernelVariant({name_from_json(name): value for name, value in found["constants"].items()}, *numbers)
+    return KernelVariant({name_from_json(name): value for name, value in found["constants"].items()}, **options)
 
 
 @dataclass(frozen=True)

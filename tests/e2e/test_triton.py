@@ -13,7 +13,10 @@ from fx_importer.cli import main
 
 triton = pytest.importorskip("triton", reason="the extra 'triton' is not installed")
 
-from tests.triton_kernels import CASES, STRICT, launched_in_a_branch  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+from fx_importer.manifest import OperatorStub  # noqa: E402
+from tests.triton_kernels import CASES, STRICT, add_kernel, launched_in_a_branch  # noqa: E402
 
 TARGETS = ("cuda:sm_90", "rocm:gfx942")
 pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance\\(treespec, LeafSpec\\):FutureWarning")
@@ -44,6 +47,51 @@ def test_the_declaration_says_how_a_kernel_is_launched():
     assert first.constants == {"rows": 16, "columns": 16, "depth": 16, "activation": "leaky_relu"}
     assert (second.num_warps, second.num_stages) == (4, 2)
     assert stub.arguments[:2] == ((3, 3, 1), (2, 2, 1))
+
+
+@triton.autotune(
+    configs=[triton.Config({"block": 256}, num_warps=8, num_ctas=2), triton.Config({"block": 128}, maxnreg=64)],
+    key=["n"],
+)
+@triton.jit
+def tuned_double(x, out, n, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+
+def doubled(x):
+    out = torch.empty_like(x)
+    tuned_double[lambda chosen: (triton.cdiv(x.numel(), chosen["block"]),)](x, out, x.numel())
+    return out
+
+
+def test_options_of_configurations_are_passed_to_the_compiler():
+    lowered = lower(doubled, torch.randn(500), output_type="raw", strict=True)
+    (stub,) = lowered.operator_stubs.values()
+    assert stub.kernel is not None
+    assert [each.options for each in stub.kernel.variants] == [
+        {"num_warps": 8, "num_stages": 3, "num_ctas": 2},
+        {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": 64},
+    ]
+    assert OperatorStub.from_json(stub.to_json()).kernel == stub.kernel
+    first, second = compile_kernels(lowered, "cuda:sm_90")
+    assert (first.num_ctas, second.num_ctas) == (2, 1)
+    assert ".maxnreg 64" in second.assembly
+    assert ".maxnreg" not in first.assembly
+
+
+def doubled_in_part(x, count):
+    out = torch.zeros_like(x)
+    add_kernel[lambda chosen: (triton.cdiv(int(count.sum()), chosen["block"]),)](x, x, out, x.numel(), block=128)
+    return out
+
+
+def test_a_grid_that_values_decide_is_an_operand():
+    x = torch.randn(300)
+    lowered = lower(doubled_in_part, x, torch.tensor([100, 100]), output_type="linalg-on-tensors", strict=True)
+    for blocks, count in ((1, [60, 68]), (2, [100, 100]), (3, [200, 100])):
+        expected = torch.where(torch.arange(300) < blocks * 128, 2 * x, 0)
+        torch.testing.assert_close(lowered.run(x, torch.tensor(count)), expected)
 
 
 def test_sizes_of_the_grid_are_operands_where_they_are_dynamic():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fx_importer import CrashedError, NotInstalledError, StageFailed, UsageError, lower
-from fx_importer.execution import BACKENDS, StablehloBackend, TosaReferenceBackend, backend_named
+from fx_importer.execution import BACKENDS, StablehloBackend, TosaReferenceBackend, XlaBackend, backend_named
 from fx_importer.execution.engines.iree import IREE
 from fx_importer.execution.engines.stablehlo_interpreter import STABLEHLO
 from fx_importer.execution.engines.tosa_reference import TOSA
@@ -314,3 +314,11 @@ def test_backend_names():
         backend_named("cuda")
     with pytest.raises(UsageError, match="no backend runs torch by itself"):
         lower(torch.relu, torch.ones(2), output_type="torch").run(torch.ones(2))
+
+
+@needs_xla
+def test_a_platform_that_xla_does_not_have_is_named():
+    lowered = lower(nn.ReLU(), torch.ones(3), output_type="stablehlo")
+    assert lowered.caller(backend=XlaBackend(platform="cpu"))(-torch.ones(3)).tolist() == [0, 0, 0]
+    with pytest.raises(UsageError, match=r"no platform 'nothing' here: .*pip install 'jax\[cuda13\]' for 'cuda'"):
+        lowered.caller(backend=XlaBackend(platform="nothing"))(torch.ones(3))

@@ -41,6 +41,8 @@ class CompiledKernel:
     shared: int
     """Bytes of shared memory."""
     num_warps: int
+    num_ctas: int
+    """Blocks of a cluster: with more than one, a launch has to say so."""
     assembly: str = dataclasses.field(repr=False)
     """PTX for NVIDIA, the assembly of LLVM for AMD."""
     binary: bytes = dataclasses.field(repr=False)
@@ -94,7 +96,7 @@ def _compiled(
     with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
         source = Path(folder, "source.ttir")
         source.write_text(ir.StringAttr(text).value)
-        chosen = backend, arch, str(variant.num_warps), str(variant.num_stages)
+        chosen = backend, arch, json.dumps(variant.options)
         try:
             run_isolated("triton", compile_in_child, source, folder, *chosen, limits=_LIMITS)
         except CrashedError as error:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 
-def compile_in_child(source: str, output: str, backend: str, arch: str, num_warps: str, num_stages: str) -> None:
+def compile_in_child(source: str, output: str, backend: str, arch: str, options: str) -> None:
     """Compile the IR in the file ``source`` for a GPU; write what comes out to the directory ``output``.
 
-    The files are ``kernel.json``, ``kernel.asm`` and ``kernel.bin``.
+    The files are ``kernel.json``, ``kernel.asm`` and ``kernel.bin``. ``options`` are `KernelVariant.options` as JSON.
     """
     import triton
     from triton._C.libtriton import ir
@@ -21,26 +21,26 @@ def compile_in_child(source: str, output: str, backend: str, arch: str, num_warp
 
     text, binary = {"cuda": ("ptx", "cubin"), "hip": ("amdgcn", "hsaco")}[backend]
     target = GPUTarget("cuda", int(arch), 32) if backend == "cuda" else GPUTarget("hip", arch, _lanes(arch))
-    chosen = {"num_warps": int(num_warps), "num_stages": int(num_stages)}
+    chosen = json.loads(options)
     try:
         compiler: Any = make_backend(target)
-        options = compiler.parse_options(dict(chosen))
+        parsed = compiler.parse_options(dict(chosen))
         stages: dict = {}
-        compiler.add_stages(stages, options, Language.TRITON)
+        compiler.add_stages(stages, parsed, Language.TRITON)
         context = ir.context()
         ir.load_dialects(context)
         compiler.load_dialects(context)
         module = ir.parse_mlir_module(source, context)
         module.context = context
         inlined = Path(output, "kernel.ttir")  # `triton.compile` leaves out this stage for IR that it is given
-        inlined.write_text(str(stages["ttir"](module, {**options.__dict__, "target": target})))
+        inlined.write_text(str(stages["ttir"](module, {**parsed.__dict__, "target": target})))
         made = triton.compile(str(inlined), target=target, options=chosen)
     except Exception as error:
         traceback.print_exc()
         sys.exit(f"{type(error).__name__}: {error}")
     Path(output, "kernel.asm").write_text(made.asm[text])
     Path(output, "kernel.bin").write_bytes(made.asm[binary])
-    found = {"name": made.metadata.name, "shared": made.metadata.shared, "num_warps": made.metadata.num_warps}
+    found = {name: getattr(made.metadata, name) for name in ("name", "shared", "num_warps", "num_ctas")}
     Path(output, "kernel.json").write_text(json.dumps(found))
 
 

@@ -12,6 +12,7 @@ import torch
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.distributed.shardings import is_sharded
+from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.calls.call_signature import Signature, TensorKind, read_signature
 from fx_importer.execution.calls.specialization import Specialized, is_dynamic
@@ -19,7 +20,7 @@ from fx_importer.execution.calls.state import OnDevice
 from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.engines.dense_arguments import DenseArguments
 from fx_importer.execution.engines.weight_preparation import split_preparation
-from fx_importer.execution.engines.xla_devices import Placement, placement_of, whole_array
+from fx_importer.execution.engines.xla_devices import HOST, Placement, placement_of, whole_array
 from fx_importer.execution.engines.xla_processes import among_processes
 from fx_importer.execution.engines.xla_program import XLA, as_array, as_tensor, compile_program, put
 from fx_importer.execution.engines.xla_row_writes import make_row_writes_conditional
@@ -32,9 +33,11 @@ from fx_importer.mlir.bindings import ir
 
 @dataclass(frozen=True)
 class XlaBackend:
-    """XLA, for the CPU. A program with a plan runs on as many devices as its mesh has."""
+    """XLA. A program with a plan runs on as many devices of the host as its mesh has."""
 
     name: str = "xla"
+    platform: str = HOST
+    """jax's name of the platform: ``"cpu"``, or that of a plug-in, such as ``"cuda"``. Its first device runs it."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module``, which does not change, from a portable artifact.
@@ -45,7 +48,8 @@ class XlaBackend:
         Raises:
             NotInstalledError: without ``jax`` and ``jaxlib``.
             UsageError: if there is no such function, or it takes or returns anything but tensors, or
-                has operations of other dialects.
+                has operations of other dialects; if jax does not have the platform, or a program with a plan is for
+                another than the host.
             StageFailed: if the module cannot be serialized to an artifact, or XLA cannot compile it.
         """
         check_installed(self.name)
@@ -54,7 +58,9 @@ class XlaBackend:
         check_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
         jax = imported(self.name, "xla", "jax")
         mesh = mesh_of(module) if is_sharded(module) else None
-        places = placement_of(copy, mesh, len(signature.arguments), len(signature.results))
+        if mesh is not None and self.platform != HOST:
+            raise UsageError(f"a program with a plan runs on devices of the host, not on '{self.platform}'")
+        places = placement_of(copy, mesh, len(signature.arguments), len(signature.results), self.platform)
         whole = places.whole
         with Trace().stage("constants"):
             weights = [put(jax, whole, each) for each in take_resources(function, "stablehlo.constant", XLA.dtypes)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.shardings import take_shardings
-from fx_importer.errors import UsageError
+from fx_importer.errors import UsageError, first_line
 from fx_importer.execution.engines.xla_processes import among_processes
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.execution.optional_packages import imported
@@ -34,7 +34,11 @@ class Placement:
     """Positions of arguments that are weights."""
 
 
-def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: int) -> Placement:
+HOST = "cpu"
+"""jax's platform that every installation has."""
+
+
+def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: int, platform: str = HOST) -> Placement:
     """Return where the tensors of the function ``main`` are, and remove its shardings, which jax writes again.
 
     Args:
@@ -42,12 +46,13 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
         mesh: that of a program of whole tensors; None for one device.
         arguments: the number of arguments of the function.
         results: the number of results.
+        platform: that of the device, in jax's name; a program of whole tensors is placed on the host.
 
     Raises `UsageError` if XLA has fewer devices in this process than a program of whole tensors is divided among.
     """
     jax = imported("xla", "xla", "jax")
     if mesh is None:
-        (device,) = host_devices(1)
+        (device,) = host_devices(1) if platform == HOST else [device_of(platform)]
         place = jax.sharding.SingleDeviceSharding(device)
         return Placement((place,) * arguments, (place,) * results, place)
     names, sizes = zip(*mesh.axes, strict=True)
@@ -62,6 +67,22 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
 
     places = [None if each is None else place(each) for each in taken[1]]
     return Placement(tuple(map(place, taken[0])), tuple(places), place(None), mesh.size, frozenset(weights))
+
+
+def device_of(platform: str) -> Any:
+    """Return the first device of a platform that a plug-in of jax brings.
+
+    Raises:
+        UsageError: if jax has no such platform here.
+    """
+    backends = imported("xla", "xla", "jax.extend.backend")
+    try:
+        return backends.get_backend(platform).local_devices()[0]
+    except RuntimeError as error:  # no such plug-in, or no device for it
+        raise UsageError(
+            f"jax has no platform '{platform}' here: {first_line(error)}. Its plug-ins bring others: pip install "
+            f"'jax[cuda13]' for 'cuda', with NVIDIA's driver; 'rocm' is AMD's, and '{HOST}' is always there"
+        ) from error
 
 
 def whole_array(array: Any) -> Any:

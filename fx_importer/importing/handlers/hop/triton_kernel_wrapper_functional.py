@@ -13,7 +13,13 @@ from torch import fx
 from torch._higher_order_ops import triton_kernel_wrap
 from torch.fx.node import map_arg
 
-from fx_importer.fx_graph.triton_kernel import KNOWN_KERNELS, KernelVariant, KnownKernel, TritonKernel
+from fx_importer.fx_graph.triton_kernel import (
+    KNOWN_KERNELS,
+    LAUNCH_OPTIONS,
+    KernelVariant,
+    KnownKernel,
+    TritonKernel,
+)
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.importing.call_arguments import CallArguments
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
@@ -63,13 +69,12 @@ def import_triton_kernel(node: fx.Node, build: NodeBuilder) -> list[ir.Value]:
 @dataclass(frozen=True)
 class _Configuration:
     constants: Mapping[str, Any]
-    num_warps: int
-    num_stages: int
+    options: Mapping[str, int]
 
     @property
     def variant(self) -> KernelVariant:
         constants = {name: _literal(value) for name, value in self.constants.items()}
-        return KernelVariant(constants, self.num_warps, self.num_stages)
+        return KernelVariant(constants, **self.options)
 
 
 @dataclass(frozen=True)
@@ -91,23 +96,29 @@ class _Launch:
         configs = getattr(kernel, "configs", None) or [None]
         while not hasattr(kernel, "params"):
             kernel = kernel.fn
-        options = {"num_warps": 4, "num_stages": 3} | {
-            name: value for name, value in given.items() if name not in kernel.arg_names
-        }
-        if unknown := sorted({*options} - {"num_warps", "num_stages"}):
+        options = {name: value for name, value in given.items() if name not in kernel.arg_names}
+        if unknown := sorted({*options} - {*LAUNCH_OPTIONS}):
             raise UnsupportedNodeError(
                 f"the Triton kernel {kernel.__name__} is launched with {', '.join(unknown)}: of the options, only "
-                "num_warps and num_stages are known"
+                f"{', '.join(LAUNCH_OPTIONS)} are known"
             )
         fixed = {each.name for each in kernel.params if each.is_constexpr}
         passed = {name: given[name] for name in kernel.arg_names if name in given and name not in fixed}
         configurations = []
         for config in configs:
             tuned = {} if config is None else config.kwargs
-            chosen = options if config is None else {"num_warps": config.num_warps, "num_stages": config.num_stages}
+            chosen = options if config is None else _options_of(config, kernel.__name__)
             constants = {name: value for name, value in {**given, **tuned}.items() if name in fixed}
-            configurations.append(_Configuration(constants, chosen["num_warps"], chosen["num_stages"]))
+            configurations.append(_Configuration(constants, chosen))
         return cls(kernel, passed, tuple(configurations))
+
+
+def _options_of(config: Any, kernel: str) -> dict[str, int]:
+    """Return the options of a configuration of an autotuned kernel."""
+    if getattr(config, "ir_override", None):
+        raise UnsupportedNodeError(f"a configuration of the Triton kernel {kernel} has ir_override: it has no source")
+    found = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _triton_ir(function: Any, arguments: dict[str, Any]) -> str:

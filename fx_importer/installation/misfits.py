@@ -1,0 +1,27 @@
+"""The sentence for a failing import, where a required package is missing or of a version that does not fit."""
+
+from __future__ import annotations
+
+from fx_importer.errors import MisfitError
+from fx_importer.installation.other_mlir_packages import torch_mlir_here
+from fx_importer.installation.package_versions import DISTRIBUTION, packages
+
+
+def explained(error: ImportError) -> ImportError:
+    """Return the error that names what does not fit, if ``error`` is of torch or torch-mlir; else ``error`` itself."""
+    if (error.name or "").partition(".")[0] not in ("torch", "torch_mlir"):
+        return error
+    unfit = [each for each in packages() if each.extra is None and each.advice]
+    if unfit:
+        met = "; ".join(
+            f"{each.name}{each.accepted} is needed, and {each.found or 'none'} is installed" for each in unfit
+        )
+        wanted = " ".join(repr(each.advice) for each in unfit)
+        return MisfitError(f"{DISTRIBUTION} cannot be used with these packages: {met}. pip install {wanted}")
+    if not (wheel := torch_mlir_here()).works:
+        return MisfitError(f"{DISTRIBUTION} cannot import torch_mlir: {wheel.message}")
+    return MisfitError(
+        f"{DISTRIBUTION} cannot import what it needs of '{error.name}': {error}. The installed versions are accepted, "
+        "so the installation may be incomplete, or the package is not yet ready for them: see fx-importer doctor, and "
+        "docs/versions.md for what was tested"
+    )
