@@ -11,6 +11,11 @@ from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
 from fx_importer.output_types import OutputType
 
+_Adapter = Annotated[
+    Path | None,
+    typer.Option("--lora", metavar="FOLDER", help="An adapter of peft, for what was imported with --adapter-rank."),
+]
+
 llm = typer.Typer(
     no_args_is_help=True, help="Import a language model of Hugging Face, and generate or score text with it."
 )
@@ -54,6 +59,13 @@ def llm_import(
     draft: Annotated[
         int | None, typer.Option(help="Write a function 'verify' too, of a token and so many proposed ones, 1 to 15.")
     ] = None,
+    adapter_rank: Annotated[
+        int | None, typer.Option(help="Take adapters (LoRA) of at most this rank as arguments: `llm run --lora`.")
+    ] = None,
+    adapter_target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A linear layer that has one, as q_proj. May be repeated. Default: all."),
+    ] = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
 ) -> None:
     """Write a module with prefill, decode and score, which reads the weights where they are."""
@@ -73,6 +85,8 @@ def llm_import(
         page_size=page_size,
         pages=pages,
         draft=draft,
+        adapter_rank=adapter_rank,
+        adapter_targets=adapter_target,
         following=following,
     )
 
@@ -88,11 +102,12 @@ def llm_run(
     top_p: Annotated[float | None, typer.Option(help="Draw among the fewest of this probability together.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
     stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text. May be repeated.")] = None,
+    lora: _Adapter = None,
 ) -> None:
     """Continue prompts; the text goes to standard output, the speed to standard error."""
     from fx_importer.cli.commands.llm import run_language_model
 
-    run_language_model(folder, prompt, engine, max_new_tokens, temperature, top_k, top_p, seed, stop or ())
+    run_language_model(folder, prompt, engine, max_new_tokens, temperature, top_k, top_p, seed, stop or (), lora)
 
 
 @llm.command("chat")
@@ -106,12 +121,13 @@ def llm_chat(
     top_p: Annotated[float | None, typer.Option(help="Draw among the fewest of this probability together.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
     stop: Annotated[list[str] | None, typer.Option(help="A string that ends an answer. May be repeated.")] = None,
+    lora: _Adapter = None,
 ) -> None:
     """Answer each line of standard input; `/reset` starts anew, `/exit` and the end of input end it."""
     from fx_importer.cli.commands.llm_chat import chat
 
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    chat(folder, engine, system, **options, seed=seed, stop=stop or ())
+    chat(folder, engine, system, lora, **options, seed=seed, stop=stop or ())
 
 
 @llm.command("score")
@@ -122,11 +138,12 @@ def llm_score(
     beside: Annotated[
         Path | None, typer.Option(metavar="DIRECTORY", help="Another import, whose perplexity is printed too.")
     ] = None,
+    lora: _Adapter = None,
 ) -> None:
     """Print the perplexity of texts, and the number of their tokens."""
     from fx_importer.cli.commands.llm import score_texts
 
-    score_texts(folder, text, engine, beside)
+    score_texts(folder, text, engine, beside, lora)
 
 
 @llm.command("serve")
@@ -136,8 +153,9 @@ def llm_serve(
     host: Annotated[str, typer.Option(help="The address to listen on; on loopback nobody else calls.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port. 0: a free one.")] = 8000,
     name: Annotated[str | None, typer.Option(help="The model in requests. Default: the directory's name.")] = None,
+    lora: _Adapter = None,
 ) -> None:
     """Answer requests of the API of OpenAI, for completions and chats, until it is interrupted."""
     from fx_importer.cli.commands.llm_serve import serve
 
-    serve(folder, engine, host, port, name)
+    serve(folder, engine, host, port, name, lora)

@@ -7,12 +7,14 @@ attention function.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from fx_importer.llm.adapter import AdapterArguments, Matrices
 from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION
 from fx_importer.llm.cache_layers import CacheLayer, Steps, cache_buffers, cache_layer
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
@@ -22,8 +24,9 @@ from fx_importer.llm.vision import takes_images, with_images
 class _Decoder(torch.nn.Module):
     """The model, with our attention function, whose submodules are its own: weights keep the names of its files."""
 
-    def __init__(self, model: PreTrainedModel, *, fused: bool):
+    def __init__(self, model: PreTrainedModel, *, fused: bool, adapters: AdapterArguments | None):
         super().__init__()
+        self._adapters = adapters
         ours = FUSED_ATTENTION if fused else ATTENTION
         model.set_attn_implementation({"text_config": ours, "vision_config": "sdpa"} if takes_images(model) else ours)
         model.set_experts_implementation("batched_mm")  # of mixtures: the only one of static shapes in each dtype
@@ -40,17 +43,19 @@ class _Decoder(torch.nn.Module):
         mask: Tensor | None,
         keep: int | Tensor,
         images: Tensor | None = None,
+        adapter: Matrices | None = None,
     ) -> Tensor:
         embedded = None if images is None else with_images(self._model, tokens, images)
-        return self._model(
-            input_ids=tokens if embedded is None else None,
-            inputs_embeds=embedded,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=Cache(layers=list(layers)),
-            use_cache=True,
-            logits_to_keep=keep,
-        ).logits
+        with nullcontext() if self._adapters is None else self._adapters.given(adapter):
+            return self._model(
+                input_ids=tokens if embedded is None else None,
+                inputs_embeds=embedded,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=Cache(layers=list(layers)),
+                use_cache=True,
+                logits_to_keep=keep,
+            ).logits
 
 
 class Decoder(_Decoder):
@@ -61,10 +66,19 @@ class Decoder(_Decoder):
         batch: the number of sequences, B.
         context: the number of positions that the cache holds: L, except in layers with a shorter window.
         fused: write attention of one token to caches of half precision for compilers that fuse sums.
+        adapters: of the model, whose matrices ``forward`` takes.
     """
 
-    def __init__(self, model: PreTrainedModel, batch: int, context: int, *, fused: bool = False):
-        super().__init__(model, fused=fused)
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        batch: int,
+        context: int,
+        *,
+        fused: bool = False,
+        adapters: AdapterArguments | None = None,
+    ):
+        super().__init__(model, fused=fused, adapters=adapters)
         self.context = context
         self.cache = cache_buffers(
             model, lambda heads, width, window: (batch, heads, min(context, window or context), width)
@@ -83,6 +97,7 @@ class Decoder(_Decoder):
         last: Tensor | None = None,
         targets: Tensor | None = None,
         images: Tensor | None = None,
+        adapter: Matrices | None = None,
     ) -> Tensor:
         """Append ``tokens`` to the sequences, and return the logits after one of them, or what they say of ``targets``.
 
@@ -94,6 +109,7 @@ class Decoder(_Decoder):
                 default that of the last one if there is one, otherwise of all.
             targets: int64 [B, n], a token for each of ``tokens``.
             images: [B, n, hidden], what stands for image tokens among ``tokens``.
+            adapter: the matrices of an adapter: `AdapterArguments`.
 
         Returns:
             The logits, [B, vocabulary], or [B, n, vocabulary] of all tokens; with ``targets``, float32 [B, n], the
@@ -107,6 +123,7 @@ class Decoder(_Decoder):
             torch.arange(self.context).unsqueeze(0) >= padding.unsqueeze(1),
             _kept(last, targets),
             images,
+            adapter,
         )
         return _result(logits, targets)
 
@@ -120,10 +137,20 @@ class PagedDecoder(_Decoder):
         pages: the number of pages of the pool.
         page_size: the number of rows of a page.
         fused: write attention of one token to caches of half precision for compilers that fuse sums.
+        adapters: of the model, whose matrices ``forward`` takes.
     """
 
-    def __init__(self, model: PreTrainedModel, context: int, pages: int, page_size: int, *, fused: bool = False):
-        super().__init__(model, fused=fused)
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        context: int,
+        pages: int,
+        page_size: int,
+        *,
+        fused: bool = False,
+        adapters: AdapterArguments | None = None,
+    ):
+        super().__init__(model, fused=fused, adapters=adapters)
         self.context = context
         self.page_size = page_size
         self.cache = cache_buffers(model, lambda heads, width, window: (pages * page_size, heads, width))
@@ -135,6 +162,7 @@ class PagedDecoder(_Decoder):
         lengths: Tensor,
         last: Tensor | None = None,
         targets: Tensor | None = None,
+        adapter: Matrices | None = None,
     ) -> Tensor:
         """Append ``tokens`` to the sequences, and return logits as `Decoder.forward` does.
 
@@ -142,12 +170,13 @@ class PagedDecoder(_Decoder):
             tokens: int64 [B, n].
             pages: int64 [B, P], the page table: `PagedSteps`.
             lengths: int64 [B], the positions of the first tokens.
-            last, targets: as of `Decoder.forward`.
+            last, targets, adapter: as of `Decoder.forward`.
         """
         steps = PagedSteps(pages, lengths, tokens.shape[1], self.page_size)
         layers = [PagedCacheLayer(each, steps) for each in self.cache]
         positions = steps.positions.clamp(max=self.context - 1)  # of what fills up
-        return _result(self._logits(tokens, layers, positions, None, _kept(last, targets)), targets)
+        logits = self._logits(tokens, layers, positions, None, _kept(last, targets), adapter=adapter)
+        return _result(logits, targets)
 
 
 def _kept(last: Tensor | None, targets: Tensor | None) -> int | Tensor:

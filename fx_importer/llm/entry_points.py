@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram, export
+from torch.utils._pytree import tree_map
 
 from fx_importer.errors import UsageError
+from fx_importer.llm.adapter import AdapterArguments, no_adapter
 from fx_importer.llm.vision import ImageEncoder, example_image, takes_images
 
 CACHES = ("static", "paged")
@@ -32,11 +34,11 @@ class StaticCache:
         """The number of sequences that ``prefill`` and ``score`` take."""
         return self.batch
 
-    def decoder(self, model: Any, fused: bool) -> torch.nn.Module:
+    def decoder(self, model: Any, **options: Any) -> torch.nn.Module:
         """Return what is exported of a model of transformers."""
         from fx_importer.llm.decoder import Decoder
 
-        return Decoder(model, self.batch, self.context, fused=fused)
+        return Decoder(model, self.batch, self.context, **options)
 
     def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, Tensor], tuple[Shapes, Shapes]]:
         """Return example arguments behind the tokens, and their dynamic shapes: where the tokens are."""
@@ -54,11 +56,11 @@ class PagedCache:
 
     prompts = 1
 
-    def decoder(self, model: Any, fused: bool) -> torch.nn.Module:
+    def decoder(self, model: Any, **options: Any) -> torch.nn.Module:
         """Return what is exported of a model of transformers."""
         from fx_importer.llm.decoder import PagedDecoder
 
-        return PagedDecoder(model, self.context, self.pages, self.page_size, fused=fused)
+        return PagedDecoder(model, self.context, self.pages, self.page_size, **options)
 
     def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, Tensor], tuple[Shapes, Shapes]]:
         """Return example arguments behind the tokens, and their dynamic shapes: where the tokens are."""
@@ -92,7 +94,13 @@ _PAGE_SIZE = 16
 
 
 def export_programs(
-    form: StaticCache | PagedCache, model: Any, chunk: int | None, *, fused: bool, draft: int | None = None
+    form: StaticCache | PagedCache,
+    model: Any,
+    chunk: int | None,
+    *,
+    fused: bool,
+    draft: int | None = None,
+    adapters: AdapterArguments | None = None,
 ) -> dict[str, ExportedProgram]:
     """Return ``prefill``, ``score`` and ``decode`` of a model of transformers, and ``verify`` with ``draft``.
 
@@ -104,6 +112,7 @@ def export_programs(
         chunk: the number of tokens that prefill and score take; None if any number.
         fused: as of `Decoder`.
         draft: the number of tokens behind the first that ``verify`` takes.
+        adapters: of the model, whose matrices each of these functions takes as ``adapter``.
 
     Raises:
         UsageError: for images and a cache in pages, and for ``verify`` of a static cache with rings: they lose what
@@ -113,7 +122,7 @@ def export_programs(
 
     if takes_images(model) and isinstance(form, PagedCache):
         raise UsageError(f"{type(model).__name__} takes images, for which the cache has to be static")
-    decoder = form.decoder(model, fused).eval()
+    decoder = form.decoder(model, fused=fused, adapters=adapters).eval()
     if draft is not None and isinstance(decoder, Decoder) and decoder.has_rings:
         raise UsageError(
             "a static cache with rings of sliding windows cannot take back tokens: import the model with "
@@ -122,6 +131,8 @@ def export_programs(
     length = chunk or min(7, form.context)
     steps: Shapes = None if chunk else {1: Dim("steps", min=1, max=form.context)}
     programs: dict[str, ExportedProgram] = {}
+    adapter = {} if adapters is None else {"adapter": no_adapter(adapters.form)}
+    rest = [tree_map(lambda _: None, each) for each in adapter.values()]
     with torch.no_grad():
         for name in ("prefill", "score"):
             place, shapes = form.place(form.prompts, chunk)
@@ -130,19 +141,19 @@ def export_programs(
             if name == "score":  # not the same tensor twice: torch.export takes that for one argument
                 arguments.append(arguments[0].clone())
                 all_shapes.append(steps)
-            named: dict[str, Tensor] = {}
+            named: dict[str, Any] = {}
             if name == "prefill" and takes_images(model):
                 hidden = model.get_input_embeddings().weight
                 named["images"] = torch.zeros(*arguments[0].shape, hidden.shape[1], dtype=hidden.dtype)
                 all_shapes.append(steps)
-            programs[name] = export(decoder, tuple(arguments), named, dynamic_shapes=tuple(all_shapes))
+            programs[name] = export(decoder, tuple(arguments), named | adapter, dynamic_shapes=(*all_shapes, *rest))
         place, shapes = form.place(form.batch, None)
         one = torch.zeros(form.batch, 1, dtype=torch.int64)
-        programs["decode"] = export(decoder, (one, *place), dynamic_shapes=(None, *shapes))
+        programs["decode"] = export(decoder, (one, *place), adapter, dynamic_shapes=(None, *shapes, *rest))
         if takes_images(model):
             programs["encode_image"] = export(ImageEncoder(model), (example_image(model),))
         if draft is not None:
             several = torch.zeros(form.batch, draft + 1, dtype=torch.int64)
             place, shapes = form.place(form.batch, draft + 1)
-            programs["verify"] = export(decoder, (several, *place), dynamic_shapes=(None, *shapes))
+            programs["verify"] = export(decoder, (several, *place), adapter, dynamic_shapes=(None, *shapes, *rest))
     return programs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from torch._dynamo.exc import UserError
 
 from fx_importer import OutputType, UsageError, lower
 from fx_importer.fx_graph.programs import rename_state
+from fx_importer.llm.adapter import AdapterArguments
 from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
 from fx_importer.llm.model_folder import GgufFile, LoadedModel, check_batch, read_source
 from fx_importer.llm.packed_weights import check_format
@@ -48,6 +50,8 @@ def import_model(
     page_size: int | None = None,
     pages: int | None = None,
     draft: int | None = None,
+    adapter_rank: int | None = None,
+    adapter_targets: Sequence[str] | None = None,
 ) -> Path:
     """Write a module with ``prefill``, ``decode`` and ``score`` of a language model, and what running it needs.
 
@@ -69,6 +73,9 @@ def import_model(
         pages: the number of pages of the pool; by default those of ``batch`` sequences of ``context`` positions, and
             one that no sequence has.
         draft: with ``verify``, which takes a token and so many that are proposed, 1 to 15, and returns all logits.
+        adapter_rank: take an adapter (LoRA) of at most this rank as arguments: `LanguageModel.use_adapter`.
+        adapter_targets: the ends of the names of linear layers that have one, as peft's ``target_modules``; by default
+            all but that of the logits.
 
     Returns:
         The folder that was written.
@@ -89,6 +96,8 @@ def import_model(
         )
     positions = source.checked_context(context)
     form = cache_form(cache, batch, positions, page_size, pages)
+    if adapter_targets is not None and adapter_rank is None:
+        raise UsageError("adapter_targets without adapter_rank, the largest rank of adapters that are arguments")
     if draft is not None and not 1 <= draft <= MOST_DRAFT:
         raise UsageError(f"a draft of {draft} tokens: accepted are 1 to {MOST_DRAFT}")
     chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
@@ -98,12 +107,13 @@ def import_model(
         _merge(model, Path(lora))
     if quantize is not None:
         _quantize(model, quantize, engine or ("xla" if kind.value == "stablehlo" else "jit"))
+    adapters = None if adapter_rank is None else AdapterArguments(model, adapter_rank, adapter_targets)
     fused = kind.value != "stablehlo"  # XLA computes sums along rows in order
     try:
-        programs = export_programs(form, model, chunk, fused=fused, draft=draft)
+        programs = export_programs(form, model, chunk, fused=fused, draft=draft, adapters=adapters)
     except UserError:  # its code depends on the length of the prompt
         chunk = math.gcd(positions, _CHUNK)
-        programs = export_programs(form, model, chunk, fused=fused, draft=draft)
+        programs = export_programs(form, model, chunk, fused=fused, draft=draft, adapters=adapters)
     programs = {name: rename_state(each, loaded.names) for name, each in programs.items()}
     lowered = lower(programs, output_type=kind, mutation="functional", weights="external")
     image_token = model.config.image_token_id if takes_images(model) else None
@@ -111,7 +121,16 @@ def import_model(
         target.mkdir(parents=True, exist_ok=True)
         weights = _save(lowered, loaded, path, target, partly=isinstance(source, GgufFile))
         settings = Settings(
-            batch, positions, chunk, weights, _stop_tokens(model), form.page_size, form.pages, draft, image_token
+            batch,
+            positions,
+            chunk,
+            weights,
+            _stop_tokens(model),
+            form.page_size,
+            form.pages,
+            draft,
+            image_token,
+            adapters and adapters.form,
         )
         (target / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
         source.write_tokenizer(target)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fx_importer import Caller, UsageError
+from fx_importer.llm.adapter import AdaptedCaller, adapter_matrices, no_adapter
 from fx_importer.llm.cached_sequence import CachedSequence
 from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.settings import Settings
@@ -40,6 +43,20 @@ class LanguageModel(ABC):
         self.seconds_of_decode = 0.0
         self.steps = 0
         """The calls of ``decode`` since the last call of `generate`, and the time that they took."""
+
+    def use_adapter(self, folder: str | os.PathLike[str] | None) -> None:
+        """Let the next calls use the adapter of peft in ``folder``, or none. Nothing is compiled anew.
+
+        Cached keys and values stay: sequences that are in the cache, as those of a `Chat`, were computed with the
+        adapter before.
+
+        Raises:
+            UsageError: if the module takes no adapter, or not this one.
+        """
+        form = self.settings.adapter
+        if form is None or not isinstance(self.caller, AdaptedCaller):
+            raise UsageError("the module takes no adapter: import the model with adapter_rank, or merge it with lora")
+        self.caller.adapter = no_adapter(form) if folder is None else adapter_matrices(form, Path(folder))
 
     def generate(
         self,

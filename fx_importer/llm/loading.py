@@ -13,6 +13,7 @@ import torch
 
 from fx_importer import Caller, Manifest, UsageError, link, read_weights
 from fx_importer.execution import IreeBackend, Loaded, backend_named
+from fx_importer.llm.adapter import AdaptedCaller
 from fx_importer.llm.batch_model import BatchModel
 from fx_importer.llm.image_model import ImageModel
 from fx_importer.llm.imported import MODULE
@@ -38,12 +39,15 @@ class _Later:
         return self._loaded()(*arguments)
 
 
-def load(folder: str | os.PathLike[str], *, engine: str = "jit") -> LanguageModel:
+def load(
+    folder: str | os.PathLike[str], *, engine: str = "jit", lora: str | os.PathLike[str] | None = None
+) -> LanguageModel:
     """Load a folder that `import_model` wrote, and compile ``prefill`` and ``decode``; others when they are first used.
 
     Args:
         folder: the folder.
         engine: ``"jit"``, ``"iree"`` or ``"xla"``.
+        lora: an adapter of peft, for a module that takes one: `LanguageModel.use_adapter`.
 
     Raises:
         NotInstalledError: naming the extra that brings the engine, or transformers.
@@ -74,7 +78,10 @@ def load(folder: str | os.PathLike[str], *, engine: str = "jit") -> LanguageMode
         functions[name] = _Later(functools.partial(backend.load, module, name))
     tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     kind = PagedModel if settings.page_size else BatchModel if settings.image_token is None else ImageModel
-    return kind(Caller(manifest, functions, state), settings, tokenizer)
+    model = kind((AdaptedCaller if settings.adapter else Caller)(manifest, functions, state), settings, tokenizer)
+    if settings.adapter or lora is not None:
+        model.use_adapter(lora)
+    return model
 
 
 def _empty_state(manifest: Manifest) -> dict[str, torch.Tensor]:

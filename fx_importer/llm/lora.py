@@ -1,4 +1,4 @@
-"""Adapters of peft (LoRA), read from their files and added to the weights of a model."""
+"""Adapters of peft (LoRA), read from their files, and added to the weights of a model."""
 
 from __future__ import annotations
 
@@ -37,6 +37,27 @@ _MUST_BE_UNSET = (
 """Options with which an adapter is more, or other, than products that are added to weights."""
 _INITIALIZATIONS = (True, False, "gaussian", "eva", "orthogonal")
 """The initializations that leave the weights of the model as they are."""
+
+
+Adapter = dict[str, tuple[Tensor, Tensor, float]]
+"""A [r, K], B [N, r] and what multiplies B A, by the path of a module."""
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """Return the matrices of the adapter in ``folder``, without any of embeddings.
+
+    Raises:
+        UsageError: for a folder without an adapter, options other than those of plain LoRA, and embeddings.
+    """
+    config, tensors = _config(folder), _tensors(folder)
+    for name in tensors:
+        if (match := _NAME.fullmatch(name)) is None or "lora_embedding" in name:
+            path = (match or _COPY.fullmatch(name) or {"path": name})["path"]
+            raise UsageError(f"'{folder}' changes '{path}' other than by a sum: merge it at import, with lora=")
+    return {
+        path: (first, second, _scale(config, path, first.shape[0], folder))
+        for path, (first, second) in _pairs(tensors, folder).items()
+    }
 
 
 def merge(model: Any, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,15 @@ from fx_importer import UsageError
 SETTINGS = "llm.json"
 MOST = 256
 """The most tokens of a prompt in one call, which bounds the memory of the scores of attention."""
+
+
+@dataclass(frozen=True)
+class AdapterForm:
+    """The adapters that functions take as arguments: A [rank, K] and B [N, rank] of each layer."""
+
+    rank: int
+    layers: Mapping[str, tuple[int, int]]
+    """K and N, by the path of a linear layer."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,8 @@ class Settings:
     """The number of tokens that ``verify`` takes behind the first; None if there is no such function."""
     image_token: int | None = None
     """The token in whose place an image's embeddings are; None if the model takes no images."""
+    adapter: AdapterForm | None = None
+    """The adapters that functions take; None if they take none."""
 
     @property
     def widest_table(self) -> int:
@@ -45,6 +57,8 @@ class Settings:
         path = folder / SETTINGS
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
+            form = found.get("adapter")
+            found["adapter"] = None if form is None else AdapterForm(**form)
             settings = cls(**found | {name: tuple(found[name]) for name in ("stop_tokens", "weights")})
             sizes = [
                 each or 1

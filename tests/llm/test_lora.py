@@ -14,7 +14,7 @@ from tests.llm.test_architectures import expected
 from tests.llm.tiny_models import save_tiny_model
 
 
-def _save(folder, shapes, **options):
+def save_adapter(folder, shapes, **options):
     """Write an adapter with random matrices A [r, K] and B [N, r] for each of ``shapes``, and return these."""
     folder.mkdir(exist_ok=True)
     config = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "target_modules": ["q_proj"], "bias": "none", **options}
@@ -44,7 +44,7 @@ def test_tokens_are_those_of_the_merged_model(tmp_path):
     down, query = "model.layers.1.mlp.down_proj", "model.layers.0.self_attn.q_proj"
     shapes = {query: (32, 32, 4), down: (32, 64, 2), "model.embed_tokens": (32, 257, 4)}
     patterns = {"rank_pattern": {"down_proj": 2}, "alpha_pattern": {"layers.1.mlp.down_proj": 3}}
-    pairs = _save(tmp_path / "adapter", shapes, use_rslora=True, **patterns)
+    pairs = save_adapter(tmp_path / "adapter", shapes, use_rslora=True, **patterns)
     prompt = [7, 99, 31, 250]
     before = expected(model, [prompt], 12)
     with torch.no_grad():
@@ -59,7 +59,7 @@ def test_scales_are_of_each_module(tmp_path):
     model = save_tiny_model(tmp_path / "model")
     down, query = "model.layers.1.mlp.down_proj", "model.layers.0.self_attn.q_proj"
     options = {"use_rslora": True, "rank_pattern": {"down_proj": 2}, "alpha_pattern": {"layers.1.mlp.down_proj": 3}}
-    pairs = _save(tmp_path / "adapter", {query: (32, 32, 4), down: (32, 64, 2)}, **options)
+    pairs = save_adapter(tmp_path / "adapter", {query: (32, 32, 4), down: (32, 64, 2)}, **options)
     factors = {query: 6 / 4**0.5, down: 3 / 2**0.5}
     added = {name: second @ first * factors[name] for name, (first, second) in pairs.items()}
     wanted = {name: model.get_submodule(name).weight + each for name, each in added.items()}
@@ -71,7 +71,7 @@ def test_scales_are_of_each_module(tmp_path):
 def test_a_transposed_layer_gets_the_transposed_product(tmp_path):
     model = save_tiny_model(tmp_path / "model", "gpt2")
     path = "transformer.h.0.attn.c_attn"
-    ((first, second),) = _save(tmp_path / "adapter", {path: (96, 32, 4)}, fan_in_fan_out=True).values()
+    ((first, second),) = save_adapter(tmp_path / "adapter", {path: (96, 32, 4)}, fan_in_fan_out=True).values()
     wanted = model.get_submodule(path).weight + (second @ first).T * 1.5
     merge(model, tmp_path / "adapter")
     torch.testing.assert_close(model.get_submodule(path).weight, wanted)
@@ -92,14 +92,14 @@ def test_a_transposed_layer_gets_the_transposed_product(tmp_path):
 )
 def test_other_adapters_are_said(tmp_path, shape, options, message):
     model = save_tiny_model(tmp_path / "model")
-    _save(tmp_path / "adapter", {shape[0]: shape[1:]}, **options)
+    save_adapter(tmp_path / "adapter", {shape[0]: shape[1:]}, **options)
     with pytest.raises(UsageError, match=re.escape(message)):
         merge(model, tmp_path / "adapter")
 
 
 def test_shared_weights_and_missing_files_are_said(tmp_path):
     model = save_tiny_model(tmp_path / "model", tie_word_embeddings=True)
-    _save(tmp_path / "adapter", {"lm_head": (257, 32, 4)})
+    save_adapter(tmp_path / "adapter", {"lm_head": (257, 32, 4)})
     with pytest.raises(UsageError, match=r"shares: model\.embed_tokens\.weight, lm_head\.weight"):
         merge(model, tmp_path / "adapter")
     save_file({"base_model.model.lm_head.weight": torch.ones(257, 32)}, tmp_path / "adapter/adapter_model.safetensors")

@@ -216,6 +216,6 @@ def test_other_host_names_are_refused(url):
 def test_a_static_cache_is_not_served(out, tmp_path):
     (tmp_path / "llm.json").write_text(json.dumps(json.loads((out / "llm.json").read_text()) | {"page_size": None}))
     with pytest.raises(UsageError, match="has a static cache: import the model with --cache paged"):
-        serve(tmp_path, "jit", "127.0.0.1", 0, None)
+        serve(tmp_path, "jit", "127.0.0.1", 0, None, None)
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1"):
-        serve(out, "jit", "192.0.2.1", 0, None)
+        serve(out, "jit", "192.0.2.1", 0, None, None)

@@ -36,9 +36,10 @@ def run_language_model(
     top_p: float | None,
     seed: int,
     stop: Sequence[str],
+    lora: Path | None = None,
 ) -> None:
     """Print what the model writes after each prompt: of one as it comes, of several in the end."""
-    model = quiet_llm().load(folder, engine=engine)
+    model = quiet_llm().load(folder, engine=engine, lora=lora)
     streams = len(prompts) == 1
 
     def show(number: int, text: str) -> None:
@@ -65,10 +66,10 @@ def run_language_model(
     print(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
 
 
-def score_texts(folder: Path, texts: Sequence[str], engine: str, beside: Path | None) -> None:
+def score_texts(folder: Path, texts: Sequence[str], engine: str, beside: Path | None, lora: Path | None = None) -> None:
     """Print the perplexity of each text, and that by the import in ``beside``."""
     llm = quiet_llm()
-    found = llm.load(folder, engine=engine).score(texts)
+    found = llm.load(folder, engine=engine, lora=lora).score(texts)
     others = llm.load(beside, engine=engine).score(texts) if beside is not None else []
     for number, each in enumerate(found):
         other = f"; {others[number].perplexity:.4f} in {beside}" if others else ""

@@ -10,10 +10,10 @@ from fx_importer.cli.commands.llm import quiet_llm
 from fx_importer.errors import UsageError
 
 
-def chat(folder: Path, engine: str, system: str | None, **options: Any) -> None:
+def chat(folder: Path, engine: str, system: str | None, lora: Path | None, **options: Any) -> None:
     """Answer lines of standard input with the options of `Chat.say`, until ``/exit`` or its end."""
     llm = quiet_llm()
-    conversation = llm.Chat(llm.load(folder, engine=engine), system=system)
+    conversation = llm.Chat(llm.load(folder, engine=engine, lora=lora), system=system)
     prompt = "> " if sys.stdin.isatty() else ""
     while (line := _line(prompt)) not in (None, "/exit"):
         if line == "/reset":

@@ -10,7 +10,7 @@ from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.execution.optional_packages import is_installed
 
 
-def serve(folder: Path, engine: str, host: str, port: int, name: str | None) -> None:
+def serve(folder: Path, engine: str, host: str, port: int, name: str | None, lora: Path | None) -> None:
     """Serve the model in ``folder`` on HTTP, until the process is interrupted.
 
     Raises:
@@ -29,7 +29,7 @@ def serve(folder: Path, engine: str, host: str, port: int, name: str | None) -> 
     with _listening(host, port) as listening:
         if Settings.read(folder).page_size is None:
             raise UsageError(f"'{folder}' has a static cache: import the model with --cache paged to serve it")
-        model = llm.load(folder, engine=engine)
+        model = llm.load(folder, engine=engine, lora=lora)
         assert isinstance(model, PagedModel)
         server = Server(model, name or folder.resolve().name)
         address, port = listening.getsockname()[:2]
