@@ -53,6 +53,17 @@ def test_attention_with_shared_heads() -> None:
     assert_close(ours, F.scaled_dot_product_attention(query, key, value, enable_gqa=True))
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("use_gelu", [False, True])
+def test_encoder_layer(use_gelu: bool, norm_first: bool) -> None:
+    shapes = [(24, 8), (24,), (8, 8), (8,)], [(8,)] * 4, [(16, 8), (16,), (8, 16), (8,)]
+    qkv_and_projection, norms, feed_forward = ([torch.randn(each) for each in group] for group in shapes)
+    given = (torch.randn(2, 5, 8), 8, 2, *qkv_and_projection, use_gelu, norm_first, 1e-2, *norms, *feed_forward)
+    kernel = torch.ops.aten._transformer_encoder_layer_fwd.default
+    assert_close(attention.transformer_encoder_layer(*given), kernel(*given))
+    assert attention.transformer_encoder_layer(*given, mask=torch.zeros(5, 5, dtype=torch.bool)) is NotImplemented
+
+
 # A mean far from zero: the difference of mean squares would lose all digits here.
 FAR = {"offset": 1000.0, "rtol": 1e-3, "atol": 1e-3}
 

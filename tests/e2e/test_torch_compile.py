@@ -696,6 +696,13 @@ def test_unsupported_operators_run_in_eager_pytorch(name: str) -> None:
     assert f"{Path(__file__).name}:" in str(warned[0].message)
 
 
+def test_encoder_layers_in_evaluation_are_compiled() -> None:
+    """Without gradients, torch records a kernel of its own for each layer. A fallback to it would be a warning."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    with torch.no_grad():
+        check(Row("encoder", lambda: nn.TransformerEncoder(layer, 2).eval(), lambda: [(normal(2, 5, 8),)]))
+
+
 # Compiled once
 
 

@@ -1,10 +1,11 @@
-"""Decompositions of scaled dot-product attention."""
+"""Decompositions of scaled dot-product attention, and of the encoder layer around it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -68,6 +69,51 @@ def flash_attention_for_cpu(
     scores = _scores(query, key, attn_mask, is_causal, scale, grouped=gqa)
     total = torch.logsumexp(scores, -1)
     return out, total if attn_mask is None else total.masked_fill(_masked_out(attn_mask).all(-1), 0.0)
+
+
+@decomposes(aten._transformer_encoder_layer_fwd.default)
+def transformer_encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Any:
+    """`torch.nn.TransformerEncoderLayer` in evaluation, (n, L, E) → (n, L, E), without a mask.
+
+    Vaswani et al., Attention Is All You Need: attention and two linear layers, each with its residual and layer norm;
+    the norm comes first if ``norm_first``.
+    """
+    if mask is not None or src.dim() != 3:
+        return NotImplemented
+
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.layer_norm(x, (embed_dim,), weight, bias, eps)
+
+    x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
+    qkv = F.linear(x, qkv_weight, qkv_bias).unflatten(-1, (3, num_heads, embed_dim // num_heads))
+    query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    mixed = F.scaled_dot_product_attention(query, key, value)
+    x = src + F.linear(mixed.transpose(1, 2).flatten(2), proj_weight, proj_bias)
+    x = x if norm_first else norm(x, norm_weight_1, norm_bias_1)
+    wide = F.linear(norm(x, norm_weight_2, norm_bias_2) if norm_first else x, ffn_weight_1, ffn_bias_1)
+    x = x + F.linear(F.gelu(wide) if use_gelu else F.relu(wide), ffn_weight_2, ffn_bias_2)
+    return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 
 def attention_weights(

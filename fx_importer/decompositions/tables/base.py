@@ -112,6 +112,10 @@ BASE = (
         because="torch's decomposition returns the attention weights as the second result",
     )
     .replacing(
+        attention.transformer_encoder_layer,
+        because="torch.compile records this kernel for layers in evaluation, and the torch dialect lacks it",
+    )
+    .replacing(
         *(normalization.layer_norm, normalization.native_layer_norm, normalization.rms_norm),
         *(normalization.group_norm, normalization.native_group_norm, normalization.batch_norm_inference),
         *(variance.var, variance.var_mean, variance.std, variance.std_mean),
