@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -10,23 +12,27 @@ from typing import Any, NoReturn
 
 import sympy
 import torch
+from torch import fx
 
+from fx_importer import importing
 from fx_importer.errors import UsageError
-from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo
+from fx_importer.importing import FxImporterHooks, InputInfo
 from fx_importer.importing import NodeBuilder as GraphNodeImporter
 from fx_importer.importing.affine_expressions import NotAffine, to_affine
+from fx_importer.importing.locations import Locations
 from fx_importer.importing.sparse import encoding
 from fx_importer.importing.types import DTYPE_CODES as TORCH_DTYPE_TO_INT
 from fx_importer.importing.types import ELEMENT_TYPES as TORCH_DTYPE_TO_MLIR_TYPE_ASM
 from fx_importer.importing.types import LAYOUT_CODES as TORCH_LAYOUT_TO_INT
 from fx_importer.importing.types import MEMORY_FORMAT_CODES as TORCH_MEMORY_FORMAT_TO_INT
-from fx_importer.importing.types import TypeCache as ContextCache
+from fx_importer.importing.types import TypeCache
 from fx_importer.mlir.bindings import ir
 
 __all__ = [
     "TORCH_DTYPE_TO_INT",
     "TORCH_DTYPE_TO_MLIR_TYPE",
     "TORCH_DTYPE_TO_MLIR_TYPE_ASM",
+    "TORCH_DTYPE_TO_NPY_TYPE",
     "TORCH_LAYOUT_TO_INT",
     "TORCH_MEMORY_FORMAT_TO_INT",
     "ContextCache",
@@ -44,6 +50,20 @@ TORCH_DTYPE_TO_MLIR_TYPE: Mapping[torch.dtype, Callable[[], ir.Type]] = {
     dtype: functools.partial(ir.Type.parse, text) for dtype, text in TORCH_DTYPE_TO_MLIR_TYPE_ASM.items()
 }
 """Functions that return the element type of a dtype in the current context."""
+
+
+def _numpy_types() -> dict[torch.dtype, type]:
+    found: dict[torch.dtype, type] = {}
+    for dtype in TORCH_DTYPE_TO_MLIR_TYPE_ASM:
+        with contextlib.suppress(TypeError, NotImplementedError):  # numpy has no such type
+            found[dtype] = torch.empty(0, dtype=dtype).numpy().dtype.type
+    with contextlib.suppress(ImportError):
+        found[torch.bfloat16] = importlib.import_module("ml_dtypes").bfloat16
+    return found
+
+
+TORCH_DTYPE_TO_NPY_TYPE: Mapping[torch.dtype, type] = _numpy_types()
+"""The types of numpy, of those dtypes that have one; that of bfloat16 is ml_dtypes', if it is installed."""
 
 _REPLACED = {
     "register_canonicalize": "it changes nodes while they are imported: write a decomposition with "
@@ -109,3 +129,62 @@ class RefTracker:
             mapping = RefMapping()
             self._known[id(referrent)] = weakref.ref(referrent), mapping
         return mapping
+
+
+class ContextCache(TypeCache):
+    """The types of a context, and the locations of nodes, which a subclass may choose: set `FxImporter._cc` to it."""
+
+    def __init__(self, context: ir.Context, *, py_attr_tracker: RefTracker | None = None):
+        super().__init__(context)
+        self._c = context
+        self._py_attr_tracker = py_attr_tracker
+        self._locations = Locations(context)
+
+    def get_node_location(self, node: fx.Node) -> ir.Location | None:
+        """Return the location of the operations of ``node``; None for an unknown one."""
+        return self._locations.of(node)
+
+
+class _LocationsOf(Locations):
+    """The locations that a `ContextCache` returns."""
+
+    def __init__(self, cache: ContextCache):
+        super().__init__(cache.context)
+        self._cache = cache
+
+    def of(self, node: fx.Node) -> ir.Location:
+        return self._cache.get_node_location(node) or self.unknown
+
+
+class FxImporter(importing.FxImporter):
+    """`fx_importer.FxImporter` with torch-mlir's arguments, and those of its attributes that integrators use.
+
+    ``config_check`` has no effect. ``py_attr_tracker`` is kept for hooks that read it: weights are not copied, so that
+    there is nothing to share between imports. Raises `UsageError` for a ``graph_node_importer_cls`` of one's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: ir.Module | None = None,
+        context: ir.Context | None = None,
+        config_check: bool = True,
+        py_attr_tracker: RefTracker | None = None,
+        hooks: FxImporterHooks | None = None,
+        graph_node_importer_cls: type[GraphNodeImporter] | None = None,
+    ):
+        if graph_node_importer_cls not in (None, GraphNodeImporter):
+            raise UsageError(
+                "graph_node_importer_cls= is not supported: pass handlers of operators to fx_importer.FxImporter"
+            )
+        super().__init__(module=module, context=context, hooks=hooks)
+        self._c = self.context
+        self._py_attr_tracker = py_attr_tracker or RefTracker()
+
+    @property
+    def _cc(self) -> TypeCache:
+        return self.types
+
+    @_cc.setter
+    def _cc(self, cache: ContextCache) -> None:
+        self.types, self.locations = cache, _LocationsOf(cache)

@@ -10,7 +10,7 @@ import pytest
 import sympy
 import torch
 
-from fx_importer import FxImporterError, NodeBuilder, UsageError
+from fx_importer import FxImporterError, FxImporterHooks, NodeBuilder, UsageError
 from fx_importer.mlir.bindings import ir, new_context
 
 
@@ -43,6 +43,44 @@ def test_extras():
         assert str(extras.sympy_expr_to_semi_affine_expr(2 * n + m, names)) == "s1 + s0 * 2"
         with pytest.raises(UsageError, match="is no affine expression"):
             extras.sympy_expr_to_semi_affine_expr(n * m, names)
+
+
+def test_programs_of_integrators():
+    """What tt-torch and iree-turbine do with an importer."""
+    extras = imported("fx_importer.extras.fx_importer", "NodeBuilder")
+
+    class NameOfNode(extras.ContextCache):
+        def get_node_location(self, node):
+            return ir.Location.name(f"node {node.name}", context=self._c)
+
+    class Dense(FxImporterHooks):
+        def resolve_literal(self, gni, literal, info):
+            array = literal.detach().numpy().astype(extras.TORCH_DTYPE_TO_NPY_TYPE[literal.dtype])
+            element = extras.TORCH_DTYPE_TO_MLIR_TYPE[literal.dtype]()
+            value = ir.DenseElementsAttr.get(array, shape=array.shape, type=element)
+            type_ = gni._cc.tensor_to_vtensor_type(literal)
+            return ir.Operation.create("torch.vtensor.literal", [type_], attributes={"value": value}).result
+
+    program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+    importer = extras.FxImporter(context=new_context(), hooks=Dense())
+    importer._cc = NameOfNode(importer._c, py_attr_tracker=importer._py_attr_tracker)
+    importer.import_frozen_program(program)
+    text = importer.module.operation.get_asm(enable_debug_info=True)
+    assert 'loc("node linear")' in text
+    assert "dense<" in text
+    assert "dense_resource" not in text
+
+    class Module:  # that of iree-turbine, around a module's operation
+        operation, context, body = importer.module.operation, importer.context, importer.module.body
+
+    tracker = extras.RefTracker()
+    second = extras.FxImporter(module=Module(), config_check=False, py_attr_tracker=tracker, hooks=Dense())
+    function = second.import_frozen_program(program, func_name="other", func_visibility="private")
+    assert second._py_attr_tracker is tracker
+    assert function.attributes["sym_visibility"] == ir.StringAttr.get("private", importer.context)
+    assert "@main" in str(second.module_op)
+    with pytest.raises(UsageError, match="graph_node_importer_cls= is not supported"):
+        extras.FxImporter(graph_node_importer_cls=dict)
 
 
 def test_references_are_tracked_by_identity():
