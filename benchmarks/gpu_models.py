@@ -129,7 +129,8 @@ def table(rows: list[Row]) -> str:
     for name in dict.fromkeys(row["model"] for row in rows):
         cells = [" / ".join(_text(found.get((name, kind, label))) for kind in OUTPUT_TYPES) for label in TARGETS]
         ran: dict[str, Any] = found.get((name, OUTPUT_TYPES[0], RUN), {})
-        beside = f"{ran['worst']:.1e}" if ran.get("passed") else "fails" if ran else "-"
+        worst = ran.get("worst")
+        beside = "-" if not ran else "fails" if worst is None else f"{worst:.1e}" + ("" if ran["passed"] else ", wrong")
         lines.append(f"| {name} | {' | '.join(cells)} | {beside} |")
     return "\n".join([*lines, "", ""])
 
