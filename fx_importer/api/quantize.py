@@ -40,7 +40,8 @@ def quantize(
             ``meta["result_scales"]``, by position, None for those that are not quantized.
         observer: ``"histogram"``, which chooses the range with the least error, or ``"minmax"``, the whole range.
         activations: ``"int8"``, or ``"int16"``: symmetric, with products of 48 bits, for models whose activations have
-            a larger range than int8 can hold.
+            a larger range than int8 can hold; or ``"mixed"``: int16 for sums, norms, and what these are computed from,
+            as the residual stream of a transformer is, and int8 for the rest.
         keep_float: names of modules, or of values of the exported program, that stay in floating point: those that
             `accuracy` lists as worst.
         dynamic_shapes: as `torch.export.export` takes it.
@@ -60,7 +61,7 @@ def quantize(
     if observer not in OBSERVERS:
         raise UsageError(f"observer is {' or '.join(map(repr, OBSERVERS))}, and not {observer!r}")
     if activations not in ACTIVATIONS:
-        raise UsageError(f"activations is {' or '.join(map(repr, ACTIVATIONS))}, and not {activations!r}")
+        raise UsageError(f"activations is {', '.join(map(repr, ACTIVATIONS))}, and not {activations!r}")
     calls = calls_of(calibration)
     program = exported(f, calls, ExportOptions(dynamic_shapes=dynamic_shapes, strict=strict))
     return quantized(program.module(check_guards=False), calls, observer, integer_io, keep_float, activations)

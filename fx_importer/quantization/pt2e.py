@@ -15,14 +15,16 @@ from fx_importer.quantization.calibration import Call
 from fx_importer.quantization.movement import MOVEMENT
 from fx_importer.quantization.normalization import normalize
 from fx_importer.quantization.outside import integers_outside
-from fx_importer.quantization.plan import WEIGHTED, Plan, is_huge, planned
+from fx_importer.quantization.plan import WEIGHTED, Plan, is_huge, planned, sums_and_norms
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
-ACTIVATIONS: dict[str, dict[str, Any]] = {
+_LEVELS: dict[str, dict[str, Any]] = {
     "int8": _INT8,
     "int16": {"dtype": torch.int16, "quant_min": -(2**15), "quant_max": 2**15 - 1},
 }
 """Dtypes and ranges of activations. Those of int16 are symmetric."""
+ACTIVATIONS = (*_LEVELS, "mixed")
+"""What activations are: mixed ones are int16 where `sums_and_norms` says."""
 _LEAST_SCALE = 2.0**-16
 """Of values that are all zero, and of weights whose channel is."""
 OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
@@ -99,9 +101,11 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str
     library = importlib.import_module("torchao.quantization.pt2e.quantizer")
     ranges = getattr(observers, OBSERVERS[observer]).with_args(eps=_LEAST_SCALE)
     by_channel = observers.PerChannelMinMaxObserver.with_args(eps=_LEAST_SCALE)
-    levels, wide = ACTIVATIONS[activations], activations == "int16"
-    scheme = torch.per_tensor_symmetric if wide else torch.per_tensor_affine
-    activation = library.QuantizationSpec(**levels, observer_or_fake_quant_ctr=ranges, qscheme=scheme)
+    schemes = {"int8": torch.per_tensor_affine, "int16": torch.per_tensor_symmetric}
+    observed = {
+        kind: library.QuantizationSpec(**levels, observer_or_fake_quant_ctr=ranges, qscheme=schemes[kind])
+        for kind, levels in _LEVELS.items()
+    }
 
     def weight(axis: int) -> Any:
         return library.QuantizationSpec(
@@ -111,23 +115,30 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str
             ch_axis=axis,
         )
 
-    def fixed(scale: float, zero_point: int) -> Any:
-        if wide:  # the same range
+    def fixed(kind: str, scale: float, zero_point: int) -> Any:
+        if kind == "int16":  # the same range
             scale, zero_point = 2.0**-15, 0
-        kwargs = {"scale": scale, "zero_point": zero_point, "qscheme": scheme}
-        return library.FixedQParamsQuantizationSpec(**levels, **kwargs)
+        kwargs = {"scale": scale, "zero_point": zero_point, "qscheme": schemes[kind]}
+        return library.FixedQParamsQuantizationSpec(**_LEVELS[kind], **kwargs)
 
     class Planned(library.Quantizer):
         def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
             found = plan(model.graph)
             owners: dict[fx.Node, Any] = {}
+            wide = sums_and_norms(found) if activations == "mixed" else set[fx.Node]()
+
+            def kind_of(root: fx.Node | None) -> str:
+                if activations == "mixed":
+                    return "int16" if root in wide else "int8"
+                return activations
 
             def shared(root: fx.Node, place: Any) -> Any:
                 """Return the specification of a value: of the first of a group its own, then that of the first."""
                 if root in owners:
                     return library.SharedQuantizationSpec(owners[root])
                 owners[root] = place
-                return fixed(*found.fixed[root]) if root in found.fixed else activation
+                kind = kind_of(root)
+                return fixed(kind, *found.fixed[root]) if root in found.fixed else observed[kind]
 
             for node in model.graph.nodes:
                 root = found.groups.get(node)
@@ -136,7 +147,7 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str
                     operands[found.weights[node]] = weight(WEIGHTED[node.target])
                 for each in found.constants.get(node, ()):
                     shares = root if node.target in MOVEMENT else None
-                    operands[each] = activation if shares is None else shared(shares, (each, node))
+                    operands[each] = observed[kind_of(root)] if shares is None else shared(shares, (each, node))
                 result = shared(root, node) if root is not None else None
                 if operands or result is not None:
                     annotation = library.QuantizationAnnotation(operands, result, _annotated=True)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import UsageError, accuracy, lower, quantize
+from fx_importer.quantization.qdq import kind_of
 
 q = torch.ops.quantized_decomposed
 INT16 = (-(2**15), 2**15 - 1, torch.int16)
@@ -92,5 +93,33 @@ def test_quantize_to_int16() -> None:
         quantized = quantize(model, images, activations=activations, observer="minmax", integer_io=True)
         ratios.append(accuracy(model, quantized, images).result)
     assert ratios[1] > ratios[0] + 4  # what is left is the error of weights
-    with pytest.raises(UsageError, match="activations is 'int8' or 'int16', and not 'int4'"):
+    with pytest.raises(UsageError, match="activations is 'int8', 'int16', 'mixed', and not 'int4'"):
         quantize(model, images, activations="int4")
+
+
+class Encoder(nn.Module):
+    """Embeddings and positions, and a layer of a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names, self.places = nn.Embedding(9, 16), nn.Parameter(torch.randn(6, 16))
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.names(x) + self.places)
+
+
+def test_sums_and_norms_of_int16() -> None:
+    pytest.importorskip("torchao")
+    torch.manual_seed(0)
+    model, x = Encoder().eval(), torch.randint(0, 9, (1, 6), dtype=torch.int32)
+    quantized = quantize(model, [x], activations="mixed", integer_io=True)
+    dtypes = [node.args[-1] for node in quantized.graph.nodes if kind_of(node) == "quantize"]
+    assert {torch.int8, torch.int16} <= set(dtypes)
+    (scale,) = quantized.meta["result_scales"]
+    torch.testing.assert_close(quantized(x) * scale[0], model(x), rtol=0, atol=0.05)
+    target = "version=1.0 profiles=pro_int extensions=int16"
+    lowered = lower(quantized, x, output_type="tosa", quantized="integer", tosa_target=target)
+    counts, *floats = lowered.trace.stages[0].remarks
+    assert not floats, counts
+    assert lowered.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
