@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed._functional_collectives as collectives
@@ -35,6 +36,37 @@ def whole() -> None:
         print(call(x + RANK))
 
 
+class Steps(torch.nn.Module):
+    """Weights that each call moves, which are divided among all devices."""
+
+    def __init__(self):
+        super().__init__()
+        self.held: torch.Tensor
+        self.register_buffer("held", torch.arange(16.0))
+
+    def forward(self, x):
+        self.held.add_(x)
+        return self.held.sum()
+
+
+def of_steps(folder: Path) -> None:
+    """Make four steps, each of which process 0 saves, from where a process that was killed has left off."""
+    plan, saved = {"held": {"dp": 0}}, folder / "held.pt"
+    state = torch.load(saved) if saved.exists() else {"at": 0, "held": torch.arange(16.0)}
+    made = lower(Steps(), torch.ones(16), output_type="stablehlo", mutation="functional", mesh="dp=8", plan=plan)
+    call = made.caller({"held": state["held"]}, backend="xla")
+    for at in range(state["at"], 4):
+        total = call(torch.full((16,), float(at)))
+        held = call.state["held"]
+        assert float(total) == float(held.sum()) == 120 + 16 * sum(range(at + 1))
+        if RANK == 0:
+            torch.save({"at": at + 1, "held": held}, folder / "next.pt")
+            (folder / "next.pt").rename(saved)
+        if at == 1 and state["at"] == 0 and RANK == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    print("ended after", state["at"])
+
+
 class Mean(torch.nn.Module):
     def __init__(self, mesh):
         super().__init__()
@@ -56,7 +88,10 @@ try:
     if HOW == "late" and RANK == 1:
         time.sleep(60)
     join_processes(4, timeout=5 if HOW == "late" else 60)
-    whole()
-    of_each_rank()
+    if HOW == "steps":
+        of_steps(Path(sys.argv[2]))
+    else:
+        whole()
+        of_each_rank()
 except UsageError as error:
     sys.exit(f"error: {error}")

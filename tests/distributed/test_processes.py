@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from fx_importer.errors import UsageError
 from fx_importer.execution import join_processes
@@ -57,6 +58,17 @@ def test_a_process_without_others(monkeypatch: pytest.MonkeyPatch):
 def test_two_processes_of_four_devices(launcher: tuple[str, ...]):
     code, text = run(*launcher, "well")
     assert code == 0, text
+
+
+@pytest.mark.slow
+def test_killed_and_started_again(tmp_path: Path):
+    code, text = run(*LAUNCH, "steps", str(tmp_path))
+    assert code == 2
+    assert "process 1 of 2 ended by SIGKILL" in text, text
+    code, text = run(*LAUNCH, "steps", str(tmp_path))
+    assert code == 0, text
+    assert "ended after 0" not in text, text
+    assert torch.load(tmp_path / "held.pt")["at"] == 4
 
 
 @pytest.mark.slow

@@ -1,0 +1,97 @@
+"""Prefill and decode of each rank, which holds its part of the cache, beside the whole model in eager PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed._functional_collectives as collectives
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+
+from fx_importer import lower
+from fx_importer.distributed import MeshProgram, export_on_mesh, group_rank
+from fx_importer.llm.decoder import Decoder
+from tests.distributed.test_models import SIZES, tokens_of
+
+MESH = "dp=2,tp=4"
+
+
+class OwnExperts(torch.nn.Module):
+    """The experts of this rank: all ranks see all tokens, and their results are added."""
+
+    def __init__(self, whole: Any, mesh: Any):
+        super().__init__()
+        self.group, self.act_fn = (mesh, 0), whole.act_fn
+        for name, held in whole.named_parameters():
+            setattr(self, name, torch.nn.Parameter(distribute_tensor(held.detach(), mesh, [Shard(0)])))
+
+    def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        up, down = (each.to_local() for each in (self.gate_up_proj, self.down_proj))  # type: ignore[operator]
+        own = group_rank(self.group) * up.shape[0] + torch.arange(up.shape[0])
+        share = (weights.unsqueeze(-1) * (chosen.unsqueeze(-1) == own)).sum(1)  # of each token in each own expert
+        gate, value = (hidden @ up.mT).chunk(2, -1)
+        results = (self.act_fn(gate) * value) @ down.mT
+        return collectives.all_reduce((results * share.mT.unsqueeze(-1)).sum(0), "sum", self.group)
+
+
+def parallelized(eager: Any, mesh: Any) -> Any:
+    model, columns, rows = copy.deepcopy(eager), ColwiseParallel(), RowwiseParallel()
+    plan: dict[str, Any] = {f"model.layers.*.self_attn.{name}_proj": columns for name in "qkv"}
+    plan |= {"model.layers.*.self_attn.o_proj": rows, "lm_head": ColwiseParallel(output_layouts=Replicate())}
+    for layer in model.model.layers:
+        if hasattr(layer.mlp, "experts"):
+            layer.mlp.experts = OwnExperts(layer.mlp.experts, mesh)
+        else:
+            plan |= {f"model.layers.*.mlp.{name}_proj": columns for name in ("gate", "up")}
+            plan["model.layers.*.mlp.down_proj"] = rows
+    return parallelize_module(model, mesh, plan)
+
+
+def exported(eager: Any, length: int, *rest: torch.Tensor) -> MeshProgram:
+    """Return the program for ``length`` tokens of the two sequences that each rank along dp has."""
+
+    def build(mesh: Any) -> Any:
+        decoder = Decoder(parallelized(eager, mesh["tp"]), batch=2, context=16).eval()
+        return decoder, (tokens_of(2, length), torch.tensor(0), torch.zeros(2, dtype=torch.int64), *rest)
+
+    with torch.no_grad():
+        return export_on_mesh(build, MESH)
+
+
+@pytest.mark.slow_rows("mixtral")
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: LlamaForCausalLM(LlamaConfig(**SIZES)), id="llama"),
+        pytest.param(lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=8)), id="mixtral"),
+    ],
+)
+def test_prefill_and_decode(make: Any):
+    torch.manual_seed(0)
+    eager = make().eval()
+    sharded = {"prefill": exported(eager, 8, torch.tensor(7)), "decode": exported(eager, 1)}
+    programs = {name: each.program for name, each in sharded.items()}
+    lowered = lower(programs, output_type="stablehlo", mutation="functional", weights="args", mesh=MESH)
+    caches = {name: torch.zeros(2, 1, 16, 8) for name in sharded["decode"].layouts if name.startswith("cache.")}
+    caller = lowered.caller_on_mesh(sharded["decode"].states(eager.state_dict() | caches))
+    tokens, padding = tokens_of(4, 10), torch.zeros(2, dtype=torch.int64)
+
+    def step(name: str, start: int, end: int, *rest: torch.Tensor) -> torch.Tensor:
+        given = [part[:, start:end] for part in tokens.split(2) for _ in range(4)]
+        found = caller[name]([(each, torch.tensor(start), padding, *rest) for each in given])
+        assert all(torch.equal(found[0], each) for each in found[:4])
+        return torch.cat([found[0], found[4]])
+
+    steps = [step("prefill", 0, 8, torch.tensor(7)), step("decode", 8, 9), step("decode", 9, 10)]
+    with torch.no_grad():
+        expected = eager(input_ids=tokens).logits
+    for at, logits in zip((7, 8, 9), steps, strict=True):
+        torch.testing.assert_close(logits, expected[:, at], rtol=1e-4, atol=1e-5)
+    moved = lowered.communication("decode").collectives
+    assert sum(each.count * each.nbytes for each in moved if each.kind == "all_reduce") == 2 * 2 * (2 * 32 * 4)
+    assert sum(each.count * each.nbytes for each in moved if each.kind == "all_gather") == 2 * 16 * 4
+    assert {each.axes for each in moved} == {("tp",)}
