@@ -44,7 +44,7 @@ def decoder(context: int, hidden: int, weights: str, engine: str = "jit") -> Dec
     """Return the model with a cache of ``context`` positions, written for ``engine``."""
     model = llama(hidden)
     if weights in PACKINGS:
-        quantize(model, weights, splits_sums=engine != "jit")
+        quantize(model, weights, engine=engine)
     if weights in HALF:
         model = model.to(getattr(torch, weights))
     return Decoder(model, 1, context, fused=engine != "xla").eval()

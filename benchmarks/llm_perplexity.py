@@ -36,6 +36,9 @@ def reference(source: Path, folder: Path, text: str, tokens: int) -> tuple[str, 
     place = source.parent if where else source
     tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, **where)
     model: Any = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, local_files_only=True, **where)
+    if where:  # it is float32 now, which transformers does not note
+        model.hf_quantizer = None
+        del model.config.quantization_config
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     text = tokenizer.decode(tokenizer(text)["input_ids"][:tokens], skip_special_tokens=True)

@@ -158,7 +158,7 @@ def _quantize(model: Any, how: Any, engine: str) -> None:
     from fx_importer.llm.quantize import quantize, quantize_by_torchao
 
     if isinstance(how, str):
-        quantize(model, how, splits_sums=engine != "jit")
+        quantize(model, how, engine=engine)
     else:
         quantize_by_torchao(model, how)
 

@@ -64,7 +64,8 @@ class ScaledLinear(PackedLinear):
         weight: packed, [N, K] or [N, K / 2].
         scale: of groups of weights, [N] or [N, K / GROUP].
         bias: [N], or None.
-        lanes: sum every so many elements of a row apart, and the halves of rows in pairs; 1 for one sum.
+        lanes: sum every so many elements of a row apart, or as many of these as divide half a row, and the halves of
+            rows in pairs; 1 for one sum.
     """
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, lanes: int):
@@ -77,10 +78,11 @@ class Int8Linear(ScaledLinear):
     """A linear layer with an int8 weight, [N, K], and a scale for each row, float32 [N]."""
 
     def _fused(self, x: Tensor) -> Tensor:
-        if self._lanes == 1 or x.shape[-1] % (2 * self._lanes):
+        lanes = math.gcd(self._lanes, x.shape[-1] // 2) if x.shape[-1] % 2 == 0 else 1
+        if lanes == 1:
             return (x.unsqueeze(-2) * self.weight.float()).sum(-1) * self.scale
-        first, second = x.unflatten(-1, (2, 1, -1, self._lanes)).unbind(-4)
-        low, high = self.weight.unflatten(-1, (2, -1, self._lanes)).unbind(1)
+        first, second = x.unflatten(-1, (2, 1, -1, lanes)).unbind(-4)
+        low, high = self.weight.unflatten(-1, (2, -1, lanes)).unbind(1)
         return (first * low.float() + second * high.float()).sum(-2).sum(-1) * self.scale
 
     def _unpacked(self, x: Tensor, rows: slice) -> Tensor:

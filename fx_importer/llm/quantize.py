@@ -12,12 +12,12 @@ from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.execution.optional_packages import is_installed
 from fx_importer.llm.packed_weights import GROUP, PACKINGS, Int8Embedding, check_finite
 
-_LANES = 32
-"""Of sums for XLA, which computes them one element at a time, in order, unless they are split, and for IREE, which
-makes vectors of lanes."""
+_LANES = {"jit": 1, "iree": 32, "xla": 64}
+"""Of sums, by engine: XLA computes them one element at a time, in order, unless they are split; IREE makes vectors of
+lanes."""
 
 
-def quantize(model: Any, name: str, *, splits_sums: bool) -> None:
+def quantize(model: Any, name: str, *, engine: str = "jit") -> None:
     """Replace the linear layers and embeddings of ``model`` by ones with packed weights, in place.
 
     Embeddings and the output layer are int8 in any format, and so are layers whose rows are no multiple of two groups.
@@ -25,7 +25,7 @@ def quantize(model: Any, name: str, *, splits_sums: bool) -> None:
     Args:
         model: of transformers.
         name: the format, of `PACKINGS`.
-        splits_sums: write sums so that they are vectorized where floating-point sums are in order.
+        engine: that sums are written for, ``"jit"``, ``"iree"`` or ``"xla"``; others run them too.
 
     Raises:
         UsageError: for weights that are not in linear layers, such as those of experts, and for values that are not
@@ -37,7 +37,7 @@ def quantize(model: Any, name: str, *, splits_sums: bool) -> None:
             f"{type(model).__name__} has weights that are not those of linear layers, as '{stacked[0]}' (experts are "
             "stacked): they cannot be quantized, import it without"
         )
-    packing = _Packing(model, name, _LANES if splits_sums else 1)
+    packing = _Packing(model, name, _LANES[engine])
     for path, module in list(model.named_modules()):
         if (new := packing.replacement(path, module)) is not None:
             parent, _, child = path.rpartition(".")

@@ -57,7 +57,7 @@ def test_tokens_are_those_of_the_quantized_model(name, tied, tmp_path, monkeypat
     model = save_tiny_model(tmp_path / "model", **sizes, tie_word_embeddings=tied)
     imported = load(import_model(tmp_path / "model", tmp_path / "out", context=24, quantize=name))
     quantized = copy.deepcopy(model)
-    quantize(quantized, name, splits_sums=False)
+    quantize(quantized, name)
     prompt = [7, 99, 31, 250, 4]
     assert [[each[0] for each in imported.tokens([prompt], 12)]] == expected(quantized, [prompt], 12)
     assert len({id(each) for each in quantized.parameters()}) == len(list(quantized.parameters()))
@@ -77,7 +77,7 @@ def test_other_layers(kind, tmp_path):
     wider = {"n_embd": 64} if kind == "gpt2" else {"hidden_size": 64}
     model = save_tiny_model(tmp_path / "model", kind, **wider)
     imported = load(import_model(tmp_path / "model", tmp_path / "out", context=24, quantize="int4"))
-    quantize(model, "int4", splits_sums=False)
+    quantize(model, "int4")
     prompt = [7, 99, 31, 250, 4]
     assert [[each[0] for each in imported.tokens([prompt], 12)]] == expected(model, [prompt], 12)
     assert {each.type.dtype for each in stored_in(tmp_path / "out" / "weights.safetensors").values() if each.type} >= {
@@ -96,22 +96,26 @@ def test_what_cannot_be_quantized_is_said(tmp_path):
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight[0, 0] = torch.inf
     with pytest.raises(UsageError, match=r"the weight 'model.layers.0.mlp.up_proj.weight' has values"):
-        quantize(model, "int8", splits_sums=False)
+        quantize(model, "int8")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["int8", "int4"])
-def test_sums_for_iree(name, tmp_path):
+@pytest.mark.parametrize(
+    "engine, package, output_type", [("iree", "iree.compiler", "linalg-on-tensors"), ("xla", "jax", "stablehlo")]
+)
+def test_sums_for_other_engines(engine, package, output_type, name, tmp_path):
     """Of lanes; the JIT runs the module too."""
-    if not is_installed("iree.compiler"):
-        pytest.skip("the extra 'iree' is not installed")
+    if not is_installed(package):
+        pytest.skip(f"the extra '{engine}' is not installed")
     model = save_tiny_model(tmp_path / "model", hidden_size=64, intermediate_size=128)
-    out = import_model(tmp_path / "model", tmp_path / "out", context=24, quantize=name, engine="iree")
-    quantize(model, name, splits_sums=True)
+    options = {"quantize": name, "engine": engine, "output_type": output_type}
+    out = import_model(tmp_path / "model", tmp_path / "out", context=24, **options)
+    quantize(model, name, engine=engine)
     tokens = expected(model, [[7, 99, 31, 250, 4]], 12)
-    for engine in ("iree", "jit"):
-        assert [[each[0] for each in load(out, engine=engine).tokens([[7, 99, 31, 250, 4]], 12)]] == tokens
+    for runs in (engine, "jit"):
+        assert [[each[0] for each in load(out, engine=runs).tokens([[7, 99, 31, 250, 4]], 12)]] == tokens
 
 
 @pytest.mark.filterwarnings("ignore")
