@@ -11,6 +11,7 @@ from fx_importer.canonicalization.legalization import Dtypes, computed_narrower,
 from fx_importer.canonicalization.numbers_to_tensors import numbers_to_tensors, with_number_results
 from fx_importer.canonicalization.outline_layers import outline_layers
 from fx_importer.canonicalization.overlapping_writes import refuse_overlapping_writes
+from fx_importer.canonicalization.sizes_of_one import fold_sizes_of_one
 from fx_importer.canonicalization.sizes_to_tensors import sizes_to_tensors
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "computed_narrower",
     "fold_constant_sizes",
     "fold_constants",
+    "fold_sizes_of_one",
     "legalize",
     "legalize_graph",
     "numbers_to_tensors",

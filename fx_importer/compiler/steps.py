@@ -16,6 +16,7 @@ from fx_importer.canonicalization import (
     computed_narrower,
     fold_constant_sizes,
     fold_constants,
+    fold_sizes_of_one,
     legalize,
     numbers_to_tensors,
     outline_layers,
@@ -88,7 +89,7 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
         for name, program in exported.items():
             refuse_overlapping_writes(program)
             refuse_axis_by_dynamic_size(program)
-            folded = resolve_strides(fold_constant_sizes(program))
+            folded = fold_sizes_of_one(resolve_strides(fold_constant_sizes(program)))
             if compilation.target.scalars:
                 programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
             else:

@@ -16,6 +16,9 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram, exported_program
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+
 
 def run_decompositions(
     program: ExportedProgram, rules: dict[Any, Callable[..., Any]], *, launch_kernels: bool = False
@@ -24,10 +27,41 @@ def run_decompositions(
 
     With ``launch_kernels``, operators of ``torch.library.triton_op`` become the launches of their kernels.
     """
+    program = _with_contiguous_branches(program)
     with warnings.catch_warnings(), _few_overrides(program, rules), _no_guards_on_bases(program):
         # torch 2.13 copies pytree specs in a way that it warns of itself.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
         return program.run_decompositions(rules, decompose_custom_triton_ops=launch_kernels)
+
+
+def _modules(program: ExportedProgram) -> list[fx.GraphModule]:
+    return [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
+
+
+def _with_contiguous_branches(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` with contiguous results of branches of ``cond``.
+
+    Tracing wants the strides of both branches in the same order, and decompositions change strides.
+    """
+    branches = {
+        owner.get_submodule(branch.target)
+        for owner in _modules(program)
+        for cond in owner.graph.find_nodes(op="call_function", target=torch.ops.higher_order.cond)
+        for branch in cond.args[1:3]
+    }
+
+    def copy_results(graph: fx.Graph, owner: fx.GraphModule) -> None:
+        results = graph.output_node()
+        for result in results.all_input_nodes if owner in branches else ():
+            if isinstance(result.meta.get("val"), torch.Tensor):
+                with graph.inserting_before(results):
+                    copy = graph.call_function(
+                        aten.clone.default, (result,), {"memory_format": torch.contiguous_format}
+                    )
+                copy.meta.update(result.meta)
+                results.replace_input_with(result, copy)
+
+    return with_rewritten_graphs(program, copy_results) if branches else program
 
 
 @contextmanager
@@ -53,12 +87,7 @@ def _few_overrides(program: ExportedProgram, rules: Mapping[Any, object]) -> Ite
     if not all(hasattr(exported_program, name) for name in _OVERRIDES):  # another torch
         yield
         return
-    nodes = [
-        node
-        for module in program.graph_module.modules()
-        if isinstance(module, fx.GraphModule)
-        for node in module.graph.nodes
-    ]
+    nodes = [node for module in _modules(program) for node in module.graph.nodes]
     operators = {each for each in (*rules, *(node.target for node in nodes)) if isinstance(each, OpOverload)}
     composites = {each for each in operators if _is_composite(each)}
     changed: dict[str, Any] = {

@@ -37,6 +37,16 @@ def number_as_predicate(x):
     return torch.cond(x.sum().to(torch.bool), lambda t: t + 1, lambda t: t - 1, (x,))
 
 
+def branches_of_other_strides(x):
+    """Branches that decompositions give results with strides of different orders, where export has equal ones."""
+    rows = x.reshape(1, 3, 1) * torch.tensor([1.0, 2.0])
+
+    def normalized(t):
+        return torch.nn.functional.layer_norm(t.transpose(1, 2), [3])
+
+    return torch.cond(x.sum() > 0, normalized, lambda t: t.transpose(1, 2).cumsum(-1), (rows,))
+
+
 def choice(x):
     y = x * 2
     return torch.cond(x.sum() > 0, lambda x, y: (x.clone(), y.clone()), lambda x, y: (y.clone(), x + 1), (x, y))
@@ -115,6 +125,7 @@ PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
     (branches, [three(1.0), three(-0.5), three(-5.0)]),
     (several_results, [three(1.0), three(-1.0)]),
     (number_as_predicate, [three(0.0), three(2.0)]),
+    (branches_of_other_strides, [three(1.0), three(-1.0)]),
     (choice, [three(0.5), three(-2.0)]),
     (loop, [trip_counts(3), trip_counts(0), trip_counts(1), trip_counts(7)]),
     (swap, [trip_counts(3), trip_counts(0)]),

@@ -61,6 +61,12 @@ def products(x, n):
     return *halves, n.t() @ n, (n.byte() % 8).max(1, keepdim=True), n.short().t() @ n.short()
 
 
+def pooled_where(x, y):
+    """Choose between pools, some of whose sizes export guards to 1, and what they broadcast with."""
+    pooled, windows = F.max_pool3d(x, 2), y.unfold(1, 2, 2).amax(-1)
+    return torch.where(pooled > 0, pooled, windows)
+
+
 def written(x, index, source, places):
     """Write and add at a dynamic number of places, of which several are equal, in a part of the columns."""
     rows = x.T.index_add(1, index[:, 0], source.T)
@@ -330,6 +336,12 @@ def test_size_by_rounded_factor():
         ),
         dynamic_shapes=({0: ANY, 1: ANY}, {0: ANY}),
         others=lambda: [(integers(5, 2, low=0, high=2).bool(), normal(2))],
+    ),
+    Case(
+        "computed_sizes_that_guards_say_are_one",
+        lambda: (pooled_where, (normal(2, 3, 3, 5, 3), normal(2, 6))),
+        dynamic_shapes=(dict.fromkeys(range(5), Dim.AUTO), dict.fromkeys(range(2), Dim.AUTO)),
+        others=lambda: [(normal(3, 4, 2, 7, 3), normal(3, 9))],
     ),
     Case(
         "split_into_a_dynamic_size",
