@@ -15,7 +15,7 @@ from fx_importer.fx_graph.programs import with_rewritten_graphs
 
 
 def fold_sizes_of_one(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` with computed sizes that are 1 by its guards made static.
+    """Return ``program``, after decomposition, with computed sizes that are 1 by its guards made static.
 
     MLIR takes two dynamic dimensions of an operation as equal, so none of them may be 1 where the other is larger.
     The operator that computes such a size keeps its dynamic type, which lowerings infer again, and its result is

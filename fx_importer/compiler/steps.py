@@ -89,11 +89,12 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
         for name, program in exported.items():
             refuse_overlapping_writes(program)
             refuse_axis_by_dynamic_size(program)
-            folded = fold_sizes_of_one(resolve_strides(fold_constant_sizes(program)))
+            folded = resolve_strides(fold_constant_sizes(program))
             if compilation.target.scalars:
                 programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
             else:
                 programs[name] = _decompose_numbers(folded, compilation, record.remarks.append)
+            programs[name] = fold_sizes_of_one(programs[name])
             if not compilation.target.dynamic_shapes:
                 programs[name] = sizes_to_tensors(programs[name])
         record.programs = programs

@@ -338,12 +338,6 @@ def test_size_by_rounded_factor():
         others=lambda: [(integers(5, 2, low=0, high=2).bool(), normal(2))],
     ),
     Case(
-        "computed_sizes_that_guards_say_are_one",
-        lambda: (pooled_where, (normal(2, 3, 3, 5, 3), normal(2, 6))),
-        dynamic_shapes=(dict.fromkeys(range(5), Dim.AUTO), dict.fromkeys(range(2), Dim.AUTO)),
-        others=lambda: [(normal(3, 4, 2, 7, 3), normal(3, 9))],
-    ),
-    Case(
         "split_into_a_dynamic_size",
         lambda: (lambda x: (*x.split([2, x.shape[0] - 3, 1]), *x.split([1, 3], 1)), (normal(6, 4),)),
         dynamic_shapes=({0: ANY},),
@@ -668,3 +662,14 @@ def test_axis_of_cross_by_a_dynamic_size(output_type):
         lower(torch.cross, x, y, dynamic_shapes=({1: ANY}, {1: ANY}), output_type=output_type)
     after = lower(torch.cross, x.mT, y.mT, dynamic_shapes=({2: ANY}, {2: ANY}), output_type=output_type)
     torch.testing.assert_close(after.run(x.mT[:, :, :3], y.mT[:, :, :3]), torch.cross(x[:, :3].mT, y[:, :3].mT))
+
+
+@pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
+def test_computed_sizes_that_guards_say_are_one(output_type):
+    case = Case(
+        "pooled_where",
+        lambda: (pooled_where, (normal(2, 3, 3, 5, 3), normal(2, 6))),
+        dynamic_shapes=(dict.fromkeys(range(5), Dim.AUTO), dict.fromkeys(range(2), Dim.AUTO)),
+        others=lambda: [(normal(3, 4, 2, 7, 3), normal(3, 9))],
+    )
+    check(case, output_type)
