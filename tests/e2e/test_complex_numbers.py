@@ -100,3 +100,9 @@ def test_constant_results_are_complex():
 
     z = normal(3, 2, dtype=torch.complex64)
     torch.testing.assert_close(lower(model, z, output_type="tosa").run(z), model(z))
+
+
+def test_cat_of_bools_and_complex_numbers():
+    flags, numbers = torch.tensor([True, False]), torch.tensor([1 + 2j, -3j])
+    lowered = lower(lambda x, y: torch.cat([x, y]), flags, numbers, output_type="linalg")
+    assert torch.equal(lowered.run(flags, numbers), torch.cat([flags, numbers]))

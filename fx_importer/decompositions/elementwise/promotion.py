@@ -80,9 +80,12 @@ def where(condition: Tensor, a: Tensor, b: Tensor) -> Any:
 
 @decomposes(aten.cat.default)
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Convert all parts to the promoted dtype; the C++ lowering of a bool beside 8-bit integers crashes."""
+    """Convert all parts to the promoted dtype.
+
+    The C++ lowering of a bool beside 8-bit integers crashes, and a bool beside complex numbers becomes -1.
+    """
     dtypes = {each.dtype for each in tensors}
-    if len(dtypes) < 2 or any(each.is_complex for each in dtypes):
+    if len(dtypes) < 2:
         return NotImplemented
     dtype = reduce(torch.promote_types, dtypes)
     return torch.cat([each.to(dtype) for each in tensors], dim)
