@@ -510,6 +510,13 @@ OPERATORS = (
     *variants("topk", lambda x: x.topk(2), (3, 4), (5, 9)),
     *variants("smallest", lambda x: x.topk(1, 0, largest=False), (3, 4), (5, 9)),
     *variants("kthvalue", lambda x: x.kthvalue(2), (3, 4), (5, 9)),
+    *variants("prod_as_complex", lambda x: torch.view_as_real(x.prod(dtype=torch.complex64)), (3, 4), (5, 9))[:1],
+    Case(
+        "put_in_no_rows",
+        lambda: (lambda x, i: x.index_put((i,), x.new_ones(())), (normal(0, 4), integers(0, 4, low=0, high=1))),
+        dynamic_shapes=({1: ANY}, {1: ANY}),
+        others=lambda: [(normal(0, 3), integers(0, 3, low=0, high=1))],
+    ),
     *variants("cumsum", lambda x: x.cumsum(-1), (3, 4), (5, 9), (2, 1), (2, 17)),
     *variants("cumsum_of_rows", lambda x: x.cumsum(0), (3, 4), (5, 9)),
     *variants("positions", lambda x: (x > -1).long().cumsum(-1) - 1, (3, 4), (5, 9)),

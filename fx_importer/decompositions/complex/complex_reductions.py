@@ -47,14 +47,17 @@ def mean_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
 
 @decomposes(aten.prod.dim_int)
 def prod_dim(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """Return the product along an axis, by halving it."""
+    """Return the product along an axis, by halving it; along a dynamic one, the last cumulative product."""
     kind = dtype or x.dtype
-    if not kind.is_complex or not isinstance(x.shape[dim] if x.dim() else 1, int):
+    if not kind.is_complex:
         return NotImplemented
     x = x.to(kind).movedim(dim, 0) if x.dim() else x.to(kind).unsqueeze(0)
-    if not len(x):
-        x = torch.full((1, *x.shape[1:]), 1.0, dtype=kind)
-    found = matmul.product_of_rows(x)
+    if not isinstance(x.shape[0], int):
+        found = torch.cumprod(x, 0).select(0, -1)
+    elif not len(x):
+        found = torch.full(x.shape[1:], 1.0, dtype=kind)
+    else:
+        found = matmul.product_of_rows(x)
     return found.unsqueeze(dim) if keepdim and x.dim() > 1 else found
 
 

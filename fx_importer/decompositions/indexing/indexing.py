@@ -126,6 +126,8 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 @decomposes(aten.index_put.default)
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
     """Write at nonnegative indices: the lowerings treat negative ones as out of range."""
+    if any(each is not None and is_empty(each) for each in (x, values, *indices)):  # the C++ lowering divides by zero
+        return x.clone()
     if any(each is not None and each.dtype == torch.bool for each in indices):
         return put_by_mask(x, indices, values, accumulate)
     if _indices_nonnegative.get():
