@@ -671,12 +671,27 @@ def test_axis_of_cross_by_a_dynamic_size(output_type):
     torch.testing.assert_close(after.run(x.mT[:, :, :3], y.mT[:, :, :3]), torch.cross(x[:, :3].mT, y[:, :3].mT))
 
 
-@pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
+@pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA], ids=lambda each: each.value)
 def test_computed_sizes_that_guards_say_are_one(output_type):
     case = Case(
         "pooled_where",
         lambda: (pooled_where, (normal(2, 3, 3, 5, 3), normal(2, 6))),
         dynamic_shapes=(dict.fromkeys(range(5), Dim.AUTO), dict.fromkeys(range(2), Dim.AUTO)),
         others=lambda: [(normal(3, 4, 2, 7, 3), normal(3, 9))],
+    )
+    check(case, output_type)
+
+
+@pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA], ids=lambda each: each.value)
+def test_windows_of_dynamic_sizes_in_a_program_that_is_traced_again(output_type):
+    def windows(x):
+        found = x.unfold(1, 2, 2).amax(-1)
+        return found + torch.cond(x.sum() > 0, lambda y: y.sum(), lambda y: -y.sum(), (found,))
+
+    case = Case(
+        "windows_and_cond",
+        lambda: (windows, (normal(2, 6),)),
+        dynamic_shapes=(dict.fromkeys(range(2), Dim.AUTO),),
+        others=lambda: [(normal(3, 9),)],
     )
     check(case, output_type)

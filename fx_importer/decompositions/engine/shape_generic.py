@@ -10,9 +10,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import sympy
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+from torch.fx.passes import shape_prop
 
 from fx_importer.decompositions.engine.local.rule_tracing import has_symbolic_sizes, inferring_result_type
 from fx_importer.decompositions.engine.table import LayeredRule
@@ -72,6 +75,22 @@ def _forbid_guards(env: ShapeEnv) -> Iterator[None]:
             del own["_check_frozen"]
         else:  # nested rules
             own["_check_frozen"] = before
+
+
+@contextmanager
+def allow_guards_of_metadata() -> Iterator[None]:
+    """Let torch decide on sizes for the metadata of nodes (their memory formats), which no rule depends on."""
+    extract = shape_prop._extract_tensor_metadata
+
+    def unchecked(*args: Any, **kwargs: Any) -> Any:
+        token = inferring_result_type.set(True)
+        try:
+            return extract(*args, **kwargs)
+        finally:
+            inferring_result_type.reset(token)
+
+    with mock.patch.object(proxy_tensor, "_extract_tensor_metadata", unchecked):
+        yield
 
 
 def _is_unrelated_to_guards(record: logging.LogRecord) -> bool:

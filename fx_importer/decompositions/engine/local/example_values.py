@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import SymInt, Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.engine.local.rule_tracing import (
     RetraceRequired,
@@ -57,8 +58,12 @@ def has_type_of(result: Any, value: Any) -> bool:
 
 
 def same_type(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors have the same dtype and shape, without adding a guard."""
-    return a.dtype == b.dtype and [*map(size_expression, a.shape)] == [*map(size_expression, b.shape)]
+    """Return whether two tensors have the same dtype, and shapes that are equal by the guards, without adding one."""
+    return a.dtype == b.dtype and a.dim() == b.dim() and all(map(_same_size, a.shape, b.shape))
+
+
+def _same_size(a: int | SymInt, b: int | SymInt) -> bool:
+    return size_expression(a) == size_expression(b) or statically_known_true(a == b)
 
 
 def keep_exported_types(result: Any, value: Any, values: Mapping[fx.Node, Any], steps: frozenset[fx.Node]) -> None:
