@@ -41,6 +41,12 @@ def nearest(x: torch.Tensor):
     return F.interpolate(x, scale_factor=1.5), F.interpolate(x, scale_factor=1.5, mode="nearest-exact")
 
 
+def convolved_bytes(x):
+    weight = torch.arange(3 * 2 * 2 * 2, dtype=torch.uint8).reshape(1, 3, 2, 2, 2) * 9
+    signed = F.conv2d(x[..., 0].to(torch.int8), weight[..., 0].to(torch.int8), stride=2)
+    return F.conv3d(x, weight, weight[:, 0, 0, 0, 1], padding=1), F.conv1d(x[..., 0, 0], weight[..., 0, 0]), signed
+
+
 @pytest.mark.slow_rows("^many_groups-tosa$")
 @table(
     Case("plain", lambda: (nn.Conv2d(4, 6, 3), (IMAGE,))),
@@ -79,6 +85,12 @@ def nearest(x: torch.Tensor):
     Case("transposed_depthwise", lambda: (nn.ConvTranspose2d(4, 4, 3, 2, padding=1, groups=4), (IMAGE,))),
     Case("depthwise_three_axes", lambda: (nn.Conv3d(3, 3, 2, groups=3), (normal(1, 3, 3, 3, 3),))),
     Case("transposed_one_axis", lambda: (nn.ConvTranspose1d(4, 6, 3, stride=2), (normal(2, 4, 8),))),
+    Case(
+        "bytes",
+        lambda: (convolved_bytes, (integers(2, 3, 4, 4, 4, low=0, high=256).to(torch.uint8),)),
+        dynamic_shapes=({0: LENGTH},),
+        others=lambda: [(integers(4, 3, 4, 4, 4, low=0, high=256).to(torch.uint8),)],
+    ),
 )
 def test_convolution(case, output_type):
     check(case, output_type)

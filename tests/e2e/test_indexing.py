@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.export import Dim
 
 from fx_importer import StageFailed, lower
 
@@ -21,6 +22,12 @@ def write(x: torch.Tensor) -> torch.Tensor:
     x[1:3, :, ::2] = 7
     x[0] += 1
     return x
+
+
+def indexed_by_a_number(x, rows, i, source):
+    written = x.scatter(0, i, source), x.scatter(-1, i, source[0]), x.scatter(0, i, 2.5), x.scatter_add(0, i, source)
+    reduced = x.scatter_reduce(0, i, source, "amax"), x.index_add(0, i, source[:1])
+    return *written, *reduced, x.gather(0, i), rows.index_select(1, i.clamp(max=3))
 
 
 @pytest.mark.slow_rows(
@@ -94,6 +101,12 @@ def write(x: torch.Tensor) -> torch.Tensor:
             lambda x, i, y: (x[0].index_copy(0, i, y), x.index_copy(0, i[0], y)),
             (normal(1), integers(1, low=0, high=1), normal(1)[0]),
         ),
+    ),
+    Case(
+        "index_of_rank_0",
+        lambda: (indexed_by_a_number, (normal(4), integers(1, 4, low=-9, high=9).int(), torch.tensor(2), normal(4))),
+        dynamic_shapes=({0: Dim.DYNAMIC}, None, None, {0: Dim.DYNAMIC}),
+        others=lambda: [(normal(6), integers(1, 4, low=-9, high=9).int(), torch.tensor(4), normal(5))],
     ),
     Case("index_reduce", lambda: (lambda x, i: x.index_reduce(0, i, x, "amax"), (X, ROWS))),
     Case("scatter_times", lambda: (lambda x: x.scatter(0, ROWS[None, :3], 2.5, reduce="multiply"), (normal(4, 3),))),

@@ -87,7 +87,11 @@ transposed_with_uneven_output_padding = _transposed_where(lambda given, _: len(s
 
 @decomposes(aten.convolution.default)
 def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
-    """Convolve int16, int32 or int64: sum over channels and kernel positions of elementwise products."""
+    """Convolve integers that TOSA does not: sum over channels and kernel positions of elementwise products."""
+    if x.dtype in (torch.uint8, torch.int8):
+        wide = (None if each is None else each.to(torch.int32) for each in (x, weight, bias))
+        result = aten.convolution(*wide, *geometry)
+        return result.to(x.dtype)  # the low bits of a sum are those of its terms
     if not is_static(weight) or x.dtype not in (torch.int16, torch.int32, torch.int64):
         return NotImplemented
     given = _Geometry(*geometry)

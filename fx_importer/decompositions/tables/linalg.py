@@ -29,6 +29,7 @@ from fx_importer.decompositions.indexing import (
     masked,
     nonzero,
     pad,
+    rank_zero_indices,
     repeat_interleave,
     scatter_reduce,
     strided_views,
@@ -156,4 +157,5 @@ LINALG = (
         *promotion.PROMOTIONS,
         because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
     )
+    .preferring(*rank_zero_indices.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
 )

@@ -28,6 +28,7 @@ from fx_importer.decompositions.indexing import (
     indexing,
     nonzero,
     pad,
+    rank_zero_indices,
     repeat_interleave,
     reshape,
     scatter_reduce,
@@ -152,4 +153,5 @@ STABLEHLO = (
         *promotion.PROMOTIONS,
         because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
     )
+    .preferring(*rank_zero_indices.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
 )

@@ -29,6 +29,7 @@ from fx_importer.decompositions.indexing import (
     last_writes,
     nonzero,
     pad,
+    rank_zero_indices,
     repeat_interleave,
     scatter_reduce,
     strided_views,
@@ -198,4 +199,5 @@ TOSA = (
         *promotion.PROMOTIONS,
         because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
     )
+    .preferring(*rank_zero_indices.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
 )
