@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.distributed.collectives import ON_MESH, axes_of_group, calls_in, group_name
 from fx_importer.distributed.fake_groups import fake_process_group
+from fx_importer.distributed.gradients import export_gradients
 from fx_importer.distributed.local_tensors import is_dtensor, with_local_tensors
 from fx_importer.distributed.mesh import Mesh
 from fx_importer.distributed.plan import Plan
@@ -49,7 +50,9 @@ class MeshProgram:
         return [read_shards(weights, self.layouts, shapes, self.mesh, rank) for rank in range(self.mesh.size)]
 
 
-def export_on_mesh(build: Build, mesh: Any, *, ranks: Sequence[int] | None = None) -> MeshProgram:
+def export_on_mesh(
+    build: Build, mesh: Any, *, ranks: Sequence[int] | None = None, gradients: Sequence[str] | None = None
+) -> MeshProgram:
     """Export the program of each of ``ranks``, and return it if it is the same.
 
     DTensor computes the slices of a rank while it is exported: a program that holds one is right on this rank only.
@@ -58,6 +61,9 @@ def export_on_mesh(build: Build, mesh: Any, *, ranks: Sequence[int] | None = Non
         build: makes the module and its example inputs, once for each of ``ranks``, under a fake process group.
         mesh: a text as ``"dp=2,tp=4"``.
         ranks: the ranks whose programs are compared; by default the first and the last, which differ along all axes.
+        gradients: if given, the module returns a loss, and the program also the gradients of its parameters, each
+            divided as the parameter is. The axes along which ranks have different parts of the batch, and so the loss
+            and the gradients are averaged, as ``DistributedDataParallel`` does; ``()`` if there are none.
 
     Raises:
         UsageError: if the programs differ, naming the first operator that does; if a mesh does not divide a dimension
@@ -65,7 +71,7 @@ def export_on_mesh(build: Build, mesh: Any, *, ranks: Sequence[int] | None = Non
     """
     axes = Mesh.get(mesh)
     chosen = (0, axes.size - 1) if ranks is None else tuple(ranks)
-    programs = [_exported(build, axes, rank) for rank in dict.fromkeys(chosen)]
+    programs = [_exported(build, axes, rank, gradients) for rank in dict.fromkeys(chosen)]
     for rank, other in zip(chosen[1:], programs[1:], strict=False):
         _check_same(programs[0].program, other.program, chosen[0], rank)
     return programs[0]
@@ -83,7 +89,7 @@ def plan_on_mesh(build: Build, mesh: Any) -> Plan:
         UsageError: if a plan names nothing, or a weight is a summand on each rank.
     """
     axes = Mesh.get(mesh)
-    with _built(build, axes, 0) as (module, _):
+    with _built(build, axes, 0) as (module, _, _):
         placed = {name: held for name, held in module.state_dict().items() if is_dtensor(held)}
         placements = {name: _placements(held, axes) for name, held in placed.items()}
     return Plan.get(placements, axes)
@@ -96,7 +102,7 @@ def _placements(held: Any, mesh: Mesh) -> list[Any]:
 
 
 @contextmanager
-def _built(build: Build, mesh: Mesh, rank: int) -> Iterator[tuple[torch.nn.Module, Sequence[Any]]]:
+def _built(build: Build, mesh: Mesh, rank: int) -> Iterator[tuple[torch.nn.Module, Sequence[Any], Any]]:
     """Call ``build`` as ``rank`` of ``mesh``, whose process group ends with the context."""
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -110,20 +116,23 @@ def _built(build: Build, mesh: Mesh, rank: int) -> Iterator[tuple[torch.nn.Modul
         except UserWarning as warning:
             sentence = str(warning).partition(" in module ")[0]
             raise UsageError(f"a plan names what the module does not have: {sentence}") from None
-        yield module, inputs
+        yield module, inputs, device_mesh
 
 
-def _exported(build: Build, mesh: Mesh, rank: int) -> MeshProgram:
+def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | None) -> MeshProgram:
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
     if not pytree.is_constant_class(DTensorSpec):
         pytree.register_constant(DTensorSpec)
-    with _built(build, mesh, rank) as (module, inputs):
+    with _built(build, mesh, rank) as (module, inputs, device_mesh):
         layouts = {name: _layout(name, held, mesh) for name, held in module.state_dict().items()}
         if strange := [name for name, held in module.named_buffers() if is_dtensor(held) and name not in layouts]:
             raise UsageError(f"the buffers {', '.join(map(repr, strange))} are DTensors and not in the state dict")
         warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # of torch's own copies
-        program = with_local_tensors(torch.export.export(module, tuple(inputs)))
+        if gradients is None:
+            program = with_local_tensors(torch.export.export(module, tuple(inputs)))
+        else:
+            program = export_gradients(module, inputs, device_mesh, gradients)
         for node in calls_in([program]):
             name = group_name(node)
             on_axes = ON_MESH + "+".join(axes_of_group(name, node, mesh))

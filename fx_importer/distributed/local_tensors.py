@@ -88,7 +88,7 @@ def _of_parts(
     if key not in traces:
 
         def compute(*given: torch.Tensor) -> Any:
-            whole = {each: _whole(part, values[each]) for each, part in zip(inputs, given, strict=True)}
+            whole = {each: as_dtensor(part, values[each]) for each, part in zip(inputs, given, strict=True)}
             args, kwargs = map_arg((node.args, node.kwargs), {**known, **whole}.__getitem__)
             called: Any = node.target
             return pytree.tree_map(local, called(*args, **kwargs))
@@ -126,7 +126,7 @@ def _kind(value: Any) -> Any:
     return part.dtype, tuple(part.shape), part.stride(), part.storage_offset(), part.device, spec
 
 
-def _whole(part: torch.Tensor, like: Any) -> torch.Tensor:
+def as_dtensor(part: torch.Tensor, like: Any) -> torch.Tensor:
     """Return the DTensor like ``like`` of which this rank holds ``part``; ``part`` if that is none."""
     if not is_dtensor(like):
         return part
