@@ -57,7 +57,7 @@ def measure(python: str, torch: str, workers: int) -> Row:
             install = ("uv", "pip", "install", "--quiet", "--python", interpreter, requirement)
             made = _run(*install, "--editable", f"{ROOT}[demo,test]", "uv")
         if made.returncode:
-            return {"error": _reason(made.stderr)}
+            return {"not installed": _reason(made.stderr)}
         row: Row = json.loads(_run(interpreter, "-c", _VERSIONS).stdout) | {"seconds": time.monotonic() - start}
         tests = _run(interpreter, "-m", "pytest", "-q", "-n", str(workers), "-p", "no:cacheprovider", *SLICE)
         row |= {name.removesuffix("s"): int(count) for count, name in _COUNT.findall(tests.stdout.splitlines()[-1])}
@@ -86,8 +86,8 @@ def _reason(stderr: str) -> str:
 
 
 def passes(row: Row) -> bool:
-    """Return whether all that ran of a pair passed; that it cannot be installed is no pass."""
-    return "error" not in row and not row["failures"] and not row["demo"].startswith("fails")
+    """Return whether all that ran of a pair passed: nothing, if it cannot be installed, which the row says."""
+    return "not installed" in row or not (row["failures"] or row["demo"].startswith("fails"))
 
 
 def table(rows: list[Row]) -> str:
@@ -109,8 +109,8 @@ def table(rows: list[Row]) -> str:
 def _cell(row: Row | None) -> str:
     if row is None:
         return "not run"
-    if "error" in row:
-        return "no wheel" if "no wheels" in row["error"] else "not installed"
+    if "not installed" in row:
+        return "no wheel" if "no wheels" in row["not installed"] else "not installed"
     passed = row.get("passed", 0)
     skipped = f", {row['skipped']} skipped" if row.get("skipped") else ""
     return f"{passed} of {passed + row.get('failed', 0) + row.get('error', 0)}{skipped}; demo {row['demo']}"
