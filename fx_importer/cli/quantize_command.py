@@ -29,13 +29,17 @@ def quantize(
         list[str] | None,
         typer.Option(metavar="NAME", help="A module or a value that stays in floating point. May be repeated."),
     ] = None,
+    activations: Annotated[
+        str,
+        typer.Option(metavar="KIND", help="int8, int16, or mixed: int16 for sums, norms and what these come from."),
+    ] = "int8",
     tries: Annotated[
         int,
         typer.Option(min=0, help="Also try the worst layer in floating point, then the two worst, four, and so on."),
     ] = 0,
     trust: Trust = False,
 ) -> None:
-    """Quantize a model to int8, and show how accurate it is, by layer."""
+    """Quantize a model to int8 or int16, and show how accurate it is, by layer."""
     from fx_importer.cli.commands.quantize import quantize_model
 
-    quantize_model(model, output, inputs, integer_io, tuple(keep_float or ()), tries, trust)
+    quantize_model(model, output, inputs, integer_io, tuple(keep_float or ()), activations, tries, trust)

@@ -181,7 +181,12 @@ def result_of(
     *,
     zero_point: int = 0,
 ) -> ir.Value:
-    """Emit the rescale of ``sums`` to i8 or i16, by one scale or one for each element of the last axis, and a clamp."""
+    """Emit the rescale of ``sums`` to i8 or i16, by one scale or one for each element of the last axis, and a clamp.
+
+    With ``bits`` of 32, these are ``sums`` as they are.
+    """
+    if bits == 32:
+        return sums
     narrow = rescaled(emit, sums, f"i{bits}", multipliers, shifts, zero_point, out_zero_point)
     return _clamped(emit, narrow, low, high)
 

@@ -91,7 +91,7 @@ def table_of(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
             args, kwargs = map_arg((each.args, each.kwargs), values.__getitem__)
             values[each] = each.target(*args, **kwargs)  # type: ignore[operator]
     result = values[node].float()
-    if not result.isfinite().all():
+    if result.isnan().any() or (wide and result.isinf().any()):  # an infinity is the bound of the range
         raise NoIntegerForm("it is not finite everywhere in the range of its operand")
     if wide:
         finer = 1 if params.bits == 16 else 2**7

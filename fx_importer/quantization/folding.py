@@ -21,7 +21,9 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.all_rules import RULES
+from fx_importer.quantization.core_forms import without_core_forms
 from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, positive_factor, table_of
+from fx_importer.quantization.float_results import PRODUCTS, scaled_sums
 from fx_importer.quantization.graph_constants import GraphConstants
 from fx_importer.quantization.movement import MOVEMENT, move
 from fx_importer.quantization.operators import integer
@@ -67,13 +69,16 @@ def folded(program: ExportedProgram) -> Folded:
     for node, original in zip(graph.nodes, program.graph.nodes, strict=True):
         node.name = original.name
     without_writes(graph)
+    without_core_forms(graph)
     folder = _Folder(GraphConstants(program, graph), graph)
     asked = [node for node in graph.nodes if folder.computes(node)]
     folder.fold()
     left = set(graph.nodes)
     floats = [node for node in asked if node in left and folder.computes(node)]
-    remarks = [f"quantized: {len(asked) - len(floats)} of {len(asked)} operators are integer"]
+    scaled = f", {len(folder.scaled)} with results in floating point" if folder.scaled else ""
+    remarks = [f"quantized: {len(asked) - len(floats)} of {len(asked)} operators are integer{scaled}"]
     remarks += [f"float: {node.name} = {node.target}: {folder.why(node)}" for node in floats]
+    remarks += [f"float: {node.name} = {node.target}: int32 sums, scaled in float32" for node in folder.scaled]
     replaced = {made.name: name for name, made in folder.replaced.items()}
     return Folded(folder.constants.program(), replaced, remarks)
 
@@ -88,6 +93,8 @@ class _Folder(Scope):
         self._reasons: dict[fx.Node, str] = {}
         self.replaced: dict[str, fx.Node] = {}
         """What computes a quantize operator, by its name."""
+        self.scaled: list[fx.Node] = []
+        """Products in integers whose results are in floating point."""
 
     def computes(self, node: fx.Node) -> bool:
         """Return whether ``node`` is an operator on activations, and not one that quantizes."""
@@ -107,6 +114,15 @@ class _Folder(Scope):
                     node.replace_input_with(node.args[0], self.quantized(node.args[0])[0])
             except NoIntegerForm as reason:
                 self._reasons.setdefault(node, str(reason))
+        self.graph.eliminate_dead_code()
+        self._operands.clear()  # what nothing reads is gone
+        for node in [each for each in self.graph.nodes if each.target in PRODUCTS]:
+            try:
+                node.replace_all_uses_with(scaled_sums(self, node))
+            except NoIntegerForm as reason:
+                self._reasons.setdefault(node, str(reason))
+            else:
+                self.scaled.append(node)
         self.graph.eliminate_dead_code()
 
     def why(self, node: fx.Node) -> str:

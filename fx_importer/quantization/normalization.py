@@ -13,6 +13,7 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import fake_mode_of
 from fx_importer.quantization.attention import attention_as_products
 from fx_importer.quantization.batch_norm import batch_norm_as_convolution
+from fx_importer.quantization.core_forms import without_core_forms
 from fx_importer.quantization.recurrent import RECURRENT, unroll
 from fx_importer.quantization.rms_norm import find_rms_norm
 from fx_importer.quantization.written_values import without_writes
@@ -26,6 +27,7 @@ def normalize(module: fx.GraphModule) -> None:
     """Replace operators by those that have integer forms, as each function here says, and compute constants."""
     graph = module.graph
     without_writes(graph)
+    without_core_forms(graph)
     constants = _Constants(module)
     for node in list(graph.nodes):
         if node.op == "call_function" and any(isinstance(each, fx.Node) for each in node.kwargs.values()):

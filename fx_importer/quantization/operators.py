@@ -276,6 +276,8 @@ def by_channel(
 def result_of(
     sums: Tensor, multiplier: Tensor | int, shift: Tensor | int, zero_point: int, low: int, high: int, bits: int = 8
 ) -> Tensor:
-    """Return ``sums`` rescaled to int8, or to int16 with ``bits`` of 16."""
+    """Return ``sums`` rescaled to int8, or to int16 with ``bits`` of 16; with 32, ``sums`` as they are."""
+    if bits == 32:
+        return sums
     levels = (rescaled(sums, multiplier, shift) + zero_point).clamp(low, high)
     return levels.to(torch.int8 if bits == 8 else torch.int16)

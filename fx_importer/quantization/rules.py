@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -66,7 +66,12 @@ def _addmm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
     if (given["beta"], given["alpha"]) != (1, 1):
         raise NoIntegerForm("it has factors beta and alpha")
-    return _product(scope, node, given["mat1"], _transposed(scope, given["mat2"]), given["self"], params)
+    return _product(scope, node, given["mat1"], addmm_weight(scope, given), given["self"], params)
+
+
+def addmm_weight(scope: Scope, given: dict[str, Any]) -> Weight:
+    """Return the weight of an ``addmm`` of arguments ``given``, as that of ``linear``. Raises `NoIntegerForm`."""
+    return _transposed(scope, given["mat2"])
 
 
 def _product(scope: Scope, node: fx.Node, x: Any, weight: Weight, bias: Any, params: Params) -> fx.Node:
@@ -110,7 +115,7 @@ def _swaps_axes(node: fx.Node) -> bool:
 def weighted(scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Params) -> tuple[Any, ...]:
     """Return the integers of a weight, of a bias, and of its offset, with multipliers and shifts, one or by channel.
 
-    For int16 activations the bias is a list, and there is no offset.
+    For int16 activations the bias is a list, and there is no offset. Results of 32 bits are sums without a bias.
     """
     if weight.values.dtype is not torch.int8:
         raise NoIntegerForm(f"its weights are {weight.values.dtype}, and not torch.int8")
@@ -121,13 +126,14 @@ def weighted(scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Para
         raise NoIntegerForm(f"its weights have scales along axis {weight.axis}, and not along their output channels")
     channels = weight.values.shape[0]
     products = of_x.scale * weight.scales
-    sums = _bias(scope, bias, channels, products)
+    unscaled = params.bits == 32
+    sums = _bias(scope, None if unscaled else bias, channels, products)
     # What the accumulator of a channel can hold.
     bounds = weight.values.double().abs().flatten(1).sum(1) * of_x.reach + sums.abs()
     wide = of_x.bits == 16
     if float(bounds.max()) >= 2 ** (47 if wide else 31):
         raise NoIntegerForm(f"its sums can exceed {48 if wide else 32} bits")
-    ratios = (products / params.scale).tolist()
+    ratios = [1.0] if unscaled else (products / params.scale).tolist()
     limits = bounds.tolist() if len(ratios) == channels else [float(bounds.max())]
     pairs = [multiplier_and_shift(*each, wide) for each in zip(ratios, limits, strict=True)]
     multipliers, shifts = zip(*pairs, strict=True)
@@ -231,19 +237,33 @@ def _adaptive_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 def _average_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
     kernel, stride, sides = pool_windows(node)
-    if given["divisor_override"] or (given["count_include_pad"] and any(sides)):
-        raise NoIntegerForm("TOSA's avg_pool2d divides by the elements in a window, without those of the padding")
-    return _averaged(scope, node, kernel, stride, sides, params)
+    if given["divisor_override"]:
+        raise NoIntegerForm("it has a divisor of its own")
+    rows, columns = pair(given["padding"])
+    if not given["count_include_pad"] or not (rows or columns):
+        return _averaged(scope, node, kernel, stride, sides, params)
+    # TOSA divides by the elements without the padding, and so does eager by those beyond it, of ``ceil_mode``.
+    beyond = [each - by for each, by in zip(sides, (rows, rows, columns, columns), strict=True)]
+    return _averaged(scope, node, kernel, stride, beyond, params, [columns, columns, rows, rows])
 
 
 def _averaged(
-    scope: Scope, node: fx.Node, kernel: list[int], stride: list[int], sides: list[int], params: Params
+    scope: Scope,
+    node: fx.Node,
+    kernel: list[int],
+    stride: list[int],
+    sides: list[int],
+    params: Params,
+    padded: Sequence[int] = (),
 ) -> fx.Node:
+    """Emit means of windows; zeros that count are ``padded`` first, as `torch.nn.functional.pad` takes them."""
     x, of_x = scope.quantized(node.args[0])
     if of_x.bits == 16:
         raise NoIntegerForm("average pools of int16 have no integer form")
     if of_x.scale > params.scale * 1.001:  # what was rounded once would be scaled up
         raise NoIntegerForm("its result has a finer scale than its operand: let both share one")
+    if padded:
+        x = scope.call(node, aten.constant_pad_nd.default, x, padded, of_x.zero_point)
     pooled = scope.call(node, integer.avg_pool2d.default, x, kernel, stride, sides, of_x.zero_point)
     if of_x == params:
         return pooled

@@ -25,7 +25,7 @@ class Params:
     low: int
     high: int
     bits: int = 8
-    """Of the integers: 8 or 16."""
+    """Of the integers: 8 or 16; 32 of sums, which are not rescaled."""
 
     def quantized(self, value: float) -> int:
         """Return ``value`` quantized, an infinity as the bound of the range."""
@@ -36,7 +36,7 @@ class Params:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the integers."""
-        return torch.int8 if self.bits == 8 else torch.int16
+        return {8: torch.int8, 16: torch.int16, 32: torch.int32}[self.bits]
 
     @property
     def reach(self) -> int:
@@ -44,9 +44,18 @@ class Params:
         return max(abs(self.low - self.zero_point), abs(self.high - self.zero_point))
 
 
+def sums_of_scale(scale: float) -> Params:
+    """Return the parameters of int32 sums of products, of one scale."""
+    return Params(scale, 0, -(2**31), 2**31 - 1, 32)
+
+
+SUMS = sums_of_scale(1.0)
+"""The parameters of int32 sums of products with a weight, which has the scales; the bias is not among them."""
+
+
 def out_of(params: Params) -> tuple[int, ...]:
     """Return the last arguments of operators that rescale."""
-    return (params.zero_point, params.low, params.high, *([16] if params.bits == 16 else []))
+    return (params.zero_point, params.low, params.high, *([] if params.bits == 8 else [params.bits]))
 
 
 def multiplier_and_shift(scale: float, bound: float, wide: bool = False) -> tuple[int, int]:

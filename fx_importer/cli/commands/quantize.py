@@ -25,6 +25,7 @@ def quantize_model(
     inputs: Path | None,
     integer_io: bool,
     keep_float: tuple[str, ...],
+    activations: str,
     tries: int,
     trust: bool = False,
 ) -> None:
@@ -44,7 +45,7 @@ def quantize_model(
             raise UsageError("the model is quantized: lower it with --quantized integer")
         args, kwargs = program.example_inputs or ((), {})
         calls = read_inputs(inputs) if inputs else [Inputs(args, kwargs)]
-        quantized = quantize(program, calls, integer_io=integer_io, keep_float=keep_float)
+        quantized = quantize(program, calls, integer_io=integer_io, keep_float=keep_float, activations=activations)
         found = accuracy(program, quantized, calls, tries=tries)
     print(found)
     if output is not None:

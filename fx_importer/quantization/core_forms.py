@@ -1,0 +1,53 @@
+"""Operators of Core ATen replaced by those that they come from, which have rules."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, fx
+
+from fx_importer.fx_graph.operators import aten
+
+_ARGUMENTS: dict[Any, tuple[Any, Callable[..., tuple[Any, ...]]]] = {
+    aten.native_layer_norm.default: (aten.layer_norm.default, lambda x, *rest: (x, *rest)),
+    aten.native_group_norm.default: (
+        aten.group_norm.default,
+        lambda x, weight, bias, _batch, _channels, _size, groups, eps: (x, groups, weight, bias, eps),
+    ),
+    aten.max_pool2d_with_indices.default: (aten.max_pool2d.default, lambda x, *windows: (x, *windows)),
+}
+"""By operator of several results: the operator of its first result, and the arguments of that."""
+
+
+def without_core_forms(graph: fx.Graph) -> None:
+    """Replace norms and pools of several results of which the first is read, and ``convolution``.
+
+    These are what `torch.export.ExportedProgram.run_decompositions` makes of ``layer_norm``, ``conv1d`` and others.
+    """
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target is operator.getitem and node.args[1] == 0 and node.args[0].target in _ARGUMENTS:
+            source = node.args[0]
+            target, arguments = _ARGUMENTS[source.target]
+            if not source.kwargs:
+                node.target, node.args = target, arguments(*source.args)
+                if not source.users:
+                    graph.erase_node(source)
+        elif node.target is aten.convolution.default and not node.kwargs:
+            _convolution(node)
+
+
+def _convolution(node: fx.Node) -> None:
+    """Let ``convolution`` be the operator of its rank."""
+    x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = node.args
+    value = x.meta.get("val") if isinstance(x, fx.Node) else None
+    rank = value.dim() - 2 if isinstance(value, Tensor) else 0
+    if transposed and rank == 2:
+        node.target = aten.conv_transpose2d.input
+        node.args = (x, weight, bias, stride, padding, output_padding, groups, dilation)
+    elif not transposed and rank in (1, 2):
+        node.target = aten.conv1d.default if rank == 1 else aten.conv2d.default
+        node.args = (x, weight, bias, stride, padding, dilation, groups)
