@@ -30,6 +30,9 @@ def vela(
             "its example inputs, which suffice for an estimate.",
         ),
     ] = None,
+    activations: Annotated[
+        str, typer.Option(metavar="KIND", help="Of a float model: int8, int16 or mixed, as of fx-importer quantize.")
+    ] = "int8",
     system_config: Annotated[
         str | None, typer.Option(metavar="NAME", help="Vela's system configuration. Default: that of the accelerator.")
     ] = None,
@@ -42,10 +45,10 @@ def vela(
 ) -> None:
     """Compile a model for an Arm Ethos-U processor by Vela, and show its estimate of cycles and memory.
 
-    A float model is quantized to int8 first.
+    A float model is quantized first.
     """
     from fx_importer.cli.commands.vela import compile_model
 
     options = {"--system-config": system_config, "--memory-mode": memory_mode}
     given = tuple(each for name, value in options.items() if value for each in (name, value))
-    compile_model(model, accelerator, output, inputs, given, json, following, trust)
+    compile_model(model, accelerator, output, inputs, given, json, following, trust, activations)

@@ -22,6 +22,7 @@ TO_LINALG: Mapping[str, Stage] = {
         "TOSA ops are lowered to linalg, tensor, arith, math and scf.",
         (
             on_functions("tosa-to-scf"),  # before passes that do not convert TOSA ops in regions
+            on_functions("tosa-optional-decompositions"),  # transposed convolutions
             on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
             on_functions("tosa-to-tensor", "tosa-to-arith{include-apply-rescale=true}", "canonicalize", "cse"),
             loops_to_destination_style,

@@ -43,6 +43,7 @@ def compile_model(
     json_file: Path | None = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
+    activations: str = "int8",
 ) -> None:
     """Compile the model that ``model`` names for ``accelerators``, and print Vela's estimates.
 
@@ -63,7 +64,7 @@ def compile_model(
         check_writable(json_file)
     with following.run(model, OutputType.TOSA.value) as followed, reporting_progress(True):
         program = export_model(model, Options(OutputType.TOSA), trust)
-        quantized = quantized_call(program, inputs)
+        quantized = quantized_call(program, inputs, activations)
         lowered: dict[bool, Lowered] = {}
         estimates: list[Estimate] = []
         for each in accelerators:
@@ -76,7 +77,9 @@ def compile_model(
         save_text(json.dumps([asdict(each) for each in estimates], indent=1) + "\n", json_file)
 
 
-def quantized_call(program: ExportedProgram, inputs: Path | None = None) -> tuple[torch.fx.GraphModule, Inputs]:
+def quantized_call(
+    program: ExportedProgram, inputs: Path | None = None, activations: str = "int8"
+) -> tuple[torch.fx.GraphModule, Inputs]:
     """Return ``program``, quantized if it is not yet, with integer inputs and results, and its example inputs.
 
     Raises:
@@ -86,12 +89,13 @@ def quantized_call(program: ExportedProgram, inputs: Path | None = None) -> tupl
     if is_quantized(program.graph):
         module = integers_outside(program.module(check_guards=False))
     else:
-        module = quantize(program, read_inputs(inputs) if inputs else [Inputs(args, kwargs)], integer_io=True)
+        calls = read_inputs(inputs) if inputs else [Inputs(args, kwargs)]
+        module = quantize(program, calls, integer_io=True, activations=activations)
     if not is_quantized(module.graph):
         raise UsageError("Ethos-U computes in integers, and no operator of the model has an integer form")
     scales = module.meta["input_scales"]
     leaves, structure = tree_flatten((args, kwargs))
-    given = [_quantized(each, scale) for each, scale in zip(leaves, scales, strict=True)]
+    given = [_quantized(*each) for each in zip(leaves, scales, module.meta["input_dtypes"], strict=True)]
     return module, Inputs(*tree_unflatten(given, structure))
 
 
@@ -109,7 +113,7 @@ def lower_to_integers(quantized: tuple[torch.fx.GraphModule, Inputs], resizes: b
         output_type="tosa",
         quantized="integer",
         narrow_integers=True,
-        tosa_target="version=1.0 extensions=",
+        tosa_target="version=1.0 extensions=int16",
         lowerings=() if resizes else WITHOUT_RESIZE,
     )
     floats = [each for each in lowered.trace.stages[0].remarks if each.startswith("float: ")]
@@ -120,7 +124,8 @@ def lower_to_integers(quantized: tuple[torch.fx.GraphModule, Inputs], resizes: b
     return lowered
 
 
-def _quantized(given: Any, scale: tuple[float, int] | None) -> Any:
-    if scale is None or not isinstance(given, Tensor):
+def _quantized(given: Any, scale: tuple[float, int] | None, dtype: torch.dtype | None) -> Any:
+    if scale is None or dtype is None or not isinstance(given, Tensor):
         return given
-    return (given / scale[0] + scale[1]).round().clamp(-128, 127).to(torch.int8)
+    ends = torch.iinfo(dtype)
+    return (given / scale[0] + scale[1]).round().clamp(ends.min, ends.max).to(dtype)

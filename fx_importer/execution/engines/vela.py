@@ -18,8 +18,8 @@ from fx_importer.execution.optional_packages import is_installed
 from fx_importer.mlir.bindings import ir
 from fx_importer.process.one_shot import output_of
 
-TARGET = "profiles=pro_int extensions= specification_version=1.0 level=8k"
-"""What Vela reads."""
+TARGET = "profiles=pro_int extensions=int16 specification_version=1.0 level=8k"
+"""What Vela reads: int8, and int16 with sums of 48 bits."""
 _MINUTES = 30
 _BEFORE_REASON = "Compilation failed: "
 """Before the reason, in the exception that Vela ends with."""

@@ -60,7 +60,9 @@ class Ranges:
             self.outside.pop(value, None)
             limit = integers(min(element_bits(value) or 0, 32))
             # Not a bound: the result of the maximum or minimum with it is what has to fit.
-            if self._narrow and not found.within(limit) and not is_bound(value):
+            # i48 has the sums of products of i16, and no narrower form.
+            narrow = self._narrow and element_bits(value) != 48
+            if narrow and not found.within(limit) and not is_bound(value):
                 self.outside[value] = found
                 found = found.clipped(limit)
         elif found is not None and not (math.isfinite(found.low) and math.isfinite(found.high)):
