@@ -41,6 +41,15 @@ def nearest(x: torch.Tensor):
     return F.interpolate(x, scale_factor=1.5), F.interpolate(x, scale_factor=1.5, mode="nearest-exact")
 
 
+def resized_bytes(x):
+    smooth = (F.interpolate(x, (5, 9), mode=mode, antialias=True) for mode in ("bilinear", "bicubic"))
+    return (
+        *smooth,
+        F.interpolate(x, (6, 5), mode="bilinear"),
+        F.interpolate(x, (9, 7), mode="bilinear", align_corners=True),
+    )
+
+
 def convolved_bytes(x):
     weight = torch.arange(3 * 2 * 2 * 2, dtype=torch.uint8).reshape(1, 3, 2, 2, 2) * 9
     signed = F.conv2d(x[..., 0].to(torch.int8), weight[..., 0].to(torch.int8), stride=2)
@@ -218,6 +227,12 @@ def test_convolution(case, output_type):
     Case("bicubic_smooth", lambda: (lambda x: F.interpolate(x, (3, 9), mode="bicubic", antialias=True), (IMAGE,))),
     Case("bilinear_by_scales", lambda: (lambda x: aten.upsample_bilinear2d(x, [15, 15], False, 1.9, 1.9), (IMAGE,))),
     Case("trilinear_to_a_size", lambda: (lambda x: aten.upsample_trilinear3d(x[None], [6, 9, 8], True), (IMAGE,))),
+    Case(
+        "bytes",
+        lambda: (resized_bytes, (integers(2, 3, 6, 16, low=0, high=256).to(torch.uint8),)),
+        dynamic_shapes=({0: LENGTH, 3: LENGTH},),
+        others=lambda: [(integers(3, 3, 6, 11, low=0, high=256).to(torch.uint8),)],
+    ),
     Case("bicubic", lambda: (nn.Upsample(scale_factor=2, mode="bicubic"), (IMAGE,))),
     Case(
         "grid_sample",

@@ -17,11 +17,11 @@ from fx_importer.decompositions.resize.nearest import positive_scales
 from fx_importer.fx_graph.operators import aten
 
 
-def _triangle(x: Tensor) -> Tensor:
+def triangle(x: Tensor) -> Tensor:
     return torch.clamp(1 - x, min=0)
 
 
-def _cubic(x: Tensor) -> Tensor:
+def cubic(x: Tensor) -> Tensor:
     """Return the cubic of Keys with a = -0.5, as in Pillow."""
     a = -0.5
     near = ((a + 2) * x - (a + 3)) * x * x + 1
@@ -29,11 +29,18 @@ def _cubic(x: Tensor) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
 
 
-def _weights(size: int, outputs: int, scale: float | Tensor, filter: Callable[[Tensor], Tensor], reach: int) -> Tensor:
+def weights_of(
+    size: int,
+    outputs: int,
+    scale: float | Tensor,
+    filter: Callable[[Tensor], Tensor],
+    reach: int,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
     """Return the weight of each of ``size`` elements in each of ``outputs``; the rows sum to one."""
     width = torch.clamp(scale, min=1.0) if isinstance(scale, Tensor) else max(scale, 1.0)
-    centre = ((torch.arange(outputs, dtype=torch.float32) + 0.5) * scale).unsqueeze(-1)
-    place = torch.arange(size, dtype=torch.float32)
+    centre = ((torch.arange(outputs, dtype=dtype) + 0.5) * scale).unsqueeze(-1)
+    place = torch.arange(size, dtype=dtype)
     low = torch.clamp(torch.floor(centre - reach * width + 0.5), min=0)
     high = torch.floor(centre + reach * width + 0.5)  # compared with places, which are all below the size
     weights = filter(torch.abs(place - centre + 0.5) / width)
@@ -46,12 +53,14 @@ def _resize(
 ) -> Any:
     matrices: list[Tensor] = []
     for size, outputs, given in zip(x.shape[-2:], sizes, positive_scales(scales, 2), strict=True):
-        scale = _step(size, outputs, aligned, given)
-        matrices.append(_weights(size, outputs, scale, filter, reach).to(x.dtype))
+        scale = step_of(size, outputs, aligned, given)
+        matrices.append(weights_of(size, outputs, scale, filter, reach).to(x.dtype))
     return matrices[0] @ (x @ matrices[1].transpose(0, 1))
 
 
-def _step(size: int, outputs: int, aligned: bool, given: float | None) -> float | Tensor:
+def step_of(
+    size: int, outputs: int, aligned: bool, given: float | None, dtype: torch.dtype = torch.float32
+) -> float | Tensor:
     """Return the distance of outputs in elements, as a rank-0 tensor where a size is dynamic."""
     if not aligned and given is not None:
         return 1 / given
@@ -60,7 +69,7 @@ def _step(size: int, outputs: int, aligned: bool, given: float | None) -> float 
     distances = (size - 1, outputs - 1) if aligned else (size, outputs)
     if are_static(size, outputs):
         return distances[0] / distances[1]
-    parts = [torch.scalar_tensor(each, dtype=torch.float32) for each in distances]
+    parts = [torch.scalar_tensor(each, dtype=dtype) for each in distances]
     return torch.div(parts[0], parts[1])
 
 
@@ -69,7 +78,7 @@ def bilinear_antialiased(
     x: Tensor, sizes: Sequence[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
 ) -> Any:
     """Resize bilinearly: weights are a triangle filter."""
-    return _resize(x, sizes, align_corners, (scales_h, scales_w), _triangle, 1)
+    return _resize(x, sizes, align_corners, (scales_h, scales_w), triangle, 1)
 
 
 @decomposes(aten._upsample_bicubic2d_aa.default)
@@ -77,7 +86,7 @@ def bicubic_antialiased(
     x: Tensor, sizes: Sequence[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
 ) -> Any:
     """Resize bicubically: weights are a cubic filter."""
-    return _resize(x, sizes, align_corners, (scales_h, scales_w), _cubic, 2)
+    return _resize(x, sizes, align_corners, (scales_h, scales_w), cubic, 2)
 
 
 ANTIALIASED_RESIZING = (bilinear_antialiased, bicubic_antialiased)

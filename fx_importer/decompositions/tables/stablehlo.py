@@ -37,7 +37,7 @@ from fx_importer.decompositions.indexing import (
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
-from fx_importer.decompositions.resize import antialias, nearest
+from fx_importer.decompositions.resize import antialias, fixed_point, nearest
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
 from fx_importer.decompositions.special import SPECIAL, error_functions
 from fx_importer.decompositions.tables.base import BASE
@@ -153,5 +153,6 @@ STABLEHLO = (
         *promotion.PROMOTIONS,
         because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
     )
+    .preferring(*fixed_point.BYTE_RESIZING, because="torch's rules compute in float32, and eager in fixed point")
     .preferring(*rank_zero_indices.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
 )

@@ -1,0 +1,86 @@
+"""Decompositions of smooth resizing of uint8, as eager's CPU kernel: along one axis after the other, in fixed point.
+
+Weights are computed in float64 and rounded to 16 bits, and the sums along each axis to uint8 (ATen,
+``UpSampleKernel.cpp``). With more than four channels and an output of one column, eager's own numbers are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp.decompositions import upsample_compute_output_size
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.decompositions.resize.antialias import cubic, step_of, triangle, weights_of
+from fx_importer.decompositions.resize.nearest import positive_scales
+from fx_importer.fx_graph.operators import aten
+
+
+def _linear_weights(size: int, outputs: int, scale: Any, aligned: bool) -> Tensor:
+    """Return the weight of each of ``size`` elements in each of ``outputs``: two neighbours, or one at the border."""
+    place = torch.arange(outputs, dtype=torch.float64)
+    place = torch.clamp(place * scale if aligned else (place + 0.5) * scale - 0.5, min=0)
+    place = torch.minimum(place, torch.scalar_tensor(size - 1, dtype=torch.float64)).unsqueeze(-1)
+    return triangle(torch.abs(torch.arange(size, dtype=torch.float64) - place))
+
+
+def _triangle_weights(size: int, outputs: int, scale: Any, aligned: bool) -> Tensor:
+    return weights_of(size, outputs, scale, triangle, 1, torch.float64)
+
+
+def _cubic_weights(size: int, outputs: int, scale: Any, aligned: bool) -> Tensor:
+    return weights_of(size, outputs, scale, cubic, 2, torch.float64)
+
+
+def _rounded_sums(x: Tensor, weights: Tensor) -> Tensor:
+    """Return the product of ``x`` [..., size] and the transpose of ``weights`` [outputs, size], as bytes in int32."""
+    powers = 2 ** torch.arange(1, 23, dtype=torch.int32)
+    fits = 0.5 + torch.amax(weights) * powers < 1 << 15
+    one = torch.amax(torch.where(fits, powers, torch.ones_like(powers)))  # what a weight of 1 is in 16 bits
+    whole = torch.trunc(weights * one + 0.5 * torch.sign(weights)).to(torch.int32)
+    total = x @ whole.transpose(0, 1) + torch.div(one, 2, rounding_mode="floor")
+    return torch.clamp(torch.div(total, one, rounding_mode="floor"), 0, 255)
+
+
+def _of_bytes(operator: Any, weights: Callable[[int, int, Any, bool], Tensor]) -> Decomposition:
+    @decomposes(operator)
+    def rule(
+        x: Tensor, sizes: Sequence[int], aligned: bool, scales_h: float | None = None, scales_w: float | None = None
+    ) -> Any:
+        if x.dtype is not torch.uint8:
+            return NotImplemented
+        found = x.to(torch.int32)
+        scales = positive_scales((scales_h, scales_w), 2)
+        for axis in (1, 0):
+            size, outputs = x.shape[axis + 2], sizes[axis]
+            if statically_known_true(size == outputs):  # whatever the scale is
+                continue
+            weight = weights(size, outputs, step_of(size, outputs, aligned, scales[axis], torch.float64), aligned)
+            found = _rounded_sums(found if axis else found.mT, weight)
+            found = found if axis else found.mT
+        return found.to(torch.uint8)
+
+    return rule
+
+
+@decomposes(aten.upsample_bilinear2d.vec)
+def bilinear_of_bytes(
+    x: Tensor, sizes: Sequence[int] | None, aligned: bool, scale_factors: Sequence[float] | None
+) -> Any:
+    """Compute the sizes of the result."""
+    if x.dtype is not torch.uint8:
+        return NotImplemented
+    outputs = upsample_compute_output_size(x.shape, sizes, scale_factors)
+    return aten.upsample_bilinear2d.default(x, outputs, aligned, *(scale_factors or ()))
+
+
+BYTE_RESIZING = (
+    bilinear_of_bytes,
+    _of_bytes(aten.upsample_bilinear2d.default, _linear_weights),
+    _of_bytes(aten._upsample_bilinear2d_aa.default, _triangle_weights),
+    _of_bytes(aten._upsample_bicubic2d_aa.default, _cubic_weights),
+)
