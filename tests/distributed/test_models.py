@@ -37,6 +37,14 @@ LLAMA = {
     "*.down_proj.weight": {"tp": 1},
     "lm_head.weight": {"tp": 0},
 }
+GPT2 = {
+    **CACHE,
+    "*.c_attn.weight": {"tp": 1},
+    "*.c_attn.bias": {"tp": 0},
+    "*.c_fc.weight": {"tp": 1},
+    "*.c_fc.bias": {"tp": 0},
+    "*.c_proj.weight": {"tp": 0},
+}
 MIXTRAL = {**ATTENTION, **CACHE, "*.o_proj.weight": {"tp": 1}, "*.experts.*": {"tp": 0}}
 
 
@@ -44,7 +52,7 @@ def tokens_of(batch: int, length: int) -> torch.Tensor:
     return torch.randint(0, 64, (batch, length), generator=torch.manual_seed(1))
 
 
-def decoding(model: Any, plan: dict[str, Any]) -> Lowered:
+def decoding(model: Any, plan: dict[str, Any], mesh: str = "dp=2,tp=4") -> Lowered:
     """Return prefill of eight tokens and decode of one, of four sequences, with a cache of 16 positions."""
     decoder = Decoder(model, batch=4, context=16).eval()
     zero, padding = torch.tensor(0), torch.zeros(4, dtype=torch.int64)
@@ -53,21 +61,29 @@ def decoding(model: Any, plan: dict[str, Any]) -> Lowered:
             "prefill": torch.export.export(decoder, (tokens_of(4, 8), zero, padding, torch.tensor(7))),
             "decode": torch.export.export(decoder, (tokens_of(4, 1), zero, padding)),
         }
-    return lower(programs, output_type="stablehlo", mutation="functional", weights="args", mesh="dp=2,tp=4", plan=plan)
+    return lower(programs, output_type="stablehlo", mutation="functional", weights="args", mesh=mesh, plan=plan)
 
 
-@pytest.mark.slow_rows("mixtral")
+def gpt2(use_cache: bool = False) -> Any:
+    sizes: dict[str, Any] = {"vocab_size": 64, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    return GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=use_cache))
+
+
+@pytest.mark.slow_rows("mixtral|gpt2")
 @pytest.mark.parametrize(
-    "model, plan",
+    "model, plan, mesh",
     [
-        pytest.param(lambda: LlamaForCausalLM(LlamaConfig(**SIZES)), LLAMA, id="llama"),
-        pytest.param(lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=4)), MIXTRAL, id="mixtral"),
+        pytest.param(lambda: LlamaForCausalLM(LlamaConfig(**SIZES)), LLAMA, "dp=2,tp=4", id="llama"),
+        pytest.param(
+            lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=4)), MIXTRAL, "dp=2,tp=4", id="mixtral"
+        ),
+        pytest.param(gpt2, GPT2, "dp=4,tp=2", id="gpt2"),
     ],
 )
-def test_prefill_and_decode_with_a_divided_cache(model: Any, plan: dict[str, Any]):
+def test_prefill_and_decode_with_a_divided_cache(model: Any, plan: dict[str, Any], mesh: str):
     torch.manual_seed(0)
     eager = model().eval()
-    caller = decoding(copy.deepcopy(eager), plan).caller(backend="xla")
+    caller = decoding(copy.deepcopy(eager), plan, mesh).caller(backend="xla")
     tokens, padding = tokens_of(4, 10), torch.zeros(4, dtype=torch.int64)
     steps = [caller["prefill"](tokens[:, :8], torch.tensor(0), padding, torch.tensor(7))]
     steps += [caller["decode"](tokens[:, at : at + 1], torch.tensor(at), padding) for at in (8, 9)]
@@ -76,7 +92,7 @@ def test_prefill_and_decode_with_a_divided_cache(model: Any, plan: dict[str, Any
     for at, logits in zip((7, 8, 9), steps, strict=True):
         torch.testing.assert_close(logits, expected[:, at], rtol=1e-4, atol=1e-5)
     parts = {each.data.shape for each in caller.state.held["cache.0.key"].array.addressable_shards}
-    assert parts == {(2, 1, 16, 8)}
+    assert parts == {(1, 2, 16, 8) if mesh == "dp=4,tp=2" else (2, 1, 16, 8)}
 
 
 def test_bytes_of_a_decoding_step():
@@ -116,10 +132,7 @@ class LanguageLoss(torch.nn.Module):
 @pytest.mark.slow
 def test_a_training_step_of_gpt2_on_four_times_two():
     torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
-    )
-    model = LanguageLoss(GPT2LMHeadModel(config))
+    model = LanguageLoss(gpt2(use_cache=True))  # make_fx does not trace it without one
     values = [each.detach().clone() for each in model.parameters()]
     step, tokens = training_step(model), tokens_of(8, 16)
     whole = lower(make_fx(step)(tokens, *values), tokens, *values, output_type="stablehlo")

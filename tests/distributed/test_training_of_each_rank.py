@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
 from fx_importer import lower
 from fx_importer.distributed import export_on_mesh
 from fx_importer.errors import UsageError
-from tests.distributed.test_models import SIZES, LanguageLoss, tokens_of
+from tests.distributed.test_models import SIZES, LanguageLoss, gpt2, tokens_of
 
 COLUMNS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
 ROWS = ("self_attn.o_proj", "mlp.down_proj")
@@ -58,9 +60,9 @@ class Rows(torch.nn.Module):
         return summand.redistribute(placements=[Replicate()]).to_local() + self.bias
 
 
-def parallel_gpt2(whole: LanguageLoss, mesh: Any) -> torch.nn.Module:
+def parallel_gpt2(whole: torch.nn.Module, mesh: Any) -> Any:
     model, along = copy.deepcopy(whole), mesh["tp"]
-    layers: Any = model.model.transformer.h  # type: ignore[union-attr]
+    layers: list[Any] = [each for each in model.modules() if isinstance(each, GPT2Block)]
     for layer in layers:
         layer.attn.split_size //= along.size()
         layer.attn.c_attn, layer.attn.c_proj = Columns(layer.attn.c_attn, along, 3), Rows(layer.attn.c_proj, along)
@@ -68,13 +70,14 @@ def parallel_gpt2(whole: LanguageLoss, mesh: Any) -> torch.nn.Module:
     return model
 
 
+def unfused(weights: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return whole weights as `Columns` has them."""
+    parts = {name: FUSED.get(name.split(".")[-2]) for name in weights}
+    return {name: each.unflatten(-1, (by, -1)) if (by := parts[name]) else each for name, each in weights.items()}
+
+
 def llama() -> Any:
     return LlamaForCausalLM(LlamaConfig(**SIZES, use_cache=False))
-
-
-def gpt2() -> Any:
-    sizes: dict[str, Any] = {"vocab_size": 64, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 4}
-    return GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False))
 
 
 class Normed(torch.nn.Sequential):
@@ -105,14 +108,9 @@ def test_loss_and_gradients(make: Any, divided: Any, mesh: str):
     loss = whole(tokens)
     loss.backward()
 
-    def parts(weights: dict[str, Any]) -> list[dict[str, torch.Tensor]]:
-        fused = {name: FUSED.get(name.split(".")[-2]) for name in weights}
-        own = {name: each.unflatten(-1, (by, -1)) if (by := fused[name]) else each for name, each in weights.items()}
-        return program.states(own)
-
-    expected = parts({name: each.grad for name, each in whole.named_parameters()})
+    expected = program.states(unfused({name: each.grad for name, each in whole.named_parameters()}))
     for backend in ("xla", "jit"):
-        caller = lowered.caller_on_mesh(parts(whole.state_dict()), backend=backend)
+        caller = lowered.caller_on_mesh(program.states(unfused(whole.state_dict())), backend=backend)
         losses = caller([(part,) for part in batches for _ in range(8 // replicas)])
         for rank, value, own in zip(caller.ranks, losses, expected, strict=True):
             torch.testing.assert_close(value, loss.detach())
