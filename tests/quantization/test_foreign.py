@@ -36,6 +36,10 @@ def some(*shape: int) -> Tensor:
 class Products(torch.nn.Module):
     """Products of int8 whose results stay in floating point."""
 
+    kernel: Tensor
+    rows: Tensor
+    scales: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("kernel", some(6, 4, 3, 3))
@@ -117,3 +121,10 @@ def test_torchao_quantizer(qat: bool) -> None:
     lowered = lower(quantized, x, output_type="tosa", quantized="integer")
     assert lowered.trace.stages[0].remarks == ["quantized: 4 of 4 operators are integer"]
     assert lowered.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
+
+
+def test_transposed_convolutions_on_the_jit() -> None:
+    model, x = torch.nn.ConvTranspose2d(3, 4, 3, 2, padding=1, output_padding=1).eval(), torch.randn(2, 3, 5, 6)
+    lowered = lower(model, x, output_type="tosa")
+    assert "tosa.transpose_conv2d" in str(lowered.module)
+    assert lowered.verify(x, backends=["jit", "tosa_reference"])
