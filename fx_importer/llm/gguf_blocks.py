@@ -160,18 +160,43 @@ class BlockLinear(PackedLinear):
 
     def __init__(self, weight: Tensor | torch.nn.Parameter, kind: str, bias: Any):
         super().__init__(weight.shape[0], bias)
-        self.weight, self._format = frozen(weight), FORMATS[kind]
+        self.weight, self._kind = frozen(weight), kind
 
     def _fused(self, x: Tensor) -> Tensor:
-        shape = self._format.shape
-        pieces = self._format.unpack(self.weight.unflatten(-1, (-1, self._format.size)))
-        parts = x.unflatten(-1, (1, -1, *shape)).unbind(self._format.pieces - len(shape))
-        first, *others = (part * piece for part, piece in zip(parts, pieces, strict=True))
-        # Sums of as many lanes as the last size, then of these.
-        return sum(others, first).flatten(-len(shape), -2).sum(-2).sum(-1)
+        return block_linear(x, self.weight, self._kind, True)
 
     def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
-        return torch.nn.functional.linear(x, self._format.unpacked(self.weight[rows]))
+        return block_linear(x, self.weight[rows], self._kind, False)
+
+
+def _product(x: Tensor, weight: Tensor, kind: str, fused: bool) -> Tensor:
+    layout = FORMATS[kind]
+    if not fused:
+        return torch.nn.functional.linear(x, layout.unpacked(weight))
+    shape = layout.shape
+    pieces = layout.unpack(weight.unflatten(-1, (-1, layout.size)))
+    parts = x.unflatten(-1, (1, -1, *shape)).unbind(layout.pieces - len(shape))
+    first, *others = (part * piece for part, piece in zip(parts, pieces, strict=True))
+    # Sums of as many lanes as the last size, then of these.
+    return sum(others, first).flatten(-len(shape), -2).sum(-2).sum(-1)
+
+
+@torch.library.custom_op("fx_importer_llm::block_linear", mutates_args=())
+def block_linear(x: Tensor, weight: Tensor, kind: str, fused: bool) -> Tensor:
+    """Return the float32 ``x`` [..., K] times a weight of the format ``kind``, [N, K / weights * size], transposed.
+
+    One operator in exported programs, where unpacking would be some 40 of them for each layer. With ``fused``, it is
+    written as sums of products of elements.
+    """
+    return _product(x, weight, kind, fused)
+
+
+@block_linear.register_fake
+def _(x: Tensor, weight: Tensor, kind: str, fused: bool) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+DECOMPOSITIONS = {torch.ops.fx_importer_llm.block_linear.default: _product}
 
 
 class BlockEmbedding(torch.nn.Module):

@@ -15,6 +15,7 @@ from torch._dynamo.exc import UserError
 
 from fx_importer import OutputType, UsageError, lower
 from fx_importer.fx_graph.programs import rename_state
+from fx_importer.llm import gguf_blocks
 from fx_importer.llm.adapter import AdapterArguments
 from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
 from fx_importer.llm.model_folder import GgufFile, LoadedModel, check_batch, read_source
@@ -115,7 +116,9 @@ def import_model(
         chunk = math.gcd(positions, _CHUNK)
         programs = export_programs(form, model, chunk, fused=fused, draft=draft, adapters=adapters)
     programs = {name: rename_state(each, loaded.names) for name, each in programs.items()}
-    lowered = lower(programs, output_type=kind, mutation="functional", weights="external")
+    lowered = lower(
+        programs, output_type=kind, mutation="functional", weights="external", extra=gguf_blocks.DECOMPOSITIONS
+    )
     image_token = model.config.image_token_id if takes_images(model) else None
     try:
         target.mkdir(parents=True, exist_ok=True)
