@@ -10,6 +10,7 @@ from fx_importer import UsageError
 from fx_importer.cli.commands.llm import run_language_model
 from fx_importer.execution.optional_packages import is_installed
 from fx_importer.llm import import_model, load, speculate
+from tests.llm.gguf_files import save_tiny_gguf
 from tests.llm.test_architectures import ENGINES, expected
 from tests.llm.test_lora import save_adapter
 from tests.llm.tiny_models import save_tiny_model
@@ -117,6 +118,15 @@ def test_packed_weights_take_adapters(tiny, tmp_path):
     exact = load(folder / "out", lora=folder / "adapter").score("Once upon a time")[0].log_probabilities
     distance = lambda found: float((torch.tensor(found) - torch.tensor(exact)).abs().max())  # noqa: E731
     assert distance(after) < 0.6 < 1.2 < distance(before)
+
+
+@pytest.mark.slow
+def test_blocks_of_gguf_take_adapters(tmp_path):
+    """Of q too, whose rows are in another order in the file."""
+    model = save_tiny_gguf(tmp_path / "model.gguf", kind_of=lambda name: "Q4_1", num_hidden_layers=1)
+    pairs = save_adapter(tmp_path / "adapter", {QUERY: (256, 256, 4)})
+    out = import_model(tmp_path / "model.gguf", tmp_path / "out", context=24, adapter_rank=4)
+    _check_swapping(load(out), tmp_path / "adapter", *_tokens(model, pairs))
 
 
 @pytest.mark.parametrize(
