@@ -123,6 +123,15 @@ def check_reductions_of_64_bits() -> None:
         lower(lambda x: x.amax(1), x, output_type="torch").compile(BASELINE)
 
 
+def check_narrow_elements() -> None:
+    x = torch.linspace(-30, 30, 64 * 128).reshape(64, 128)
+    cases = [(lambda mask, y: torch.where(mask, y, -y), (x > 3, x))]
+    cases += [(lambda y: y.float() * 2, (x.abs().to(dtype),)) for dtype in (torch.int8, torch.int16, torch.float16)]
+    for model, arguments in cases:
+        lowered = lower(model, *arguments, output_type="linalg-on-tensors")
+        assert lowered.verify(*arguments, backends=[IreeBackend(target=BASELINE)])
+
+
 def check_a_constant_beyond_32_bits() -> None:
     lowered = lower(lambda x: x + torch.tensor([1, 2**40]), torch.arange(2), output_type="linalg-on-tensors")
     with pytest.raises(UsageError, match="computes in 32 bits, and the constant '.*' has values beyond"):

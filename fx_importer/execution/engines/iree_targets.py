@@ -30,6 +30,14 @@ _FORMS: Mapping[str, tuple[str, str, str | None]] = {
     "metal": ("", "metal", None),
 }
 """The form of the architecture, IREE's name of the device, and its flag for the architecture."""
+_SPIRV = {"vp_": "v1.3", "adreno": "v1.6"}
+"""IREE's SPIR-V version for architectures of Vulkan that it takes to have no 8-bit storage, by prefix."""
+_NARROW_STORAGE = (
+    "cap:Shader,cap:StorageBuffer8BitAccess,cap:Int8,cap:StorageBuffer16BitAccess,cap:Int16,cap:Float16,"
+    "ext:SPV_KHR_8bit_storage,ext:SPV_KHR_16bit_storage"
+)
+"""What is asked of their devices: without it, IREE 3.13 reads a vector of bool, of 8-bit or 16-bit elements as one of
+32-bit elements, which is wrong numbers without an error."""
 
 
 def iree_target(name: str) -> IreeTarget:
@@ -48,5 +56,8 @@ def iree_target(name: str) -> IreeTarget:
             "documentation lists the architectures"
         )
     flags = [f"--iree-hal-target-device={driver}", *([f"{flag}={architecture}"] if flag else [])]
+    for start, version in _SPIRV.items() if device == "vulkan" else ():
+        if architecture.startswith(start):
+            flags.append(f"--iree-vulkan-target-features=spirv:{version},{_NARROW_STORAGE}")
     narrow = device in ("vulkan", "metal")
     return IreeTarget(name, driver, (*flags, *(["--iree-input-demote-i64-to-i32"] if narrow else [])), narrow)
