@@ -498,6 +498,14 @@ OPERATORS = (
         "max_pool2d_places", lambda x: F.max_pool2d(x, 3, **CEIL, return_indices=True), (2, 2, 7, 8), (3, 2, 6, 5)
     ),
     *variants("max_pool3d", lambda x: F.max_pool3d(x, 3, 2, ceil_mode=True), (2, 2, 5, 6, 7), (3, 2, 6, 5, 8)),
+    *variants(
+        "max_pools_of_integers",
+        lambda x: (
+            F.max_pool3d((9 * x).int(), 2, return_indices=True),
+            F.max_pool2d((9 * x[0]).to(torch.int8), 2, return_indices=True),
+        ),
+        *((2, 2, 5, 6, 7), (3, 2, 6, 5, 8)),
+    )[:1],
     *variants("avg_pool1d", lambda x: F.avg_pool1d(x, 2, **CEIL), (2, 4, 9), (3, 4, 12)),
     *variants("avg_pool2d", lambda x: F.avg_pool2d(x, 2, **CEIL), (2, 2, 7, 8), (3, 2, 6, 5)),
     *variants(

@@ -38,7 +38,8 @@ def _values_and_indices(operator: OpOverload, *, of_dynamic_shape: bool) -> Deco
     @decomposes(operator)
     def rule(x: Tensor, *settings: Any) -> Any:
         sizes = x.shape[-axes:]
-        if _max_pool_values.get() or not (of_dynamic_shape or is_static(x)):
+        dynamic = of_dynamic_shape or not x.is_floating_point()  # no C++ lowering finds the indices of integers
+        if _max_pool_values.get() or not (dynamic or is_static(x)):
             return NotImplemented
         defaults: tuple[Any, ...] = ((), 0, 1, False)
         kernel, stride, padding, dilation, ceil_mode = (*settings, *defaults[len(settings) - 1 :])
