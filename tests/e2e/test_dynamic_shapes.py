@@ -518,6 +518,7 @@ OPERATORS = (
     *variants("topk", lambda x: x.topk(2), (3, 4), (5, 9)),
     *variants("smallest", lambda x: x.topk(1, 0, largest=False), (3, 4), (5, 9)),
     *variants("kthvalue", lambda x: x.kthvalue(2), (3, 4), (5, 9)),
+    *variants("variance_of_few", lambda x: (x.var(0, correction=4), x[:0].var()), (5, 4), (3, 9))[:1],
     *variants("prod_as_complex", lambda x: torch.view_as_real(x.prod(dtype=torch.complex64)), (3, 4), (5, 9))[:1],
     Case(
         "put_in_no_rows",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
@@ -25,8 +26,8 @@ def _variance(x: Tensor, axes: Axes, correction: float | None, keepdim: bool) ->
     centered = wide - mean
     squares = centered.abs().square() if x.is_complex() else centered * centered
     freedom = math.prod(x.shape[axis] for axis in reduced if x.dim()) - (1 if correction is None else correction)
-    if isinstance(freedom, int | float):
-        freedom = max(freedom, 0)  # a division by zero, as eager's
+    if not statically_known_true(freedom >= 0):
+        freedom = torch.sym_max(freedom, 0)  # a division by zero, as eager's
     variance = squares.sum(reduced, keepdim=keepdim) / freedom
     return variance.to(x.dtype.to_real()), (mean if keepdim else mean.squeeze(reduced)).to(x.dtype)
 
