@@ -178,3 +178,10 @@ def test_sums_of_small_integers():
 def test_complex_numbers_times_powers_of_two(output_type):
     called = lower(Model(torch.ldexp), NUMBERS, OTHERS, output_type=output_type).caller(backend="jit")
     torch.testing.assert_close(called(NUMBERS, OTHERS), torch.ldexp(NUMBERS, OTHERS))
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
+def test_power_of_bools_whose_exported_dtype_is_not_that_of_eager(output_type):
+    x = torch.tensor([True, False])
+    lowered = lower(lambda x: torch.pow(x, True).to(torch.float32), x, output_type=output_type)
+    torch.testing.assert_close(lowered.run(x), torch.tensor([1.0, 0.0]))

@@ -76,9 +76,20 @@ def prepare(program: ExportedProgram) -> ExportedProgram:
         program = with_rewritten_graphs(program, inline_regions)
     if any(map(writes_to_list, program.graph.nodes)):
         program = with_rewritten_graphs(program, expand_writes_to_lists)
+    if program.graph.find_nodes(op="call_function", target=_DTYPE_CHECK):
+        program = with_rewritten_graphs(program, _without_dtype_checks)
     if any(_converts_number(node) for node in program.graph.nodes):
         program = with_rewritten_graphs(program, _numbers_to_tensors)
     return program
+
+
+_DTYPE_CHECK = torch.ops.aten._assert_tensor_metadata.default
+
+
+def _without_dtype_checks(graph: fx.Graph, _: fx.GraphModule) -> None:
+    """Erase checks of dtypes: export has made them, for ``pow`` of two bools of another dtype than eager's."""
+    for node in graph.find_nodes(op="call_function", target=_DTYPE_CHECK):
+        graph.erase_node(node)
 
 
 def _converts_number(node: fx.Node) -> bool:
