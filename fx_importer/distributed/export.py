@@ -130,7 +130,9 @@ def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | No
             raise UsageError(f"the buffers {', '.join(map(repr, strange))} are DTensors and not in the state dict")
         warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # of torch's own copies
         if gradients is None:
-            program = with_local_tensors(torch.export.export(module, tuple(inputs)))
+            exported = torch.export.export(module, tuple(inputs))
+            _check_results(exported)
+            program = with_local_tensors(exported)
         else:
             program = export_gradients(module, inputs, device_mesh, gradients)
         for node in calls_in([program]):
@@ -139,6 +141,18 @@ def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | No
             node.args = tuple(on_axes if isinstance(each, str) and each == name else each for each in node.args)
             node.kwargs = {key: on_axes if key == "group_name" else each for key, each in node.kwargs.items()}
     return MeshProgram(_without_values(program), mesh, layouts)
+
+
+def _check_results(program: ExportedProgram) -> None:
+    """Raise `UsageError` for a result that is a sum over ranks, of which each rank would return its summand."""
+    returned: Any = program.graph.output_node().args[0]
+    for at, node in enumerate(returned):
+        value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+        if is_dtensor(value) and any(each.is_partial() for each in value.placements):
+            raise UsageError(
+                f"result {at} of the module is a DTensor placed as {value.placements}: each rank would return its part "
+                "of a sum; return x.full_tensor(), or x.redistribute(placements=...) with Shard or Replicate"
+            )
 
 
 def _forget_meshes() -> None:

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -118,6 +118,11 @@ def test_results_are_those_of_the_whole_module():
     [
         (WHOLE_SEQUENCE, {}, "ranks 0 and 3 have different programs"),
         ({"middle": ColwiseParallel()}, {}, "a plan names what the module does not have.*'middle'"),
+        (
+            {**TENSOR, "down": RowwiseParallel(output_layouts=Partial(), use_local_output=False)},
+            {},
+            r"result 0 of the module is a DTensor placed as \(Partial\(sum\),\)",
+        ),
         (TENSOR, {"model": Block(30), "mesh": "dp=1,tp=4"}, "does not divide dimension 0 of 'up.weight', of size 30"),
     ],
 )
