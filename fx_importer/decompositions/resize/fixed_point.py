@@ -1,8 +1,8 @@
 """Decompositions of smooth resizing of uint8, as eager's CPU kernel: along one axis after the other, in fixed point.
 
 Weights are computed in float64 and rounded to 16 bits, and the sums along each axis to uint8 (ATen,
-``UpSampleKernel.cpp``). With more than four channels, eager's numbers differ at some sizes: where 7x3 becomes 19x1, by up
-to 239 from those in float64, which these rules follow within a half.
+``UpSampleKernel.cpp``). With more than four channels, eager's numbers differ at some sizes: where 7x3 becomes 19x1, by
+up to 239 from those in float64, which these rules follow within a half.
 """
 
 from __future__ import annotations
