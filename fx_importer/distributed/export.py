@@ -147,7 +147,7 @@ def _check_results(program: ExportedProgram) -> None:
     """Raise `UsageError` for a result that is a sum over ranks, of which each rank would return its summand."""
     returned: Any = program.graph.output_node().args[0]
     for at, node in enumerate(returned):
-        value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+        value: Any = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
         if is_dtensor(value) and any(each.is_partial() for each in value.placements):
             raise UsageError(
                 f"result {at} of the module is a DTensor placed as {value.placements}: each rank would return its part "

@@ -64,7 +64,7 @@ def test_layers_in_floating_point(model: nn.Module) -> None:
 def test_command(model: nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, saved = tmp_path / "net.pt2", tmp_path / "quantized.pt2"
     torch.export.save(torch.export.export(model, (images()[0],)), file)
-    quantize_model(str(file), saved, None, True, (), 0)
+    quantize_model(str(file), saved, None, True, (), "int8", 0)
     assert "dB signal to noise beside the float model" in capsys.readouterr().out
     program = torch.export.load(saved)
     assert program.example_inputs is not None
@@ -73,4 +73,4 @@ def test_command(model: nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture
     lowered = lower(program, output_type="linalg", quantized="integer")
     assert lowered.verify(x, backends=["jit"], rtol=0, atol=1e-5)
     with pytest.raises(UsageError, match="the model is quantized: lower it with --quantized integer"):
-        quantize_model(str(saved), None, None, False, (), 0)
+        quantize_model(str(saved), None, None, False, (), "int8", 0)
