@@ -125,11 +125,14 @@ def check_reductions_of_64_bits() -> None:
 
 def check_narrow_elements() -> None:
     x = torch.linspace(-30, 30, 64 * 128).reshape(64, 128)
-    cases = [(lambda mask, y: torch.where(mask, y, -y), (x > 3, x))]
-    cases += [(lambda y: y.float() * 2, (x.abs().to(dtype),)) for dtype in (torch.int8, torch.int16, torch.float16)]
-    for model, arguments in cases:
-        lowered = lower(model, *arguments, output_type="linalg-on-tensors")
-        assert lowered.verify(*arguments, backends=[IreeBackend(target=BASELINE)])
+
+    def model(mask, *narrow):
+        return torch.where(mask, x, -x), *(each.float() * 2 for each in narrow), *(each + each for each in narrow)
+
+    dtypes = (torch.int8, torch.uint8, torch.int16, torch.float16, torch.bfloat16)
+    arguments = (x > 3, *(x.abs().to(dtype) for dtype in dtypes))
+    lowered = lower(model, *arguments, output_type="linalg-on-tensors")
+    assert lowered.verify(*arguments, backends=[IreeBackend(target=BASELINE)])
 
 
 def check_a_constant_beyond_32_bits() -> None:
