@@ -122,12 +122,19 @@ def test_program_that_prints_the_environment(monkeypatch: pytest.MonkeyPatch):
     assert str(Path.home()) not in re.findall(r"HOME=(\S+)", outcome.message)
 
 
+def _interruptible() -> None:
+    """Undo what a shell does for commands in the background, which ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.new_interpreter
 def test_server_has_no_other_variables(tmp_path: Path):
     """The command's process, whose first variables ``/proc`` shows to programs of the same user."""
     environment = child_environment() | {"SECRET_TOKEN": "hunter2"}
     command = [sys.executable, "-m", "fx_importer", "serve"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as served:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=_interruptible
+    ) as served:
         try:
             assert served.stdout is not None
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/\n", served.stdout.readline())
