@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from typing import Any
 
 import sympy
 from torch import SymInt, Tensor, fx
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from fx_importer.canonicalization.node_rewriting import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
@@ -19,13 +21,37 @@ def fold_sizes_of_one(program: ExportedProgram) -> ExportedProgram:
 
     MLIR takes two dynamic dimensions of an operation as equal, so none of them may be 1 where the other is larger.
     The operator that computes such a size keeps its dynamic type, which lowerings infer again, and its result is
-    sliced; operators that pass the size on get the static type. Programs with subgraphs are returned unchanged.
+    sliced; operators that pass the size on get the static type. Ranges of sizes are narrowed to where this holds, so
+    that callers refuse others; sizes that follow from several ones are kept. Programs with subgraphs are returned
+    unchanged.
     """
     sizes = {size.node.expr: size for node in program.graph.nodes for size in _computed_sizes(node)}
     ones = {expression for expression, size in sizes.items() if statically_known_true(size == 1)}
     if not ones or any(True for _ in program.graph_module.children()):
         return program
-    return with_rewritten_graphs(program, lambda graph, _: _fold(graph, ones))
+    ranges = dict(program.range_constraints)
+    folded = {expression for expression in ones if _narrow(ranges, expression)}
+    made = with_rewritten_graphs(program, lambda graph, _: _fold(graph, folded))
+    made._range_constraints = ranges
+    return made
+
+
+def _narrow(ranges: dict[Any, Any], expression: sympy.Expr) -> bool:
+    """Narrow the range of the only symbol of ``expression`` to where it is 1; return whether this could be done."""
+    symbol, *others = expression.free_symbols
+    if others or symbol not in ranges:
+        return False
+    first = int(ranges[symbol].lower)
+    last = min(first + _TRIED, ranges[symbol].upper)
+    ones = [size for size in range(first, int(last) + 1) if expression.xreplace({symbol: sympy.Integer(size)}) == 1]
+    if not ones or ones[-1] - ones[0] + 1 != len(ones) or ones[-1] == first + _TRIED:
+        return False
+    ranges[symbol] = ValueRanges(ones[0], ones[-1])
+    return True
+
+
+_TRIED = 256
+"""How many sizes are tried."""
 
 
 def _fold(graph: fx.Graph, ones: Container[sympy.Expr]) -> None:

@@ -49,6 +49,7 @@ PRIVATE_NAMES = (
     PrivateNames(
         "torch._decomp", ("core_aten_decompositions", "get_decompositions"), "torch.export.default_decompositions"
     ),
+    PrivateNames("torch._decomp.decompositions", ("upsample_compute_output_size",), "the sizes of a fake result"),
     PrivateNames("torch._dispatch.python", ("enable_python_dispatcher",), _NONE),
     PrivateNames("torch._dynamo", ("list_backends", "reset"), "torch.compiler.list_backends, torch.compiler.reset"),
     PrivateNames("torch._dynamo.backends.common", ("aot_autograd",), "functorch.compile.aot_module_simplified"),
@@ -89,6 +90,7 @@ PRIVATE_NAMES = (
         "torch._subclasses.fake_tensor", ("FakeTensor", "FakeTensorMode"), "their public place, once there is one"
     ),
     PrivateNames("torch._subclasses.functional_tensor", ("FunctionalTensor",), _NONE),
+    PrivateNames("torch.distributed._functional_collectives", ("all_reduce",), "torch.ops._c10d_functional.all_reduce"),
     PrivateNames("torch.distributed.tensor", ("DTensor._op_dispatcher",), "a process for each export on a mesh"),
     PrivateNames("torch.distributed.tensor._dtensor_spec", ("DTensorSpec",), "its public place, once there is one"),
     PrivateNames(
@@ -97,6 +99,7 @@ PRIVATE_NAMES = (
     PrivateNames("torch.fx._lazy_graph_module", ("_LazyGraphModule",), "GraphModule.recompile"),
     PrivateNames("torch.fx.experimental._config", ("get_hash",), "a hash of the module's settings"),
     PrivateNames("torch.fx.node", ("_side_effectful_functions",), "torch.fx.node.has_side_effect"),
+    PrivateNames("torch.fx.passes.shape_prop", ("_extract_tensor_metadata",), "no check of memory formats in a trace"),
     PrivateNames("torch.testing._internal.distributed.fake_pg", ("FakeStore",), "torch.distributed.HashStore"),
     PrivateNames("torch.utils._python_dispatch", ("TorchDispatchMode", "_disable_current_modes"), _NONE),
     PrivateNames(
@@ -111,6 +114,7 @@ PRIVATE_NAMES = (
     PrivateNames("torch.utils._sympy.functions", ("CleanDiv", "FloorDiv", "Mod", "PythonMod"), _NONE),
     PrivateNames("torch.utils._sympy.interp", ("sympy_interp",), "sympy.lambdify"),
     PrivateNames("torch.utils._sympy.reference", ("PythonReferenceAnalysis",), "sympy.lambdify"),
+    PrivateNames("torch.utils._sympy.value_ranges", ("ValueRanges",), "range_constraints that export has made"),
     PrivateNames("torch.utils._triton", ("has_triton",), "triton.runtime.driver.active"),
 )
 """Each private name of torch that the package's source imports or reads from a module."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -34,10 +35,10 @@ def playground() -> Iterator[Playground]:
 
 
 def ask(playground: Playground, method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", playground.server_port, timeout=300)
-    connection.request(method, path, body, headers)
-    response = connection.getresponse()
-    return response.status, response.read().decode()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", playground.server_port, timeout=300)) as connection:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
 
 
 def test_a_token_is_needed(playground: Playground):
@@ -53,10 +54,14 @@ def test_a_token_is_needed(playground: Playground):
 
 
 @pytest.mark.parametrize(
-    "body", ["", "{", "[]", '{"source": "x"}', '{"source": "x", "output_type": "onnx"}', "x" * 1_000_001]
+    "body, headers",
+    [
+        *((body, {}) for body in ("", "{", "[]", '{"source": "x"}', '{"source": "x", "output_type": "onnx"}')),
+        ("", {"Content-Length": "1000001"}),  # of a body that is not read
+    ],
 )
-def test_requests_that_are_none(playground: Playground, body: str):
-    status, text = ask(playground, "POST", f"/{playground.token}/compile", body)
+def test_requests_that_are_none(playground: Playground, body: str, headers: dict[str, str]):
+    status, text = ask(playground, "POST", f"/{playground.token}/compile", body, **headers)
     assert (status, text) == (400, "a program and an output type are needed")
 
 

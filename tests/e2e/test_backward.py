@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 
-from fx_importer import lower
+from fx_importer import UsageError, lower
 from tests.e2e.harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
 
 aten = torch.ops.aten
@@ -313,6 +313,12 @@ def dilated(x: Tensor) -> Tensor:
 
 def test_max_pool_of_dynamic_sizes():
     sizes = {2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO}
-    lowered = lower(dilated, normal(1, 2, 3, 6), output_type=LINALG, dynamic_shapes=(sizes,))
+    lowered = lower(dilated, normal(1, 2, 8, 11), output_type=LINALG, dynamic_shapes=(sizes,))
     for x in (normal(1, 2, 3, 6), normal(1, 2, 8, 11)):
         torch.testing.assert_close(lowered.run(x), dilated(x))
+    of_one = lower(dilated, normal(1, 2, 3, 6), output_type=LINALG, dynamic_shapes=(sizes,))
+    torch.testing.assert_close(of_one.run(normal(1, 2, 2, 6)), dilated(normal(1, 2, 2, 6)))
+    with pytest.raises(
+        UsageError, match="has size 8 .* sizes from 2 to 3"
+    ):  # a guard of torch.export says that the pool has one row
+        of_one.run(normal(1, 2, 8, 11))
