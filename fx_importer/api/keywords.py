@@ -197,7 +197,7 @@ def _import_options(keywords: Mapping[str, Any]) -> ImportOptions:
 
 def _names(keywords: Mapping[str, Any], keyword: str) -> tuple[str, ...]:
     given = keywords.get(keyword) or ()
-    if isinstance(given, str) or not all(isinstance(each, str) for each in given):
+    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
         raise UsageError(f"{keyword} is a list of names: {keyword}=['x', 'mask'], and not {given!r}")
     return tuple(given)
 

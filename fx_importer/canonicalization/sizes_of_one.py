@@ -31,6 +31,8 @@ def fold_sizes_of_one(program: ExportedProgram) -> ExportedProgram:
         return program
     ranges = dict(program.range_constraints)
     folded = {expression for expression in ones if _narrow(ranges, expression)}
+    if not folded:
+        return program
     made = with_rewritten_graphs(program, lambda graph, _: _fold(graph, folded))
     made._range_constraints = ranges
     return made
@@ -65,10 +67,10 @@ def _fold(graph: fx.Graph, ones: Container[sympy.Expr]) -> None:
         axes = [axis for axis, size in enumerate(shape) if size in ones]
         of_operands = [axis for axis in axes if shape[axis] in known]
         node.meta["val"] = _narrowed(node, of_operands)
-        users, sliced = list(node.users), node
+        users, sliced, after = list(node.users), node, node.next
         for axis in axes:
             if axis not in of_operands:
-                sliced = emit(users[0], aten.slice.Tensor, sliced, axis, 0, 1)
+                sliced = emit(after, aten.slice.Tensor, sliced, axis, 0, 1)
                 sliced.meta["val"] = _narrowed(sliced, [axis])
         for user in users:
             user.replace_input_with(node, sliced)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class LoadedModel:
 
 
 @dataclass(frozen=True)
-class ModelSource:
+class ModelSource(ABC):
     """Configuration, tokenizer and weights of a causal language model."""
 
     path: Path
@@ -59,13 +60,13 @@ class ModelSource:
         """Whether the weights of matrices are packed."""
         return getattr(self.config, "quantization_config", None) is not None
 
+    @abstractmethod
     def load(self, dtype: torch.dtype | None) -> LoadedModel:
         """Return the model, which computes in ``dtype``; by default in that of its weights."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write_tokenizer(self, target: Path) -> None:
         """Write tokenizer and configurations to the folder ``target``."""
-        raise NotImplementedError
 
     @property
     def positions(self) -> int | None:

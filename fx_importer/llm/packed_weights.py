@@ -8,6 +8,7 @@ weight, in pieces, and calls a product of matrices.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ _PIECE = 1 << 26
 """The number of weights that are unpacked at once."""
 
 
-class PackedLinear(torch.nn.Module):
+class PackedLinear(torch.nn.Module, ABC):
     """A linear layer, [..., K] → [..., N], whose weight is packed. The sum over K is in float32.
 
     Args:
@@ -48,13 +49,13 @@ class PackedLinear(torch.nn.Module):
         found = [self._unpacked(x, slice(first, first + size)) for first in range(0, self._rows, size)]
         return found[0] if len(found) == 1 else torch.cat(found, -1)
 
+    @abstractmethod
     def _fused(self, x: Tensor) -> Tensor:
         """Return the product, which reads the packed weight."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
         """Return the product with ``rows`` of the weight, which are unpacked."""
-        raise NotImplementedError
 
 
 class ScaledLinear(PackedLinear):

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fx_importer.lowerings.integer_tosa import result_of
-from fx_importer.lowerings.integer_tosa_layers import resized
 from fx_importer.lowerings.integer_tosa_windows import convolution, nchw, nhwc
 from fx_importer.lowerings.lowering_registry import Lowerings
-from fx_importer.lowerings.lowering_rules import lowers
+from fx_importer.lowerings.lowering_rules import NoMatch, lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization import integer
@@ -18,12 +17,12 @@ from fx_importer.quantization import integer
 
 @lowers(integer.resize_nearest.default, into="tosa")
 def repeat_nearest(
-    emit: TosaEmitter, x: ir.Value, _sizes: object, scale: Sequence[int], offset: Sequence[int], border: Sequence[int]
+    emit: TosaEmitter, x: ir.Value, _sizes: object, _scale: object, _offset: object, _border: object
 ) -> ir.Value:
-    """Emit copies of rows and columns; ``tosa.resize`` for a factor that is not whole."""
+    """Emit copies of rows and columns. No match for a factor that is not whole."""
     factors = _factors(emit, x)
     if factors is None:
-        return nchw(emit, resized(emit, x, "NEAREST_NEIGHBOR", scale, offset, border))
+        raise NoMatch("a size is no multiple of the one before")
     rows, columns = factors
     return nchw(emit, _interleaved(emit, [[nhwc(emit, x)] * columns] * rows))
 
@@ -35,7 +34,7 @@ def convolve_bilinear(
     _sizes: object,
     scale: Sequence[int],
     offset: Sequence[int],
-    border: Sequence[int],
+    _border: object,
     zero_point: int,
     multiplier: int,
     shift: int,
@@ -43,17 +42,14 @@ def convolve_bilinear(
 ) -> ir.Value:
     """Emit a depthwise convolution for each place between elements, whose sums are those of ``tosa.resize``.
 
-    That is what it emits for a factor that is not whole, and for weights beyond i8.
+    No match for a factor that is not whole, and for weights beyond i8.
     """
     factors, weight = _factors(emit, x), scale[0] * scale[2]
     whole = factors is not None and all(
         scale[2 * axis] == factor * scale[2 * axis + 1] for axis, factor in enumerate(factors)
     )
     if factors is None or not whole or weight > 127:
-        sums = resized(emit, x, "BILINEAR", scale, offset, border)
-        if zero_point:
-            sums = emit.sub(sums, zero_point * weight)
-        return nchw(emit, result_of(emit, sums, [multiplier], [shift], *out))
+        raise NoMatch("a size is no multiple of the one before, or weights are beyond i8")
     wide, channels = _with_edges(emit, nhwc(emit, x)), emit.shape(x)[1] or 0
     taps = [_taps(factor, scale[2 * axis], scale[2 * axis + 1], offset[axis]) for axis, factor in enumerate(factors)]
     bias = emit.const_array(np.zeros(channels, np.int32))

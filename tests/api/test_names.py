@@ -61,6 +61,7 @@ def test_names_in_manifest_and_ir(tmp_path):
         ({"output_names": ["x", ""]}, "output_names has names that are empty or occur twice: ''"),
         ({"input_names": "xy"}, "input_names is a list of names"),
         ({"input_names": [1, 2]}, "input_names is a list of names"),
+        ({"input_names": 5}, "input_names is a list of names"),
     ],
 )
 def test_names_that_do_not_fit(options, sentence):

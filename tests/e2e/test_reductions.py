@@ -71,6 +71,10 @@ def test_reductions(case, output_type):
     Case("argsort", lambda: (lambda x: x.argsort(0), (X,))),
     Case("topk", lambda: (lambda x: x.topk(2), (X,))),
     Case("topk_smallest", lambda: (lambda x: x.topk(3, dim=2, largest=False), (X,))),
+    Case(
+        "prod_of_a_complex_vector",
+        lambda: (lambda x: torch.view_as_real(x.prod(0, keepdim=True, dtype=torch.complex64)), (X[0, 0],)),
+    ),
     Case("topk_of_rank_zero", lambda: (lambda x: (*x.topk(0), *x.topk(1, 0)), (torch.tensor(1.5),))),
     Case("median", lambda: (torch.median, (X,))),
 )

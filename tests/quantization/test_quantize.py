@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fx_importer import UsageError, lower, quantize
 from fx_importer.errors import NotInstalledError
+from fx_importer.lowerings import WITHOUT_RESIZE
 
 PRO_INT = "version=1.0 profiles=pro_int extensions="
 
@@ -68,6 +69,31 @@ def test_attention(masked: bool, causal: bool, integer: int) -> None:
     expected = model(*given)
     assert (lowered.run(*given) - expected).norm() < 0.05 * expected.norm()
     assert int(said[1]) == integer, lowered.trace.stages[0].remarks
+
+
+class Resized(nn.Module):
+    """Resizes to twice the size, and to one and a half."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = self.stem(x)
+        sizes = ((12, 12), (9, 9))
+        return tuple(
+            nn.functional.interpolate(x, size, mode=mode) for size in sizes for mode in ("bilinear", "nearest")
+        )
+
+
+def test_only_resizes_by_other_factors_are_left_without_resize() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 8, 8)
+    quantized = quantize(Resized().eval(), [x])
+    for lowerings, resizes in (((), 4), (WITHOUT_RESIZE, 2)):
+        lowered = lower(quantized, x, output_type="tosa", quantized="integer", lowerings=lowerings)
+        assert str(lowered.module).count("tosa.resize") == resizes
+        assert lowered.verify(x, rtol=0, atol=0)
 
 
 def test_values_that_are_not_finite() -> None:

@@ -76,8 +76,6 @@ def prepare(program: ExportedProgram) -> ExportedProgram:
         program = with_rewritten_graphs(program, inline_regions)
     if any(map(writes_to_list, program.graph.nodes)):
         program = with_rewritten_graphs(program, expand_writes_to_lists)
-    if program.graph.find_nodes(op="call_function", target=_DTYPE_CHECK):
-        program = with_rewritten_graphs(program, _without_dtype_checks)
     if any(_converts_number(node) for node in program.graph.nodes):
         program = with_rewritten_graphs(program, _numbers_to_tensors)
     return program
@@ -105,7 +103,7 @@ def _numbers_to_tensors(graph: fx.Graph, owner: fx.GraphModule) -> None:
 
 def retrace(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
     """Return ``program`` traced again by ``ExportedProgram.run_decompositions`` with ``rules``."""
-    program = inline_composites(program, rules)
+    program = inline_composites(with_rewritten_graphs(program, _without_dtype_checks), rules)
     with allow_guards_of_metadata():
         traced = run_decompositions(views_to_reshapes(with_tensors(program, _fake_cpu_tensors(program))), rules)
     held = {**program.constants, **program.state_dict}
