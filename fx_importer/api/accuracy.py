@@ -15,9 +15,9 @@ from fx_importer.api.quantize import check_torchao, exported, quantize
 from fx_importer.errors import UsageError
 from fx_importer.exporting import export_program
 from fx_importer.options import ExportOptions
-from fx_importer.quantization.calibration import Call, calls_of
 from fx_importer.quantization.layer_errors import LayerErrors, Powers, flat, measure, steps_from_qdq, values_of
-from fx_importer.quantization.pt2e import float_reference
+from fx_importer.quantization.post_training.calibration import Call, calls_of
+from fx_importer.quantization.post_training.pt2e import float_reference
 from fx_importer.quantization.qdq import kind_of
 
 _SHOWN = 5

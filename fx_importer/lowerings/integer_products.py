@@ -14,15 +14,16 @@ from fx_importer.lowerings.lowering_rules import lowers
 from fx_importer.lowerings.stablehlo import StablehloEmitter
 from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit_linalg import LinalgOps
-from fx_importer.quantization import integer, operators, operators_of_int16, operators_of_layers
+from fx_importer.quantization import integer
+from fx_importer.quantization.operators import int8, int16, layers
 
 _DECOMPOSED = {
-    operators: (
+    int8: (
         *("to_signed", "to_unsigned", "rescale", "binary", "conv2d", "linear", "matmul", "sum", "max_pool2d"),
         *("avg_pool2d", "table", "softmax"),
     ),
-    operators_of_int16: ("wide_conv2d", "wide_linear", "wide_table", "wide_softmax"),
-    operators_of_layers: ("normalize", "resize_nearest", "resize_bilinear", "conv_transpose2d"),
+    int16: ("wide_conv2d", "wide_linear", "wide_table", "wide_softmax"),
+    layers: ("normalize", "resize_nearest", "resize_bilinear", "conv_transpose2d"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Operators of Core ATen replaced by those that they come from, which have rules."""
+"""Operators of Core ATen, and operators in place, replaced by those that they come from, which have rules."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, fx
+from torch._ops import OpOverload
 
-from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.operators import aten, operator_named
 
 _ARGUMENTS: dict[Any, tuple[Any, Callable[..., tuple[Any, ...]]]] = {
     aten.native_layer_norm.default: (aten.layer_norm.default, lambda x, *rest: (x, *rest)),
@@ -51,3 +52,21 @@ def _convolution(node: fx.Node) -> None:
     elif not transposed and rank in (1, 2):
         node.target = aten.conv1d.default if rank == 1 else aten.conv2d.default
         node.args = (x, weight, bias, stride, padding, dilation, groups)
+
+
+def without_writes(graph: fx.Graph) -> None:
+    """Replace operators that overwrite a tensor by those that do not, where nothing else reads it."""
+    for node in list(graph.nodes):
+        if node.target in (aten.dropout.default, aten.dropout_.default) and not node.args[2]:  # no dead code to torch
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+            continue
+        source = node.args[0] if node.args else None
+        name = str(node.target)
+        if isinstance(node.target, OpOverload) and "_." in name and isinstance(source, fx.Node):
+            pure = operator_named(name.replace("_.", "."))
+            fresh = isinstance(source.target, OpOverload) and not any(
+                each.alias_info for each in source.target._schema.returns
+            )
+            if fresh and len(source.users) == 1 and isinstance(pure, OpOverload):
+                node.target = pure

@@ -20,17 +20,16 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.all_rules import RULES
-from fx_importer.quantization.core_forms import without_core_forms
-from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, positive_factor, table_of
-from fx_importer.quantization.float_results import PRODUCTS, scaled_sums
+from fx_importer.quantization.core_forms import without_core_forms, without_writes
 from fx_importer.quantization.graph_constants import GraphConstants
-from fx_importer.quantization.movement import MOVEMENT, move
-from fx_importer.quantization.operators import integer
+from fx_importer.quantization.operators.int8 import integer
 from fx_importer.quantization.qdq import is_quantized, is_unsigned, kind_of, params_of
+from fx_importer.quantization.rules import RULES
+from fx_importer.quantization.rules.elementwise import clamp_bounds, is_elementwise, positive_factor, table_of
+from fx_importer.quantization.rules.float_results import WITH_FLOAT_RESULTS, scaled_sums
+from fx_importer.quantization.rules.movement import MOVEMENT, move
+from fx_importer.quantization.rules.scope import Scope
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
-from fx_importer.quantization.scope import Scope
-from fx_importer.quantization.written_values import without_writes
 
 Remark = Callable[[str], None]
 _PLACES = (aten.argmax.default, aten.argmin.default)
@@ -116,7 +115,7 @@ class _Folder(Scope):
                 self._reasons.setdefault(node, str(reason))
         self.graph.eliminate_dead_code()
         self._operands.clear()  # what nothing reads is gone
-        for node in [each for each in self.graph.nodes if each.target in PRODUCTS]:
+        for node in [each for each in self.graph.nodes if each.target in WITH_FLOAT_RESULTS]:
             try:
                 node.replace_all_uses_with(scaled_sums(self, node))
             except NoIntegerForm as reason:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.fx_graph.programs import held_value
 from fx_importer.quantization.folding import folded
-from fx_importer.quantization.plan import module_of
+from fx_importer.quantization.post_training.plan import module_of
 from fx_importer.quantization.qdq import kind_of
 
 Values = Mapping[str, Tensor]

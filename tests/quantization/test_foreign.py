@@ -6,14 +6,11 @@ import importlib
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
 import torch.nn.functional as F
 from torch import Tensor
 
 from fx_importer import lower
-
-q = torch.ops.quantized_decomposed
-INT8 = (-128, 127, torch.int8)
+from tests.quantization.quantize_operators import dequantize, q, quantize, some
 
 
 @pytest.fixture(autouse=True)
@@ -21,28 +18,18 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
-def quantize(x: Tensor, scale: float = 0.05, zero_point: int = 7) -> Tensor:
-    return q.quantize_per_tensor(x, scale, zero_point, *INT8)
-
-
-def dequantize(x: Tensor, scale: float = 0.02, zero_point: int = -11) -> Tensor:
-    return q.dequantize_per_tensor(x, scale, zero_point, *INT8)
-
-
-def some(*shape: int) -> Tensor:
-    return torch.randint(-127, 128, shape, dtype=torch.int8)
-
-
 class Products(torch.nn.Module):
     """Products of int8 whose results stay in floating point."""
 
     kernel: Tensor
+    line: Tensor
     rows: Tensor
     scales: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("kernel", some(6, 4, 3, 3))
+        self.register_buffer("line", some(6, 4, 3))
         self.register_buffer("rows", some(5, 7))
         self.register_buffer("scales", torch.rand(6) / 500 + 0.001)
         self.bias = torch.nn.Parameter(torch.randn(6))
@@ -51,9 +38,11 @@ class Products(torch.nn.Module):
         a = dequantize(x)
         zeros = torch.zeros(6, dtype=torch.int64)
         kernel = q.dequantize_per_channel(self.kernel, self.scales, zeros, 0, -127, 127, torch.int8)
+        line = q.dequantize_per_channel(self.line, self.scales, zeros, 0, -127, 127, torch.int8)
         rows = q.dequantize_per_channel(self.rows, self.scales[:5], zeros[:5], 0, -127, 127, torch.int8)
         return (
             F.conv2d(a, kernel, self.bias, stride=2, padding=1),
+            F.conv1d(a[:, :, 0], line, self.bias),
             F.linear(a, rows, self.bias[:5]),
             F.linear(a, rows),
             torch.addmm(self.bias[:5], a[0, 1], rows.t()),
@@ -65,7 +54,7 @@ class Products(torch.nn.Module):
 def test_products_with_results_in_floating_point(output_type: str) -> None:
     model, x = Products(), some(1, 4, 8, 7)
     lowered = lower(model, x, output_type=output_type, quantized="integer")
-    assert lowered.trace.stages[0].remarks[0].endswith("operators are integer, 5 with results in floating point")
+    assert lowered.trace.stages[0].remarks[0].endswith("operators are integer, 6 with results in floating point")
     assert lowered.verify(x)
     for result, expected in zip(lowered.run(x), model(x), strict=True):
         torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-5)

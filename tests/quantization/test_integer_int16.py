@@ -6,14 +6,13 @@ import math
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import UsageError, accuracy, lower, quantize
 from fx_importer.quantization.qdq import kind_of
+from tests.quantization.quantize_operators import Weights, q
 
-q = torch.ops.quantized_decomposed
 INT16 = (-(2**15), 2**15 - 1, torch.int16)
 KINDS = {"tosa": "tosa_reference", "linalg-on-tensors": "jit", "stablehlo": "stablehlo"}
 
@@ -22,27 +21,12 @@ def stored(x: Tensor, scale: float = 2e-4) -> Tensor:
     return q.quantize_per_tensor(x, scale, 0, *INT16)
 
 
-class Filters(nn.Module):
-    """A weight of int8 with a scale for each output channel."""
-
-    def __init__(self, *shape: int):
-        super().__init__()
-        self.register_buffer("values", torch.randint(-127, 128, shape, dtype=torch.int8))
-        self.register_buffer("scales", torch.rand(shape[0]) / 500 + 0.001)
-        self.register_buffer("zeros", torch.zeros(shape[0], dtype=torch.int64))
-        self.bias = nn.Parameter(torch.randn(shape[0]))
-
-    def forward(self) -> tuple[Tensor, Tensor]:
-        values: Tensor = q.dequantize_per_channel(self.values, self.scales, self.zeros, 0, -127, 127, torch.int8)
-        return values, self.bias
-
-
 class Wide(nn.Module):
     """Operators on int16, each with a result of its own."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.full, self.deep, self.rows = Filters(6, 4, 3, 3), Filters(8, 1, 3, 3), Filters(5, 7)
+        self.full, self.deep, self.rows = Weights(6, 4, 3, 3), Weights(8, 1, 3, 3), Weights(5, 7)
         self.norm = nn.LayerNorm(7)
         self.mask = nn.Buffer(torch.rand(8, 7) > 0.4)
 

@@ -6,34 +6,16 @@ import math
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import lower
+from tests.quantization.quantize_operators import INT8, Weights, q, quantize
 
-q = torch.ops.quantized_decomposed
-INT8, UINT8 = (-128, 127, torch.int8), (0, 255, torch.uint8)
+UINT8 = (0, 255, torch.uint8)
 X = 0.02, -11
 """Scale and zero point of the first input."""
 KINDS = {"tosa": "tosa_reference", "linalg-on-tensors": "jit", "stablehlo": "stablehlo"}
-
-
-def quantize(x: Tensor, scale: float = 0.03, zero_point: int = 3) -> Tensor:
-    return q.quantize_per_tensor(x, scale, zero_point, *INT8)
-
-
-class Filters(nn.Module):
-    """A weight of transposed convolutions, with scales along its output channels."""
-
-    def __init__(self, *shape: int):
-        super().__init__()
-        self.register_buffer("values", torch.randint(-127, 128, shape, dtype=torch.int8))
-        self.register_buffer("scales", torch.rand(shape[1]) / 500 + 0.001)
-        self.register_buffer("zeros", torch.zeros(shape[1], dtype=torch.int64))
-
-    def forward(self) -> Tensor:
-        return q.dequantize_per_channel(self.values, self.scales, self.zeros, 1, -127, 127, torch.int8)
 
 
 class Layers(nn.Module):
@@ -46,7 +28,7 @@ class Layers(nn.Module):
         for each in (self.row, self.rows, self.groups, self.square):
             for parameter in each.parameters():
                 nn.init.normal_(parameter)
-        self.up, self.grouped = Filters(4, 6, 3, 3), Filters(4, 3, 3, 2)
+        self.up, self.grouped = Weights(4, 6, 3, 3, axis=1), Weights(4, 3, 3, 2, axis=1)
         self.bias = nn.Parameter(torch.randn(6))
         self.mask = nn.Buffer(torch.rand(8, 7) > 0.4)
 
@@ -63,9 +45,13 @@ class Layers(nn.Module):
             "bilinear": quantize(F.interpolate(a, scale_factor=2.0, mode="bilinear"), *X),
             "bilinear, odd": quantize(F.interpolate(a, size=(5, 11), mode="bilinear")),
             "bilinear, corners": quantize(F.interpolate(a, size=(15, 3), mode="bilinear", align_corners=True), *X),
-            "transposed": quantize(F.conv_transpose2d(a, self.up(), self.bias, 2, 1, output_padding=1), 0.05),
-            "transposed, dilated": quantize(torch.relu(F.conv_transpose2d(a, self.up(), None, (1, 3), dilation=2))),
-            "transposed, groups": quantize(F.conv_transpose2d(a, self.grouped(), None, (2, 3), (1, 0), groups=2)),
+            "transposed": quantize(F.conv_transpose2d(a, self.up.weight(), self.bias, 2, 1, output_padding=1), 0.05),
+            "transposed, dilated": quantize(
+                torch.relu(F.conv_transpose2d(a, self.up.weight(), None, (1, 3), dilation=2))
+            ),
+            "transposed, groups": quantize(
+                F.conv_transpose2d(a, self.grouped.weight(), None, (2, 3), (1, 0), groups=2)
+            ),
             "mean of all": quantize(a.mean(), 0.001),
             "sum of all": quantize(a.sum(), 0.9),
             "amax": quantize(a.amax((1, 3)), *X),

@@ -6,45 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
 import torch.nn.functional as F
 from torch import Tensor
 
 from fx_importer import UsageError, lower
 from fx_importer.api.lowered import Lowered
 from fx_importer.quantization.scales import NoIntegerForm, multiplier_and_shift, rescaled
-
-q = torch.ops.quantized_decomposed
-INT8 = (-128, 127, torch.int8)
-PRO_INT = "version=1.0 profiles=pro_int extensions="
+from tests.quantization.quantize_operators import PRO_INT, Weights, dequantize, quantize
 
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(0)
-
-
-def quantize(x: Tensor, scale: float = 0.05, zero_point: int = 7) -> Tensor:
-    return q.quantize_per_tensor(x, scale, zero_point, *INT8)
-
-
-def dequantize(x: Tensor, scale: float = 0.02, zero_point: int = -11) -> Tensor:
-    return q.dequantize_per_tensor(x, scale, zero_point, *INT8)
-
-
-class Weights(torch.nn.Module):
-    """A weight that is quantized per output channel, with a bias."""
-
-    def __init__(self, *shape: int, zero_point: int = 0):
-        super().__init__()
-        self.register_buffer("values", torch.randint(-127, 128, shape, dtype=torch.int8))
-        self.register_buffer("scales", torch.rand(shape[0]) / 500 + 0.001)
-        self.register_buffer("zeros", torch.full((shape[0],), zero_point))
-        self.bias = torch.nn.Parameter(torch.randn(shape[0]) / 4)
-
-    def forward(self) -> tuple[Tensor, Tensor]:
-        values: Tensor = q.dequantize_per_channel(self.values, self.scales, self.zeros, 0, -127, 127, torch.int8)
-        return values, self.bias
 
 
 class Operators(torch.nn.Module):

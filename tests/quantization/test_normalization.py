@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fx_importer.quantization.normalization import normalize
+from fx_importer.quantization.normalization.normalize import normalize
 
 MASK = torch.zeros(4, 4).masked_fill(torch.eye(4).bool(), -1e9)
 ROW = MASK.index_fill(0, torch.tensor(0), -1e9)

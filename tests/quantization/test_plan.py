@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import UsageError
-from fx_importer.quantization.calibration import calls_of, check_like_first
-from fx_importer.quantization.plan import planned
+from fx_importer.quantization.post_training.calibration import calls_of, check_like_first
+from fx_importer.quantization.post_training.plan import planned
 
 
 class Net(nn.Module):

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from fx_importer import UsageError, lower, quantize
 from fx_importer.errors import NotInstalledError
 from fx_importer.lowerings import WITHOUT_RESIZE
-
-PRO_INT = "version=1.0 profiles=pro_int extensions="
+from tests.quantization.quantize_operators import PRO_INT
 
 
 class Block(nn.Module):

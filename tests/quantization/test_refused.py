@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import FxImporterError, UsageError, lower, quantize
+from tests.quantization.quantize_operators import INT8, q
 
-q = torch.ops.quantized_decomposed
-INT8 = (-128, 127, torch.int8)
 X = torch.randint(-128, 128, (2, 4), dtype=torch.int8)
 
 

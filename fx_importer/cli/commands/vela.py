@@ -26,7 +26,7 @@ from fx_importer.lowerings import WITHOUT_RESIZE
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
-from fx_importer.quantization.outside import integers_outside
+from fx_importer.quantization.post_training.integer_io import integers_outside
 from fx_importer.quantization.qdq import is_quantized
 from fx_importer.verification import Inputs
 

@@ -11,8 +11,8 @@ import torch
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.rules.windows import shape_of
 from fx_importer.quantization.scales import NoIntegerForm
-from fx_importer.quantization.windows import shape_of
 
 NEAREST = (aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec)
 BILINEAR = (aten.upsample_bilinear2d.default, aten.upsample_bilinear2d.vec)

@@ -1,4 +1,4 @@
-"""Rules of operators that are expressed by others: softmax by tables, convolutions of one axis."""
+"""Rules of softmax, by tables of powers and of reciprocals."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import torch
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.operators import bytes_of, integer, reciprocal_table
-from fx_importer.quantization.rules import Rule, arguments, convolution
+from fx_importer.quantization.operators.int8 import bytes_of, integer, reciprocal_table
+from fx_importer.quantization.rules.scope import Rule, Scope
+from fx_importer.quantization.rules.windows import shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
-from fx_importer.quantization.scope import Scope
-from fx_importer.quantization.windows import shape_of
 
 _POWER = 2**15 - 1
 """The power of zero, of 15 bits; a sum of 2¹⁵ of them stays below 2³⁰."""
@@ -68,25 +67,8 @@ def _wide_softmax(
     return scope.call(node, integer.wide_softmax.default, x, entries, divisor, *by, mask, axis % len(sizes), *out)
 
 
-def _convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    """Emit a convolution over ``[N, C, L]`` as one over ``[N, C, 1, L]``."""
-    given = arguments(node)
-    if len(shape_of(node)) != 3:
-        raise NoIntegerForm("it is no convolution over a batch and one axis")
-
-    def wide(values: Any) -> list[int]:
-        return [1, *values] if isinstance(values, list | tuple) else [1, values]
-
-    padding = given["padding"]
-    given["padding"] = padding if isinstance(padding, str) else [0, *wide(padding)[1:]]
-    given |= {name: wide(given[name]) for name in ("stride", "dilation")}
-    return convolution(scope, node, given, params, added=True)
-
-
-LAYERS: dict[Any, Rule] = {
+SOFTMAX: dict[Any, Rule] = {
     aten.softmax.int: _softmax,
     aten._softmax.default: _softmax,
-    aten.conv1d.default: _convolution_of_one_axis,
-    aten.conv1d.padding: _convolution_of_one_axis,
 }
 """By operator."""

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.operators import integer
-from fx_importer.quantization.operators_of_layers import ROOT_BITS, root_table
-from fx_importer.quantization.rules import Rule, arguments
+from fx_importer.quantization.operators.int8 import integer
+from fx_importer.quantization.operators.layers import ROOT_BITS, root_table
+from fx_importer.quantization.rules.scope import Rule, Scope, arguments
+from fx_importer.quantization.rules.windows import shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
-from fx_importer.quantization.scope import Scope
-from fx_importer.quantization.windows import shape_of
 
 _GAIN_BITS = 20
 """Bits of the largest factor of an element."""

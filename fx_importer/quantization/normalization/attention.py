@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, fx
 
-from fx_importer.quantization.inlining import inline
+from fx_importer.quantization.normalization.inlining import inline
 
 HUGE = 1e9
 """Magnitude from which on a value is no activation: a mask."""

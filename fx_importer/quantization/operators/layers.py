@@ -1,4 +1,4 @@
-"""Operators on int8 tensors of normalization, resizes and transposed convolutions: see `operators`."""
+"""Operators on int8 tensors of normalization, resizes and transposed convolutions: see `int8`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fx_importer.quantization.operators import (
+from fx_importer.quantization.operators.int8 import (
     EACH,
     ONE,
     by_channel,

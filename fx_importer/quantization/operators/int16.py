@@ -1,4 +1,4 @@
-"""Operators on int16 activations, with weights of int8 and accumulators of 48 bits: see `operators`."""
+"""Operators on int16 activations, with weights of int8 and accumulators of 48 bits: see `int8`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fx_importer.quantization.operators import EACH, ONE, by_channel, defines, integer, padded_by, quotients, result_of
+from fx_importer.quantization.operators.int8 import (
+    EACH,
+    ONE,
+    by_channel,
+    defines,
+    integer,
+    padded_by,
+    quotients,
+    result_of,
+)
 from fx_importer.quantization.scales import rescaled
 
 FRACTION = 7

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.inlining import inline
+from fx_importer.quantization.normalization.inlining import inline
 
 State = tuple[Tensor, ...]
 Parameters = Sequence[Tensor]

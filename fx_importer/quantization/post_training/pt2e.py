@@ -11,11 +11,11 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.errors import UsageError
-from fx_importer.quantization.calibration import Call
-from fx_importer.quantization.movement import MOVEMENT
-from fx_importer.quantization.normalization import normalize
-from fx_importer.quantization.outside import integers_outside
-from fx_importer.quantization.plan import WEIGHTED, Plan, is_huge, planned, sums_and_norms
+from fx_importer.quantization.normalization.normalize import normalize
+from fx_importer.quantization.post_training.calibration import Call
+from fx_importer.quantization.post_training.integer_io import integers_outside
+from fx_importer.quantization.post_training.plan import WEIGHTED, Plan, is_huge, planned, sums_and_norms
+from fx_importer.quantization.rules.movement import MOVEMENT
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
 _LEVELS: dict[str, dict[str, Any]] = {

@@ -1,34 +1,18 @@
-"""Rules of the operators that compute: their integer forms."""
+"""Rules of products: convolutions, and products of matrices, with constant weights and of activations."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.operators import integer
+from fx_importer.quantization.operators.int8 import integer
 from fx_importer.quantization.qdq import Weight, weight_of
-from fx_importer.quantization.scales import ADDED_BITS, NoIntegerForm, Params, multiplier_and_shift, out_of
-from fx_importer.quantization.scope import Scope
-from fx_importer.quantization.windows import four_sides, pair, pool_windows, same_padding, shape_of
-
-Rule = Callable[[Scope, fx.Node, Params], fx.Node]
-"""Emits the float node of its second argument, quantized. Raises `NoIntegerForm`."""
-
-
-def arguments(node: fx.Node) -> dict[str, Any]:
-    """Return the arguments of a call by name, with defaults."""
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
-    given = {each.name: each.default_value for each in schema if each.has_default_value()}
-    given |= {each.name: value for each, value in zip(schema, node.args, strict=False)}
-    return given | dict(node.kwargs)
-
-
-# --- products with weights ----------------------------------------------------------------------------------------
+from fx_importer.quantization.rules.scope import Rule, Scope, arguments
+from fx_importer.quantization.rules.windows import four_sides, pair, same_padding, shape_of
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
 
 
 def _convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
@@ -55,6 +39,21 @@ def convolution(scope: Scope, node: fx.Node, given: dict[str, Any], params: Para
         node, integer.conv2d.default, x, weight, *biases, *windows, of_x.zero_point, *scales, *out_of(params)
     )
     return scope.call(node, aten.squeeze.dim, made, 2) if added else made
+
+
+def _convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    """Emit a convolution over ``[N, C, L]`` as one over ``[N, C, 1, L]``."""
+    given = arguments(node)
+    if len(shape_of(node)) != 3:
+        raise NoIntegerForm("it is no convolution over a batch and one axis")
+
+    def wide(values: Any) -> list[int]:
+        return [1, *values] if isinstance(values, list | tuple) else [1, values]
+
+    padding = given["padding"]
+    given["padding"] = padding if isinstance(padding, str) else [0, *wide(padding)[1:]]
+    given |= {name: wide(given[name]) for name in ("stride", "dilation")}
+    return convolution(scope, node, given, params, added=True)
 
 
 def _linear(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
@@ -157,9 +156,6 @@ def _bias(scope: Scope, bias: Any, channels: int, scales: Tensor) -> Tensor:
     return (values.double() / scales).round()
 
 
-# --- arithmetic of activations ------------------------------------------------------------------------------------
-
-
 def _matmul(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     left, right = node.args[:2]
     shapes = shape_of(left), shape_of(right)
@@ -174,104 +170,9 @@ def _matmul(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     return scope.call(node, integer.matmul.default, a, b, zero_points, *scale, *out_of(params))
 
 
-def _binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    kind = str(node.target).split(".")[1]
-    left, right = node.args[:2]
-    if node.kwargs.get("alpha", 1) != 1:
-        raise NoIntegerForm("it has a factor alpha")
-    (a, of_a), (b, of_b) = scope.quantized(left), scope.quantized(right)
-    shape_of(node)
-    if kind == "mul":
-        scales, out = [1.0, 1.0], of_a.scale * of_b.scale / params.scale
-        bound = float(of_a.reach * of_b.reach)
-    else:
-        common = 2 * max(of_a.scale, of_b.scale) / 2 ** ADDED_BITS[max(of_a.bits, of_b.bits)]
-        scales, out = [of_a.scale / common, of_b.scale / common], common / params.scale
-        bound = scales[0] * of_a.reach + scales[1] * of_b.reach + 2
-    parts = [multiplier_and_shift(scale, each.reach) for scale, each in zip(scales, (of_a, of_b), strict=True)]
-    multipliers, shifts = ([each[i] for each in parts] for i in (0, 1))
-    zero_points = [of_a.zero_point, of_b.zero_point]
-    scale = multiplier_and_shift(out, bound)
-    return scope.call(
-        node, integer.binary.default, kind, a, b, zero_points, multipliers, shifts, *scale, *out_of(params)
-    )
-
-
-# --- means and pools ----------------------------------------------------------------------------------------------
-
-
-def _sum(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
-    if given["dtype"] not in (None, torch.float32):
-        raise NoIntegerForm(f"it computes in {given['dtype']}")
-    mean = node.target is aten.mean.dim
-    return _reduced(scope, node, given["dim"], given["keepdim"], params, mean=mean)
-
-
-def _sum_of_all(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    if node.kwargs.get("dtype") not in (None, torch.float32):
-        raise NoIntegerForm(f"it computes in {node.kwargs['dtype']}")
-    return _reduced(scope, node, [], False, params, mean=node.target is aten.mean.default)
-
-
-def _reduced(scope: Scope, node: fx.Node, axes: Any, keepdim: bool, params: Params, *, mean: bool) -> fx.Node:
-    sizes = shape_of(node.args[0])
-    axes = sorted({axis % len(sizes) for axis in ([axes] if isinstance(axes, int) else axes or range(len(sizes)))})
-    count = math.prod(sizes[axis] for axis in axes)
-    x, of_x = scope.quantized(node.args[0])
-    ratio = of_x.scale / params.scale / (count if mean else 1)
-    scale = multiplier_and_shift(ratio, float(count * of_x.reach))
-    return scope.call(node, integer.sum.default, x, axes, keepdim, of_x.zero_point, *scale, *out_of(params))
-
-
-def _adaptive_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    sizes, counts = shape_of(node.args[0]), pair(node.args[1])
-    if counts == [1, 1]:
-        return _reduced(scope, node, [len(sizes) - 2, len(sizes) - 1], True, params, mean=True)
-    if len(sizes) != 4 or any(size % count for size, count in zip(sizes[2:], counts, strict=True)):
-        raise NoIntegerForm(f"its windows differ: sizes {sizes[2:]} to {counts}")
-    kernel = [size // count for size, count in zip(sizes[2:], counts, strict=True)]
-    return _averaged(scope, node, kernel, kernel, [0, 0, 0, 0], params)
-
-
-def _average_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
-    kernel, stride, sides = pool_windows(node)
-    if given["divisor_override"]:
-        raise NoIntegerForm("it has a divisor of its own")
-    rows, columns = pair(given["padding"])
-    if not given["count_include_pad"] or not (rows or columns):
-        return _averaged(scope, node, kernel, stride, sides, params)
-    # TOSA divides by the elements without the padding, and so does eager by those beyond it, of ``ceil_mode``.
-    beyond = [each - by for each, by in zip(sides, (rows, rows, columns, columns), strict=True)]
-    return _averaged(scope, node, kernel, stride, beyond, params, [columns, columns, rows, rows])
-
-
-def _averaged(
-    scope: Scope,
-    node: fx.Node,
-    kernel: list[int],
-    stride: list[int],
-    sides: list[int],
-    params: Params,
-    padded: Sequence[int] = (),
-) -> fx.Node:
-    """Emit means of windows; zeros that count are ``padded`` first, as `torch.nn.functional.pad` takes them."""
-    x, of_x = scope.quantized(node.args[0])
-    if of_x.bits == 16:
-        raise NoIntegerForm("average pools of int16 have no integer form")
-    if of_x.scale > params.scale * 1.001:  # what was rounded once would be scaled up
-        raise NoIntegerForm("its result has a finer scale than its operand: let both share one")
-    if padded:
-        x = scope.call(node, aten.constant_pad_nd.default, x, padded, of_x.zero_point)
-    pooled = scope.call(node, integer.avg_pool2d.default, x, kernel, stride, sides, of_x.zero_point)
-    if of_x == params:
-        return pooled
-    scale = multiplier_and_shift(of_x.scale / params.scale, 255)
-    return scope.call(node, integer.rescale.default, pooled, of_x.zero_point, *scale, *out_of(params))
-
-
-RULES: dict[Any, Rule] = {
+PRODUCTS: dict[Any, Rule] = {
+    aten.conv1d.default: _convolution_of_one_axis,
+    aten.conv1d.padding: _convolution_of_one_axis,
     aten.conv2d.default: _convolution,
     aten.conv2d.padding: _convolution,
     aten.convolution.default: _convolution,
@@ -280,14 +181,5 @@ RULES: dict[Any, Rule] = {
     aten.matmul.default: _matmul,
     aten.mm.default: _matmul,
     aten.bmm.default: _matmul,
-    aten.add.Tensor: _binary,
-    aten.sub.Tensor: _binary,
-    aten.mul.Tensor: _binary,
-    aten.mean.dim: _sum,
-    aten.sum.dim_IntList: _sum,
-    aten.adaptive_avg_pool2d.default: _adaptive_pool,
-    aten.avg_pool2d.default: _average_pool,
-    aten.mean.default: _sum_of_all,
-    aten.sum.default: _sum_of_all,
 }
 """By operator."""

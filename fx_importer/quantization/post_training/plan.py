@@ -14,13 +14,13 @@ from torch._ops import OpOverload
 
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.all_rules import RULES
-from fx_importer.quantization.attention import HUGE
-from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, positive_factor
-from fx_importer.quantization.movement import LISTS, MOVEMENT
-from fx_importer.quantization.resizes import BILINEAR
-from fx_importer.quantization.rules_of_layers import scores_of
-from fx_importer.quantization.rules_of_norms import NORMS
+from fx_importer.quantization.normalization.attention import HUGE
+from fx_importer.quantization.rules import RULES
+from fx_importer.quantization.rules.elementwise import clamp_bounds, is_elementwise, positive_factor
+from fx_importer.quantization.rules.movement import LISTS, MOVEMENT
+from fx_importer.quantization.rules.norms import NORMS
+from fx_importer.quantization.rules.resizes import BILINEAR
+from fx_importer.quantization.rules.softmax import scores_of
 
 WEIGHTED = {
     **dict.fromkeys((aten.conv1d.default, aten.conv1d.padding, aten.conv2d.default, aten.conv2d.padding), 0),

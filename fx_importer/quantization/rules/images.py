@@ -7,13 +7,13 @@ from typing import Any
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.operators import integer
+from fx_importer.quantization.operators.int8 import integer
 from fx_importer.quantization.qdq import Weight
-from fx_importer.quantization.resizes import BILINEAR, bilinear_places
-from fx_importer.quantization.rules import Rule, arguments, constant_weight, weighted
+from fx_importer.quantization.rules.products import constant_weight, weighted
+from fx_importer.quantization.rules.resizes import BILINEAR, bilinear_places
+from fx_importer.quantization.rules.scope import Rule, Scope, arguments
+from fx_importer.quantization.rules.windows import pair, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
-from fx_importer.quantization.scope import Scope
-from fx_importer.quantization.windows import pair, shape_of
 
 
 def _bilinear(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.rules import RULES, addmm_weight, arguments, constant_weight
+from fx_importer.quantization.rules.products import PRODUCTS, addmm_weight, constant_weight
+from fx_importer.quantization.rules.scope import Scope, arguments
 from fx_importer.quantization.scales import SUMS, NoIntegerForm, sums_of_scale
-from fx_importer.quantization.scope import Scope
 
 _ACTIVATIONS = (aten.matmul.default, aten.mm.default, aten.bmm.default)
 _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.conv1d.padding, aten.conv2d.padding)
-PRODUCTS = (*_ACTIVATIONS, *_CONVOLUTIONS, aten.linear.default, aten.addmm.default)
+WITH_FLOAT_RESULTS = (*_ACTIVATIONS, *_CONVOLUTIONS, aten.linear.default, aten.addmm.default)
 """The operators that `scaled_sums` takes."""
 
 
@@ -39,7 +39,7 @@ def scaled_sums(scope: Scope, node: fx.Node) -> fx.Node:
         scales, bias, sums = of_x.scale * weight.scales, given["self" if adds else "bias"], SUMS
     if of_x.bits != 8:
         raise NoIntegerForm(f"its result is not quantized, and sums of int{of_x.bits} have 48 bits")
-    rule = RULES[node.target]
+    rule = PRODUCTS[node.target]
     made = scope.call(node, aten._to_copy.default, rule(scope, node, sums), dtype=torch.float32)
     made = scope.call(node, aten.mul.Tensor, made, scope.constants.add(_by_channel(scales, node).float()))
     if bias is None:

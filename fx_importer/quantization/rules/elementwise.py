@@ -11,11 +11,11 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.movement import MOVEMENT
-from fx_importer.quantization.operators import integer
+from fx_importer.quantization.operators.int8 import integer
 from fx_importer.quantization.qdq import kind_of
+from fx_importer.quantization.rules.movement import MOVEMENT
+from fx_importer.quantization.rules.scope import Scope
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
-from fx_importer.quantization.scope import Scope
 
 _CLAMPS = (aten.clamp.default, aten.hardtanh.default, aten.clamp_min.default, aten.clamp_max.default)
 _WITHOUT_TAG = frozenset(

@@ -9,11 +9,11 @@ from typing import Any
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.operators import integer
-from fx_importer.quantization.resizes import NEAREST, nearest_places
+from fx_importer.quantization.operators.int8 import integer
+from fx_importer.quantization.rules.resizes import NEAREST, nearest_places
+from fx_importer.quantization.rules.scope import Scope
+from fx_importer.quantization.rules.windows import pool_windows
 from fx_importer.quantization.scales import NoIntegerForm, Params
-from fx_importer.quantization.scope import Scope
-from fx_importer.quantization.windows import pool_windows
 
 _SAME = (
     aten.view.default,

@@ -11,12 +11,11 @@ from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import fake_mode_of
-from fx_importer.quantization.attention import attention_as_products
-from fx_importer.quantization.batch_norm import batch_norm_as_convolution
-from fx_importer.quantization.core_forms import without_core_forms
-from fx_importer.quantization.recurrent import RECURRENT, unroll
-from fx_importer.quantization.rms_norm import find_rms_norm
-from fx_importer.quantization.written_values import without_writes
+from fx_importer.quantization.core_forms import without_core_forms, without_writes
+from fx_importer.quantization.normalization.attention import attention_as_products
+from fx_importer.quantization.normalization.batch_norm import batch_norm_as_convolution
+from fx_importer.quantization.normalization.recurrent import RECURRENT, unroll
+from fx_importer.quantization.normalization.rms_norm import find_rms_norm
 
 _CASTS = (aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten._to_copy.default)
 _LARGEST = 2**24
