@@ -193,6 +193,11 @@ class Manifest:
                 )
         return dataclasses.replace(self, functions=functions)
 
+    def with_dimension_names(self, names: Mapping[str, Mapping[str, str]]) -> Manifest:
+        """Return the manifest with symbols renamed, by function and symbol; a name that is taken renames nothing."""
+        functions = {name: each.with_symbols(names.get(name, {})) for name, each in self.functions.items()}
+        return dataclasses.replace(self, functions=functions)
+
     def to_json(self, indent: int | None = 2) -> str:
         """Return the manifest as a JSON document, which `from_json` reads; without ``indent``, in one line."""
         return json.dumps({"format": FORMAT, **to_plain(self)}, indent=indent) + ("" if indent is None else "\n")

@@ -29,6 +29,7 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
 from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
 from fx_importer.exporting.aliased_inputs import aliases_of_written
+from fx_importer.exporting.dynamic_dimensions import dimension_names
 from fx_importer.importing import FxImporter
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
@@ -66,6 +67,11 @@ def compile_programs(
         compiled = _through_the_cache(exported, importer, compilation, trace)
     else:
         compiled = lower_exported(exported, importer, compilation, trace, report=report)
+    names = {
+        name: dimension_names(f, compiled.exported[name], options.export.dynamic_shapes)
+        for name, (f, _, _) in calls.items()
+    }
+    compiled = replace(compiled, manifest=compiled.manifest.with_dimension_names(names))
     if report and compiled.drawn:
         warnings.warn(
             f"{options.output_type.value} has no random numbers: those of {', '.join(compiled.drawn)} were drawn by "

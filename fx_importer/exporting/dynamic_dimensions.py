@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torch.export import Dim
+import sympy
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
@@ -33,5 +37,46 @@ def with_dimensions(dynamic_shapes: Any) -> Any:
 
 
 def _dims(leaves: list[Any]) -> Iterator[Any]:
-    """Yield the leaves that are dimensions with a name."""
-    yield from (leaf for leaf in leaves if isinstance(leaf, Dim))
+    """Yield the dimensions with a name in ``leaves``: of an expression such as ``2 * n``, that of ``n``."""
+    yield from (getattr(leaf, "root", leaf) for leaf in leaves if isinstance(leaf, Dim))
+
+
+def dimension_names(f: Any, program: ExportedProgram, dynamic_shapes: Any) -> dict[str, str]:
+    """Return the names that ``dynamic_shapes`` gives to the symbols of ``program``, by symbol.
+
+    ``f`` is the model or function that was exported with ``dynamic_shapes``. Of several names of one symbol, the first
+    is taken. Sizes within inputs of registered types, and sizes that are an expression, name no symbol.
+    """
+    structure = program.call_spec.in_spec
+    if dynamic_shapes is None or isinstance(f, ExportedProgram) or structure is None:
+        return {}
+    inputs = [each.arg for each in program.graph_signature.input_specs if each.kind is InputKind.USER_INPUT]
+    values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+    args, kwargs = pytree.tree_unflatten([values.get(each.name) for each in inputs], structure)
+    if isinstance(dynamic_shapes, Mapping):
+        bound = inspect.signature(getattr(f, "forward", f)).bind(*args, **kwargs).arguments
+    else:
+        bound = (*args, *kwargs.values())
+    names: dict[str, str] = {}
+    for dimension, size in _sizes(dynamic_shapes, bound):
+        name = dimension if isinstance(dimension, str) else getattr(dimension, "__name__", None)
+        if name and isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+            names.setdefault(str(size.node.expr), name)
+    return names
+
+
+def _sizes(shapes: Any, value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the dimensions in ``shapes``, the dynamic shapes of ``value``, with the sizes that they are of."""
+    tensor = isinstance(value, torch.Tensor)
+    parts: Any = value.shape if tensor else value
+    if isinstance(shapes, Mapping) and (tensor or isinstance(value, Mapping)):
+        found = [(each, parts[key]) for key, each in shapes.items()]
+    elif isinstance(shapes, Sequence) and isinstance(parts, Sequence) and not isinstance(shapes, str):
+        found = list(zip(shapes, parts, strict=False))
+    else:
+        return
+    for each, part in found:
+        if tensor:
+            yield each, part
+        else:
+            yield from _sizes(each, part)

@@ -8,7 +8,7 @@ import importlib
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, TypeAlias
 
 import sympy
 import torch
@@ -19,6 +19,7 @@ from fx_importer.errors import UsageError
 from fx_importer.importing import FxImporterHooks, InputInfo
 from fx_importer.importing import NodeBuilder as GraphNodeImporter
 from fx_importer.importing.affine_expressions import NotAffine, to_affine
+from fx_importer.importing.handlers.schema_operators import import_overload
 from fx_importer.importing.locations import Locations
 from fx_importer.importing.sparse import encoding
 from fx_importer.importing.types import DTYPE_CODES as TORCH_DTYPE_TO_INT
@@ -26,9 +27,12 @@ from fx_importer.importing.types import ELEMENT_TYPES as TORCH_DTYPE_TO_MLIR_TYP
 from fx_importer.importing.types import LAYOUT_CODES as TORCH_LAYOUT_TO_INT
 from fx_importer.importing.types import MEMORY_FORMAT_CODES as TORCH_MEMORY_FORMAT_TO_INT
 from fx_importer.importing.types import TypeCache
+from fx_importer.importing.unsupported import UnsupportedNodeError
+from fx_importer.importing.value_map import Results
 from fx_importer.mlir.bindings import ir
 
 __all__ = [
+    "NODE_CANONICALIZE",
     "TORCH_DTYPE_TO_INT",
     "TORCH_DTYPE_TO_MLIR_TYPE",
     "TORCH_DTYPE_TO_MLIR_TYPE_ASM",
@@ -42,6 +46,7 @@ __all__ = [
     "InputInfo",
     "RefMapping",
     "RefTracker",
+    "register_canonicalize",
     "sparsity_encoding",
     "sympy_expr_to_semi_affine_expr",
 ]
@@ -65,11 +70,10 @@ def _numpy_types() -> dict[torch.dtype, type]:
 TORCH_DTYPE_TO_NPY_TYPE: Mapping[torch.dtype, type] = _numpy_types()
 """The types of numpy, of those dtypes that have one; that of bfloat16 is ml_dtypes', if it is installed."""
 
-_REPLACED = {
-    "register_canonicalize": "it changes nodes while they are imported: write a decomposition with "
-    "fx_importer.decomposes, or a handler, FxImporter(handlers=...)",
-    "NODE_CANONICALIZE": "write decompositions with fx_importer.decomposes",
-}
+_Canonicalize: TypeAlias = Callable[[fx.Node], fx.Node | None]
+
+NODE_CANONICALIZE: dict[torch._ops.OpOverload, _Canonicalize] = {}
+"""The functions of `register_canonicalize`, by operator."""
 
 warnings.warn(
     "fx_importer.extras.fx_importer has the names of torch_mlir.extras.fx_importer: new code imports FxImporter, "
@@ -79,10 +83,31 @@ warnings.warn(
 )
 
 
-def __getattr__(name: str) -> NoReturn:
-    if name in _REPLACED:
-        raise ImportError(f"fx_importer has no {name}: {_REPLACED[name]}")
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+def register_canonicalize(op: torch._ops.OpOverload) -> Callable[[_Canonicalize], _Canonicalize]:
+    """Return a decorator of functions that change nodes of ``op``, for each `FxImporter` that is made afterwards.
+
+    Such a function sets the target, the arguments and the keywords of the node, and returns it; or it returns None, and
+    the node is not imported. The graph has its own node again afterwards.
+    """
+
+    def register(function: _Canonicalize) -> _Canonicalize:
+        NODE_CANONICALIZE[op] = function
+        return function
+
+    return register
+
+
+def _import_changed(function: _Canonicalize, node: fx.Node, build: GraphNodeImporter) -> Results:
+    """Import ``node`` as ``function`` changes it."""
+    before: tuple[Any, Any, Any] = node.target, node.args, node.kwargs
+    try:
+        if function(node) is not None:
+            return import_overload(node, build)
+        if node.users:
+            raise UnsupportedNodeError(f"{function.__name__} leaves it out, but {next(iter(node.users))} uses it")
+        return None
+    finally:
+        node.target, node.args, node.kwargs = before
 
 
 def sparsity_encoding(t: torch.Tensor) -> str:
@@ -177,7 +202,8 @@ class FxImporter(importing.FxImporter):
             raise UsageError(
                 "graph_node_importer_cls= is not supported: pass handlers of operators to fx_importer.FxImporter"
             )
-        super().__init__(module=module, context=context, hooks=hooks)
+        handlers = {op: functools.partial(_import_changed, each) for op, each in NODE_CANONICALIZE.items()}
+        super().__init__(module=module, context=context, hooks=hooks, handlers=handlers)
         self._c = self.context
         self._py_attr_tracker = py_attr_tracker or RefTracker()
 

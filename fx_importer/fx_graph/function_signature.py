@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -110,6 +111,30 @@ class Function:
     results: tuple[Result, ...]
     symbols: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     """Symbolic dimensions with their minimum and maximum sizes, inclusive; None means unbounded."""
+
+    def with_symbols(self, names: Mapping[str, str]) -> Function:
+        """Return the function with symbols renamed to ``names``, except to those that another symbol has."""
+        names = {symbol: name for symbol, name in names.items() if name not in self.symbols}
+        if not names:
+            return self
+        pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+
+        def renamed(size: Any) -> Any:
+            return pattern.sub(lambda found: names[found[1]], size) if isinstance(size, str) else size
+
+        def typed(each: Any) -> Any:
+            if each.type is None or each.type.shape is None:
+                return each
+            return replace(each, type=replace(each.type, shape=tuple(map(renamed, each.type.shape))))
+
+        return replace(
+            self,
+            inputs=replace(self.inputs, leaves=tuple(map(typed, self.inputs.leaves))),
+            outputs=replace(self.outputs, leaves=tuple(map(typed, self.outputs.leaves))),
+            arguments=tuple(map(typed, self.arguments)),
+            results=tuple(map(typed, self.results)),
+            symbols={renamed(symbol): range_ for symbol, range_ in self.symbols.items()},
+        )
 
 
 def function_from_json(found: Any, types: Types = ()) -> Function:

@@ -103,9 +103,8 @@ def added(x, y):
 def test_dimensions_by_name(shapes, equal):
     lowered = lower(added, *INPUTS, output_type="linalg", dynamic_shapes=shapes)
     rows, columns = ((each.type.shape or (0,))[0] for each in lowered.manifest.functions["main"].arguments)
-    assert isinstance(rows, str)
-    assert isinstance(columns, str)
-    assert (rows == columns) is equal
+    assert (rows, columns) == (("batch", "batch") if equal else ("rows", "columns"))
+    assert set(lowered.manifest.functions["main"].symbols) == {rows, columns}
     given = torch.rand(6, 3), torch.rand(6 if equal else 5, 3)
     lowered.verify(*given, backends=["jit"]).raise_if_failed()
 
@@ -113,6 +112,28 @@ def test_dimensions_by_name(shapes, equal):
 def test_a_name_that_occurs_once_takes_its_range_from_the_model():
     lowered = lower(lambda x: x.reshape(-1, 2, 3), torch.ones(4, 3), dynamic_shapes=[{0: "batch"}])
     assert len(lowered.manifest.functions["main"].symbols) == 1
+
+
+class Nested(torch.nn.Module):
+    def forward(self, pair, *rest, scale):
+        return torch.cat([pair["x"], rest[0]]) * scale, rest[1]
+
+
+def test_names_of_dimensions_in_nested_inputs(tmp_path):
+    shapes = {"pair": {"x": {0: "n"}}, "rest": ((Dim("m"), None), {0: 2 * Dim("n")}), "scale": None}
+    inputs = {"x": torch.rand(4, 3)}, torch.rand(5, 3), torch.rand(8, 3)
+    lowered = lower(Nested(), *inputs, scale=torch.ones(3), output_type="linalg", dynamic_shapes=shapes)
+    lowered.save(tmp_path / "nested.mlirbc")
+    for manifest in (lowered.manifest, load(tmp_path / "nested.mlirbc").manifest):
+        function = manifest.functions["main"]
+        assert [each.type.shape for each in function.arguments] == [("n", 3), ("m", 3), ("2*n", 3), (3,)]
+        first, second = (each.type.shape for each in function.results)
+        assert first in (("n + m", 3), ("m + n", 3))
+        assert second == ("2*n", 3)
+        assert {"n", "m"} <= set(function.symbols)
+    lowered(*inputs, scale=torch.ones(3))
+    with pytest.raises(UsageError, match="a multiple of 2"):
+        lowered(inputs[0], inputs[1], torch.rand(7, 3), scale=torch.ones(3))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ import pytest
 import sympy
 import torch
 
-from fx_importer import FxImporterError, FxImporterHooks, NodeBuilder, UsageError
+from fx_importer import (
+    FxImporter,
+    FxImporterError,
+    FxImporterHooks,
+    NodeBuilder,
+    UnsupportedProgramError,
+    UsageError,
+    lower,
+)
 from fx_importer.mlir.bindings import ir, new_context
 
 
@@ -30,8 +38,6 @@ def test_fx():
 def test_extras():
     extras = imported("fx_importer.extras.fx_importer", "NodeBuilder .GraphNodeImporter. from fx_importer")
     assert extras.GraphNodeImporter is NodeBuilder
-    with pytest.raises(ImportError, match="no register_canonicalize: it changes nodes .* fx_importer.decomposes"):
-        getattr(extras, "register_" + "canonicalize")
     with pytest.raises(UsageError, match="a strided tensor"):
         extras.sparsity_encoding(torch.ones(2))
     assert "compressed" in extras.sparsity_encoding(torch.eye(2).to_sparse())
@@ -43,6 +49,34 @@ def test_extras():
         assert str(extras.sympy_expr_to_semi_affine_expr(2 * n + m, names)) == "s1 + s0 * 2"
         with pytest.raises(UsageError, match="is no affine expression"):
             extras.sympy_expr_to_semi_affine_expr(n * m, names)
+
+
+def test_register_canonicalize():
+    extras = imported("fx_importer.extras.fx_importer", "NodeBuilder")
+
+    @extras.register_canonicalize(torch.ops.aten.relu.default)
+    def gelu_tanh(node):
+        node.target, node.kwargs = torch.ops.aten.gelu.default, {"approximate": "tanh"}
+        return node
+
+    @extras.register_canonicalize(torch.ops.aten.abs.default)
+    def lost(node):
+        return None
+
+    def exported(function):
+        return lower(function, torch.ones(2), output_type="raw").exported_program
+
+    importer = extras.FxImporter()
+    program = exported(torch.relu)
+    assert "torch.aten.gelu" in str(importer.import_frozen_program(program))
+    assert "aten.relu" in str(program.graph)
+    assert "torch.aten.relu" in str(FxImporter().import_frozen_program(program))
+    program = exported(lambda x: -x.abs())
+    with pytest.raises(UnsupportedProgramError, match="lost leaves it out, but neg uses it"):
+        importer.import_frozen_program(program)
+    x, absolute, negative, _ = program.graph.nodes
+    negative.replace_input_with(absolute, x)
+    assert "aten.abs" not in str(importer.import_frozen_program(program))
 
 
 def test_programs_of_integrators():
