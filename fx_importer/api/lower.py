@@ -27,6 +27,7 @@ from fx_importer.compiler.steps import Call
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
 from fx_importer.exporting.example_inputs import check_inputs
+from fx_importer.fx_graph.programs import add_examples
 from fx_importer.importing import FxImporter, FxImporterHooks
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Contract, Mutation, Options, TosaTarget
@@ -239,7 +240,7 @@ def stateless_fx_import(
 ) -> ir.Module:
     """Import a graph of ATen operators whose placeholders are all its inputs, and lower it to ``output_type``.
 
-    The graph is not decomposed. Its nodes carry example values (``node.meta["val"]``).
+    The graph is not decomposed. Its nodes have example values (``node.meta["val"]``), or static ``tensor_meta``.
     The options are those of `lower`.
 
     Raises:
@@ -274,6 +275,7 @@ def import_graph(graph: torch.fx.GraphModule, importer: FxImporter, name: str, o
     """Import a graph as the function ``name`` of the importer's module, and lower the module."""
     if options.printing.graph:
         graph.print_readable()
+    add_examples(graph.graph)
     compilation = Compilation.of(options)
     pipeline = compilation.pipeline
     trace = new_trace(options, ["legalize", "import", *(stage.name for stage in pipeline.stages)])

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, InputSpec
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.passes.shape_prop import TensorMetadata
 from torch.utils._pytree import tree_leaves
 
 SAME_IN_ALL_CALLS = "same_in_all_calls"
@@ -238,3 +239,22 @@ def is_empty(value: object) -> bool:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return False
     return all(isinstance(size, int) for size in value.shape) and 0 in value.shape
+
+
+def add_examples(graph: fx.Graph) -> None:
+    """Give nodes that have only ``tensor_meta``, as `torch.fx.passes.shape_prop.ShapeProp` adds it, example values.
+
+    These are meta tensors, in ``node.meta["val"]``. Nodes whose sizes are symbolic are left as they are.
+    """
+    for node in graph.nodes:
+        if "val" not in node.meta and (found := node.meta.get("tensor_meta")) is not None:
+            several = isinstance(found, list | tuple) and not isinstance(found, TensorMetadata)
+            examples = [_example(each) for each in (found if several else [found])]
+            if all(each is not None for each in examples):
+                node.meta["val"] = tuple(examples) if several else examples[0]
+
+
+def _example(found: Any) -> torch.Tensor | None:
+    if not isinstance(found, TensorMetadata) or not all(type(size) is int for size in (*found.shape, *found.stride)):
+        return None
+    return torch.empty_strided(found.shape, found.stride, dtype=found.dtype, device="meta")

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from fx_importer import manifest
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.programs import add_examples
 from fx_importer.importing.function_body import import_body
 from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
@@ -227,7 +228,11 @@ class FxImporter:
         func_visibility: str | None = None,
         import_symbolic_shape_expressions: bool = False,
     ) -> ir.Operation:
-        """Import a graph whose placeholders are all arguments."""
+        """Import a graph whose placeholders are all arguments.
+
+        Nodes have example values (``node.meta["val"]``); from ``node.meta["tensor_meta"]`` they are made here.
+        """
+        add_examples(g)
         options = ImportOptions(func_name, func_visibility, symbolic_shapes=import_symbolic_shape_expressions)
         return self._import(g, g.owning_module, plain_signature(g), options)
 

@@ -7,7 +7,9 @@ import torch
 from torch import fx
 from torch._higher_order_ops.base_hop import BaseHOP
 from torch.export import export
+from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
+from fx_importer import stateless_fx_import
 from fx_importer.errors import UnsupportedProgramError, UsageError
 from fx_importer.importing import FxImporter, FxImporterHooks, NodeBuilder, import_program
 from fx_importer.importing.types import DTYPE_CODES
@@ -178,6 +180,19 @@ def test_graph_without_example_values_is_an_error():
     gm = torch.fx.symbolic_trace(torch.nn.ReLU())
     with pytest.raises(UnsupportedProgramError, match="does not record its shape and dtype"):
         FxImporter().import_graph_module(gm)
+
+
+def test_graph_with_tensor_meta_only():
+    gm = export(torch.nn.LayerNorm(3), (torch.ones(2, 3),)).run_decompositions().graph_module
+    expected = str(FxImporter().import_graph_module(gm))
+    for node in gm.graph.nodes:
+        examples = node.meta.pop("val", None)
+        if isinstance(examples, torch.Tensor):
+            node.meta["tensor_meta"] = _extract_tensor_metadata(examples)
+        elif examples is not None:
+            node.meta["tensor_meta"] = tuple(map(_extract_tensor_metadata, examples))
+    assert str(FxImporter().import_graph_module(gm)) == expected
+    assert "stablehlo.rsqrt" in str(stateless_fx_import(gm, output_type="stablehlo"))
 
 
 def test_call_module_is_an_error():
