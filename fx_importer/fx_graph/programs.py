@@ -82,9 +82,7 @@ def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite, *, in_place
     """
     graph = module.graph
     if not in_place:
-        graph = copy.deepcopy(graph)
-        for node, original in zip(graph.nodes, module.graph.nodes, strict=True):
-            node.name = original.name  # copying renames a placeholder called `input`, which the graph signature names
+        graph = copied_graph(graph)
     rewrite(graph, module)
     changed = graph_module(module, graph)
     for node in graph.find_nodes(op="get_attr"):
@@ -93,6 +91,14 @@ def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite, *, in_place
             # The holder is new: a GraphModule copies the attributes that its graph names.
             setattr(holder, name, with_rewritten_modules(child, rewrite, in_place=in_place))
     return changed
+
+
+def copied_graph(graph: fx.Graph) -> fx.Graph:
+    """Return a copy of ``graph``, with the names of its nodes."""
+    copied = copy.deepcopy(graph)
+    for node, original in zip(copied.nodes, graph.nodes, strict=True):
+        node.name = original.name  # copying renames a placeholder called `input`, which the graph signature names
+    return copied
 
 
 def update_signature(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:

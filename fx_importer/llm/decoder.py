@@ -6,8 +6,9 @@ attention function.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,18 +36,20 @@ class _Decoder(torch.nn.Module):
         for name, child in model.named_children():
             self.add_module(name, child)
 
-    def _logits(
+    def _results(
         self,
         tokens: Tensor,
         layers: Sequence[CacheLayer],
         positions: Tensor,
         mask: Tensor | None,
-        keep: int | Tensor,
+        last: Tensor | None,
+        targets: Tensor | None,
         images: Tensor | None = None,
         adapter: Matrices | None = None,
-    ) -> Tensor:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         embedded = None if images is None else with_images(self._model, tokens, images)
-        with nullcontext() if self._adapters is None else self._adapters.given(adapter):
+
+        def logits(keep: int | Tensor) -> Tensor:
             return self._model(
                 input_ids=tokens if embedded is None else None,
                 inputs_embeds=embedded,
@@ -56,6 +59,16 @@ class _Decoder(torch.nn.Module):
                 use_cache=True,
                 logits_to_keep=keep,
             ).logits
+
+        with nullcontext() if self._adapters is None else self._adapters.given(adapter):
+            if last is None or targets is None:
+                return logits(0 if last is None else last.reshape(1)).squeeze(1)  # of one token
+            trunk = self._model.base_model
+            with _run_once(trunk) as results:
+                every = logits(0)
+                shared = results and trunk is not self._model
+                one = logits(last.reshape(1)) if shared else every.index_select(1, last.reshape(1))
+        return one.squeeze(1), every.float().log_softmax(-1).gather(2, targets.unsqueeze(2)).squeeze(2)
 
 
 class Decoder(_Decoder):
@@ -98,8 +111,8 @@ class Decoder(_Decoder):
         targets: Tensor | None = None,
         images: Tensor | None = None,
         adapter: Matrices | None = None,
-    ) -> Tensor:
-        """Append ``tokens`` to the sequences, and return the logits after one of them, or what they say of ``targets``.
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Append ``tokens`` to the sequences; return the logits after one of them, and what they say of ``targets``.
 
         Args:
             tokens: int64 [B, n].
@@ -107,25 +120,25 @@ class Decoder(_Decoder):
             padding: int64 [B], how many positions at the start of each sequence are padding.
             last: int64 [], the index of the token after which logits are wanted, behind which there are no others; by
                 default that of the last one if there is one, otherwise of all.
-            targets: int64 [B, n], a token for each of ``tokens``.
+            targets: int64 [B, n], a token for each of ``tokens``; only with ``last``.
             images: [B, n, hidden], what stands for image tokens among ``tokens``.
             adapter: the matrices of an adapter: `AdapterArguments`.
 
         Returns:
-            The logits, [B, vocabulary], or [B, n, vocabulary] of all tokens; with ``targets``, float32 [B, n], the
-            logarithm of the probability of each after its token.
+            The logits, [B, vocabulary], or [B, n, vocabulary] of all tokens; with ``targets``, these and float32
+            [B, n], the logarithm of the probability of each after its token.
         """
         steps = Steps(position, tokens.shape[1], padding, last)
-        logits = self._logits(
+        return self._results(
             tokens,
             [cache_layer(each, self.context, steps) for each in self.cache],
             (steps.positions.unsqueeze(0) - padding.unsqueeze(1)).clamp(min=0),
             torch.arange(self.context).unsqueeze(0) >= padding.unsqueeze(1),
-            _kept(last, targets),
+            last,
+            targets,
             images,
             adapter,
         )
-        return _result(logits, targets)
 
 
 class PagedDecoder(_Decoder):
@@ -163,7 +176,7 @@ class PagedDecoder(_Decoder):
         last: Tensor | None = None,
         targets: Tensor | None = None,
         adapter: Matrices | None = None,
-    ) -> Tensor:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Append ``tokens`` to the sequences, and return logits as `Decoder.forward` does.
 
         Args:
@@ -175,16 +188,21 @@ class PagedDecoder(_Decoder):
         steps = PagedSteps(pages, lengths, tokens.shape[1], self.page_size)
         layers = [PagedCacheLayer(each, steps) for each in self.cache]
         positions = steps.positions.clamp(max=self.context - 1)  # of what fills up
-        logits = self._logits(tokens, layers, positions, None, _kept(last, targets), adapter=adapter)
-        return _result(logits, targets)
+        return self._results(tokens, layers, positions, None, last, targets, adapter=adapter)
 
 
-def _kept(last: Tensor | None, targets: Tensor | None) -> int | Tensor:
-    """Return which logits are computed, as transformers' ``logits_to_keep``."""
-    return 0 if targets is not None or last is None else last.reshape(1)
+@contextmanager
+def _run_once(module: torch.nn.Module) -> Iterator[list[Any]]:
+    """Return the result of the first call of ``module`` from the later ones within too; yield a list that gets it."""
+    forward, results = module.forward, []
 
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not results:
+            results.append(forward(*args, **kwargs))
+        return results[0]
 
-def _result(logits: Tensor, targets: Tensor | None) -> Tensor:
-    if targets is None:
-        return logits.squeeze(1)  # of one token
-    return logits.float().log_softmax(-1).gather(2, targets.unsqueeze(2)).squeeze(2)
+    module.forward = run
+    try:
+        yield results
+    finally:
+        del module.forward

@@ -11,6 +11,7 @@ from torch.export import Dim, ExportedProgram, export
 from torch.utils._pytree import tree_map
 
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.one_result import with_one_result
 from fx_importer.llm.adapter import AdapterArguments, no_adapter
 from fx_importer.llm.vision import ImageEncoder, example_image, takes_images
 
@@ -134,19 +135,18 @@ def export_programs(
     adapter = {} if adapters is None else {"adapter": no_adapter(adapters.form)}
     rest = [tree_map(lambda _: None, each) for each in adapter.values()]
     with torch.no_grad():
-        for name in ("prefill", "score"):
-            place, shapes = form.place(form.prompts, chunk)
-            arguments = [torch.zeros(form.prompts, length, dtype=torch.int64), *place, torch.tensor(length - 1)]
-            all_shapes = [steps, *shapes, None]
-            if name == "score":  # not the same tensor twice: torch.export takes that for one argument
-                arguments.append(arguments[0].clone())
-                all_shapes.append(steps)
-            named: dict[str, Any] = {}
-            if name == "prefill" and takes_images(model):
-                hidden = model.get_input_embeddings().weight
-                named["images"] = torch.zeros(*arguments[0].shape, hidden.shape[1], dtype=hidden.dtype)
-                all_shapes.append(steps)
-            programs[name] = export(decoder, tuple(arguments), named | adapter, dynamic_shapes=(*all_shapes, *rest))
+        place, shapes = form.place(form.prompts, chunk)
+        tokens = torch.zeros(form.prompts, length, dtype=torch.int64)
+        arguments, given = (tokens, *place, torch.tensor(length - 1)), (steps, *shapes, None)
+        # The clone is because torch.export takes the same tensor, passed twice, for one argument.
+        both = export(decoder, (*arguments, tokens.clone()), adapter, dynamic_shapes=(*given, steps, *rest))
+        if takes_images(model):
+            hidden = model.get_input_embeddings().weight
+            images = {"images": torch.zeros(*tokens.shape, hidden.shape[1], dtype=hidden.dtype)}
+            programs["prefill"] = export(decoder, arguments, images | adapter, dynamic_shapes=(*given, steps, *rest))
+        else:
+            programs["prefill"] = with_one_result(both, 0, without=1)
+        programs["score"] = with_one_result(both, 1)
         place, shapes = form.place(form.batch, None)
         one = torch.zeros(form.batch, 1, dtype=torch.int64)
         programs["decode"] = export(decoder, (one, *place), adapter, dynamic_shapes=(None, *shapes, *rest))
