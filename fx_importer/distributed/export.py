@@ -19,8 +19,9 @@ from fx_importer.distributed.gradients import export_gradients
 from fx_importer.distributed.local_tensors import is_dtensor, with_local_tensors
 from fx_importer.distributed.mesh import Mesh
 from fx_importer.distributed.plan import Plan
+from fx_importer.distributed.rank_slices import slices_at_run_time
 from fx_importer.distributed.shards import Layout, Source, read_shards
-from fx_importer.errors import UsageError
+from fx_importer.errors import UsageError, first_line
 
 Build = Callable[[Any], tuple[torch.nn.Module, Sequence[Any]]]
 """Takes the `DeviceMesh`, and returns the module, parallelized for this rank, and this rank's example inputs."""
@@ -55,7 +56,8 @@ def export_on_mesh(
 ) -> MeshProgram:
     """Export the program of each of ``ranks``, and return it if it is the same.
 
-    DTensor computes the slices of a rank while it is exported: a program that holds one is right on this rank only.
+    Where DTensor divides a whole tensor, the program computes the rank; a program that holds a slice of one rank
+    otherwise is right on this rank only, and refused.
 
     Args:
         build: makes the module and its example inputs, once for each of ``ranks``, under a fake process group.
@@ -129,18 +131,32 @@ def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | No
         if strange := [name for name, held in module.named_buffers() if is_dtensor(held) and name not in layouts]:
             raise UsageError(f"the buffers {', '.join(map(repr, strange))} are DTensors and not in the state dict")
         warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # of torch's own copies
-        if gradients is None:
-            exported = torch.export.export(module, tuple(inputs))
-            _check_results(exported)
-            program = with_local_tensors(exported)
-        else:
-            program = export_gradients(module, inputs, device_mesh, gradients)
+        with slices_at_run_time():
+            if gradients is None:
+                exported = _captured(module, inputs)
+                _check_results(exported)
+                program = with_local_tensors(exported)
+            else:
+                program = export_gradients(module, inputs, device_mesh, gradients)
         for node in calls_in([program]):
             name = group_name(node)
             on_axes = ON_MESH + "+".join(axes_of_group(name, node, mesh))
             node.args = tuple(on_axes if isinstance(each, str) and each == name else each for each in node.args)
             node.kwargs = {key: on_axes if key == "group_name" else each for key, each in node.kwargs.items()}
     return MeshProgram(_without_values(program), mesh, layouts)
+
+
+def _captured(module: torch.nn.Module, inputs: Sequence[Any]) -> ExportedProgram:
+    try:
+        return torch.export.export(module, tuple(inputs))
+    except RuntimeError as error:
+        if "fake tensor in the exported program constant" not in str(error):
+            raise
+        raise UsageError(
+            "torch.export does not trace a mask that DTensor keeps, as it does of an embedding whose rows are divided "
+            "(RowwiseParallel): leave the embedding whole, or divide its columns (ColwiseParallel); with gradients=, "
+            f"rows can be divided. {first_line(error)}"
+        ) from error
 
 
 def _check_results(program: ExportedProgram) -> None:
@@ -214,8 +230,8 @@ def _check_same(first: ExportedProgram, other: ExportedProgram, rank: int, other
             raise UsageError(
                 f"ranks {rank} and {other_rank} have different programs: '{line}' and '{different}'"
                 + (f", at {place}" if place else "")
-                + ". A slice or a size of one rank is in the program, as sequence parallelism of whole inputs makes "
-                "it: pass each rank its own part"
+                + ". A slice or a size of one rank is in the program: take the rank from "
+                "fx_importer.distributed.group_rank, or pass each rank its own part"
             )
     if len(lines) != len(others):
         raise UsageError(f"ranks {rank} and {other_rank} have programs of {len(lines)} and {len(others)} operators")

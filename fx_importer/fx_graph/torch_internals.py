@@ -96,6 +96,11 @@ PRIVATE_NAMES = (
     PrivateNames(
         "torch.distributed.tensor._redistribute", ("_gen_transform_infos",), "a process for each export on a mesh"
     ),
+    PrivateNames(
+        "torch.distributed.tensor.placement_types",
+        ("Shard._replicate_to_shard", "_MaskPartial"),
+        "compile_on_one_rank of torch.distributed.config, once torch.export takes it",
+    ),
     PrivateNames("torch.fx._lazy_graph_module", ("_LazyGraphModule",), "GraphModule.recompile"),
     PrivateNames("torch.fx.experimental._config", ("get_hash",), "a hash of the module's settings"),
     PrivateNames("torch.fx.node", ("_side_effectful_functions",), "torch.fx.node.has_side_effect"),

@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed._functional_collectives as collectives
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from fx_importer import lower
-from fx_importer.distributed import Mesh, MeshProgram, export_on_mesh, group_rank
+from fx_importer.distributed import Mesh, MeshProgram, export_on_mesh
 from fx_importer.llm.decoder import Decoder
+from tests.distributed.parallel_layers import parallel_gpt2, parallelized, unfused
 from tests.distributed.test_models import SIZES, gpt2, tokens_of
-from tests.distributed.test_training_of_each_rank import parallel_gpt2, unfused
 
 MESH = "dp=2,tp=4"
-
-
-class OwnExperts(torch.nn.Module):
-    """The experts of this rank: all ranks see all tokens, and their results are added."""
-
-    def __init__(self, whole: Any, mesh: Any):
-        super().__init__()
-        self.group, self.act_fn = (mesh, 0), whole.act_fn
-        for name, held in whole.named_parameters():
-            setattr(self, name, torch.nn.Parameter(distribute_tensor(held.detach(), mesh, [Shard(0)])))
-
-    def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        up, down = (each.to_local() for each in (self.gate_up_proj, self.down_proj))  # type: ignore[operator]
-        own = group_rank(self.group) * up.shape[0] + torch.arange(up.shape[0])
-        share = (weights.unsqueeze(-1) * (chosen.unsqueeze(-1) == own)).sum(1)  # of each token in each own expert
-        gate, value = (hidden @ up.mT).chunk(2, -1)
-        results = (self.act_fn(gate) * value) @ down.mT
-        return collectives.all_reduce((results * share.mT.unsqueeze(-1)).sum(0), "sum", self.group)
-
-
-def parallelized(eager: Any, mesh: Any) -> Any:
-    model, columns, rows, mesh = copy.deepcopy(eager), ColwiseParallel(), RowwiseParallel(), mesh["tp"]
-    plan: dict[str, Any] = {f"model.layers.*.self_attn.{name}_proj": columns for name in "qkv"}
-    plan |= {"model.layers.*.self_attn.o_proj": rows, "lm_head": ColwiseParallel(output_layouts=Replicate())}
-    for layer in model.model.layers:
-        if hasattr(layer.mlp, "experts"):
-            layer.mlp.experts = OwnExperts(layer.mlp.experts, mesh)
-        else:
-            plan |= {f"model.layers.*.mlp.{name}_proj": columns for name in ("gate", "up")}
-            plan["model.layers.*.mlp.down_proj"] = rows
-    return parallelize_module(model, mesh, plan)
 
 
 def exported(eager: Any, divided: Any, axes: str, length: int, *rest: torch.Tensor) -> MeshProgram:

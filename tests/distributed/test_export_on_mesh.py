@@ -50,9 +50,22 @@ SEQUENCE = {
     "down": RowwiseParallel(output_layouts=Shard(1)),
 }
 WHOLE_SEQUENCE = {
-    **TENSOR,
-    "norm": PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1), use_local_output=True),
+    "": PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1)),
+    **SEQUENCE,
+    "down": RowwiseParallel(),
 }
+"""Of a whole input, of which each rank takes its part."""
+
+
+class OwnRank(torch.nn.Module):
+    """Takes a slice that is this rank's, by its number in Python."""
+
+    def __init__(self, mesh: Any):
+        super().__init__()
+        self.rank = mesh["tp"].get_local_rank()
+
+    def forward(self, x):
+        return x.chunk(2, 1)[self.rank] * 2
 
 
 def exported(plan: Any, x: torch.Tensor = X, model: Block = WHOLE, mesh: str = "dp=2,tp=2") -> MeshProgram:
@@ -105,18 +118,18 @@ def test_a_dimension_along_two_axes():
 @needs_xla
 def test_results_are_those_of_the_whole_module():
     expected = WHOLE(X).detach()
-    for plan, inputs in ((TENSOR, [X] * 4), (SEQUENCE, [X[:, :4], X[:, 4:]] * 2)):
+    halves = [X[:, :4], X[:, 4:]] * 2
+    for plan, inputs in ((TENSOR, [X] * 4), (SEQUENCE, halves), (WHOLE_SEQUENCE, [X] * 4)):
         program = exported(plan, inputs[0])
         found = lowered(program).caller_on_mesh(program.states(WHOLE.state_dict()))([(each,) for each in inputs])
         for first, second in (found[:2], found[2:]):
-            whole = first if plan is TENSOR else torch.cat([first, second], 1)
+            whole = torch.cat([first, second], 1) if plan is SEQUENCE else first
             torch.testing.assert_close(whole, expected)
 
 
 @pytest.mark.parametrize(
     "plan, options, sentence",
     [
-        (WHOLE_SEQUENCE, {}, "ranks 0 and 3 have different programs"),
         ({"middle": ColwiseParallel()}, {}, "a plan names what the module does not have.*'middle'"),
         (
             {**TENSOR, "down": RowwiseParallel(output_layouts=Partial(), use_local_output=False)},
@@ -129,6 +142,18 @@ def test_results_are_those_of_the_whole_module():
 def test_refused(plan: Any, options: dict[str, Any], sentence: str):
     with pytest.raises(UsageError, match=sentence):
         exported(plan, **options)
+
+
+def test_a_slice_by_a_number_of_python_is_refused():
+    with pytest.raises(UsageError, match="ranks 0 and 3 have different programs.*test_export_on_mesh.py"):
+        export_on_mesh(lambda mesh: (OwnRank(mesh), (X,)), "dp=2,tp=2")
+
+
+def test_rows_of_an_embedding_are_refused():
+    style, tokens = RowwiseParallel(input_layouts=Replicate()), torch.tensor([1, 2])
+    model = torch.nn.Sequential(torch.nn.Embedding(8, 4))
+    with pytest.raises(UsageError, match=r"divide its columns \(ColwiseParallel\)"):
+        export_on_mesh(lambda mesh: (parallelize_module(copy.deepcopy(model), mesh, {"0": style}), (tokens,)), "tp=2")
 
 
 def test_weights_that_do_not_fit():

@@ -10,11 +10,12 @@ import torch
 import torch.distributed._functional_collectives as collectives
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.export.experimental import _export_forward_backward
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from fx_importer import Lowered, lower
-from fx_importer.distributed import export_on_mesh, fake_process_group
+from fx_importer.distributed import Mesh, Plan, export_on_mesh, fake_process_group
 from fx_importer.llm.decoder import Decoder
 
 SIZES: dict[str, Any] = {
@@ -26,6 +27,7 @@ SIZES: dict[str, Any] = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 32,
 }
+BATCHED = {"experts_implementation": "batched_mm"}  # make_fx does not trace grouped products of float32
 ATTENTION = {"*.q_proj.weight": {"tp": 0}, "*.k_proj.weight": {"tp": 0}, "*.v_proj.weight": {"tp": 0}}
 CACHE = {"cache.*": {"dp": 0, "tp": 1}, "tokens": {"dp": 0}, "padding": {"dp": 0}, "output": {"dp": 0}}
 LLAMA = {
@@ -35,7 +37,7 @@ LLAMA = {
     "*.gate_proj.weight": {"tp": 0},
     "*.up_proj.weight": {"tp": 0},
     "*.down_proj.weight": {"tp": 1},
-    "lm_head.weight": {"tp": 0},
+    "*lm_head.weight": {"tp": 0},
 }
 GPT2 = {
     **CACHE,
@@ -130,24 +132,62 @@ class LanguageLoss(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_a_training_step_of_gpt2_on_four_times_two():
+@pytest.mark.parametrize(
+    "make, plan, mesh",
+    [
+        pytest.param(lambda: LlamaForCausalLM(LlamaConfig(**SIZES)), LLAMA, "dp=2,tp=4", id="llama"),
+        pytest.param(
+            lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=4, **BATCHED)),
+            MIXTRAL,
+            "dp=2,tp=4",
+            id="mixtral",
+        ),
+        pytest.param(lambda: gpt2(use_cache=True), GPT2, "dp=4,tp=2", id="gpt2"),
+    ],
+)
+def test_a_training_step_of_the_whole_program(make: Any, plan: dict[str, Any], mesh: str):
     torch.manual_seed(0)
-    model = LanguageLoss(gpt2(use_cache=True))  # make_fx does not trace it without one
+    model = LanguageLoss(make())
     values = [each.detach().clone() for each in model.parameters()]
     step, tokens = training_step(model), tokens_of(8, 16)
     whole = lower(make_fx(step)(tokens, *values), tokens, *values, output_type="stablehlo")
-    names = ["tokens", *(name for name, _ in model.named_parameters())]
-    arguments = {each.name: name for each, name in zip(whole.manifest.functions["main"].arguments, names, strict=True)}
-    dims = {"c_attn.weight": 1, "c_attn.bias": 0, "c_fc.weight": 1, "c_fc.bias": 0, "c_proj.weight": 0, "wte.weight": 0}
-    plan: dict[str, Any] = {}
-    for argument, name in arguments.items():
-        kind = ".".join(name.split(".")[-2:])
-        plan[argument] = {"dp": 0} if name == "tokens" else {"tp": dims[kind]} if kind in dims else {}
-    divided = whole.on_mesh("dp=4,tp=2", plan)
+    names, read = ["tokens", *(name for name, _ in model.named_parameters())], Plan.get(plan, Mesh.get(mesh))
+    arguments = whole.manifest.functions["main"].arguments
+    entries = {each.name: read.entry(name) or {} for each, name in zip(arguments, names, strict=True)}
+    divided = whole.on_mesh(mesh, entries)
     expected = step(tokens, *values)
     for found, each in zip(divided.caller(backend="xla")(tokens, *values), expected, strict=True):
         torch.testing.assert_close(found, each, rtol=1e-4, atol=1e-5)
     assert any("dp" in (each.axes or ()) for each in divided.communication().collectives)  # the gradients
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's own
+@pytest.mark.slow_rows("mixtral")
+@pytest.mark.parametrize(
+    "make, plan",
+    [
+        pytest.param(lambda: LlamaForCausalLM(LlamaConfig(**SIZES, use_cache=False)), LLAMA, id="llama"),
+        pytest.param(
+            lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=4, use_cache=False)),
+            MIXTRAL,
+            id="mixtral",
+        ),
+    ],
+)
+def test_gradients_of_the_whole_program_by_name(make: Any, plan: dict[str, Any]):
+    """A joint graph has weights and gradients under the names of a plan."""
+    torch.manual_seed(0)
+    model, tokens = LanguageLoss(make()), tokens_of(4, 6)
+    program = _export_forward_backward(torch.export.export(model, (tokens,)))
+    plan = {f"*{name}": each for name, each in plan.items() if name not in CACHE} | {"tokens": {"dp": 0}}
+    caller = lower(program, output_type="stablehlo", weights="args", mesh="dp=2,tp=4", plan=plan).caller(backend="xla")
+    loss = model(tokens)
+    torch.testing.assert_close(caller(tokens), loss.detach())
+    loss.backward()
+    expected = {name: each.grad for name, each in model.named_parameters()}
+    assert caller.gradients.keys() == expected.keys()
+    for name, each in expected.items():
+        torch.testing.assert_close(caller.gradients[name], each, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_a_training_step_of_each_rank_reduces_gradients():

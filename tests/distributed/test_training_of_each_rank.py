@@ -3,81 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from fx_importer import lower
 from fx_importer.distributed import export_on_mesh
 from fx_importer.errors import UsageError
+from tests.distributed.parallel_layers import parallel_gpt2, parallelized, unfused
 from tests.distributed.test_models import SIZES, LanguageLoss, gpt2, tokens_of
-
-COLUMNS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
-ROWS = ("self_attn.o_proj", "mlp.down_proj")
-FUSED = {"c_attn": 3, "c_fc": 1}
-"""How many weights GPT-2's Conv1D holds side by side, by its name."""
-
-
-def parallelized(whole: LanguageLoss, mesh: Any) -> torch.nn.Module:
-    plan: dict[str, Any] = {f"model.model.layers.*.{name}": ColwiseParallel() for name in COLUMNS}
-    plan |= {f"model.model.layers.*.{name}": RowwiseParallel() for name in ROWS}
-    return parallelize_module(copy.deepcopy(whole), mesh["tp"], plan)
-
-
-class Columns(torch.nn.Module):
-    """GPT-2's Conv1D, of which each rank has its columns of each of ``parts``: of queries, keys and values."""
-
-    def __init__(self, whole: Any, mesh: Any, parts: int = 1):
-        super().__init__()
-        self.mesh = mesh
-        for name, held in whole.named_parameters():
-            divided = distribute_tensor(held.detach().unflatten(-1, (parts, -1)), mesh, [Shard(held.dim())])
-            setattr(self, name, torch.nn.Parameter(divided))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = DTensor.from_local(x, self.mesh, [Replicate()]).to_local(grad_placements=[Partial()])
-        weight, bias = (each.to_local().flatten(-2) for each in (self.weight, self.bias))  # type: ignore[operator]
-        return x @ weight + bias
-
-
-class Rows(torch.nn.Module):
-    """GPT-2's Conv1D, of which each rank has its rows."""
-
-    def __init__(self, whole: Any, mesh: Any):
-        super().__init__()
-        self.mesh, self.bias = mesh, whole.bias
-        self.weight = torch.nn.Parameter(distribute_tensor(whole.weight.detach(), mesh, [Shard(0)]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        own: Any = self.weight
-        summand = DTensor.from_local(x @ own.to_local(), self.mesh, [Partial()])
-        return summand.redistribute(placements=[Replicate()]).to_local() + self.bias
-
-
-def parallel_gpt2(whole: torch.nn.Module, mesh: Any) -> Any:
-    model, along = copy.deepcopy(whole), mesh["tp"]
-    layers: list[Any] = [each for each in model.modules() if isinstance(each, GPT2Block)]
-    for layer in layers:
-        layer.attn.split_size //= along.size()
-        layer.attn.c_attn, layer.attn.c_proj = Columns(layer.attn.c_attn, along, 3), Rows(layer.attn.c_proj, along)
-        layer.mlp.c_fc, layer.mlp.c_proj = Columns(layer.mlp.c_fc, along), Rows(layer.mlp.c_proj, along)
-    return model
-
-
-def unfused(weights: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return whole weights as `Columns` has them."""
-    parts = {name: FUSED.get(name.split(".")[-2]) for name in weights}
-    return {name: each.unflatten(-1, (by, -1)) if (by := parts[name]) else each for name, each in weights.items()}
 
 
 def llama() -> Any:
     return LlamaForCausalLM(LlamaConfig(**SIZES, use_cache=False))
+
+
+def mixtral() -> Any:
+    return MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=8, use_cache=False))
 
 
 class Normed(torch.nn.Sequential):
@@ -90,11 +35,12 @@ class Normed(torch.nn.Sequential):
         return super().forward(input).relu().square().mean()
 
 
-@pytest.mark.slow_rows("gpt2")
+@pytest.mark.slow_rows("mixtral|gpt2")
 @pytest.mark.parametrize(
     "make, divided, mesh",
     [
-        pytest.param(llama, parallelized, "dp=2,tp=4", id="llama"),
+        pytest.param(llama, partial(parallelized, embedding=True), "dp=2,tp=4", id="llama"),
+        pytest.param(mixtral, parallelized, "dp=2,tp=4", id="mixtral"),
         pytest.param(gpt2, parallel_gpt2, "dp=4,tp=2", id="gpt2"),
     ],
 )

@@ -50,7 +50,13 @@ def group_masks(offs: Tensor, size: int) -> Tensor:
     return before_the_end & ~before_the_start
 
 
+def grouped_mm_backward(a: Tensor, b: Tensor, offs: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of ``a``, of shape ``(s, k)``, and ``b``, ``(g, k, n)``, of ``grouped_mm(a, b, offs)``."""
+    return grouped_mm.rule(gradient, b.mT, offs), grouped_mm.rule(a.mT, gradient, offs)
+
+
 LIBRARY_RULES: Mapping[str, Callable[..., Any]] = {
     "transformers::grouped_mm_fallback": grouped_mm.rule,
+    "transformers::grouped_mm_fallback_backward": grouped_mm_backward,
 }
 """Rules for opaque operators of other libraries, by their names, as the library may not be installed."""
