@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import traceback
+from dataclasses import replace
 
 import pytest
 import torch
 
 from fx_importer import UsageError, lower
 from fx_importer.execution import IreeBackend
+from fx_importer.execution.engines.iree_devices import check_device as probe
+from fx_importer.execution.engines.iree_targets import iree_target
 
 BASELINE = "vulkan:vp_android_baseline_2022"
 
@@ -85,6 +88,13 @@ def check_an_architecture_that_does_not_fit() -> None:
     lowered = lower(torch.nn.LayerNorm(64), torch.randn(3, 64), output_type="linalg-on-tensors")
     with pytest.raises(UsageError, match="computes wrong numbers with code for 'vulkan:rdna3'"):
         lowered.caller(backend=IreeBackend(target="vulkan:rdna3"))(torch.randn(3, 64))
+
+
+def check_narrow_elements_that_the_device_would_read_wrongly() -> None:
+    target = iree_target(BASELINE)
+    flags = tuple(flag for flag in target.flags if "StorageBuffer8BitAccess" not in flag)
+    with pytest.raises(UsageError, match=r"computes wrong numbers .* \(a bool, 8-bit or 16-bit tensor is off by"):
+        probe(replace(target, flags=flags))
 
 
 def check_an_integer_beyond_32_bits() -> None:
