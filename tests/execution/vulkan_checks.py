@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fx_importer import UsageError, lower
+from fx_importer import StageFailed, UsageError, lower
 from fx_importer.execution import IreeBackend
 from fx_importer.execution.engines.iree_devices import check_device as probe
 from fx_importer.execution.engines.iree_targets import iree_target
@@ -122,6 +122,14 @@ def check_constants_of_64_bits() -> None:
     x = torch.linspace(-30, 30, 12).reshape(3, 4)
     for output_type in ("linalg-on-tensors", "stablehlo"):
         assert lower(Offsets(), x, output_type=output_type).verify(x, backends=[IreeBackend(target=BASELINE)])
+
+
+def check_the_torch_dialect_with_float64_scalars() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Softplus()).eval()
+    x = torch.randn(3, 8)
+    assert lower(model, x, output_type="torch").verify(x, backends=[IreeBackend(target=BASELINE)])
+    with pytest.raises(StageFailed, match="f64"):
+        lower(lambda x: x.double().exp(), x, output_type="torch").compile(BASELINE)
 
 
 def check_reductions_of_64_bits() -> None:

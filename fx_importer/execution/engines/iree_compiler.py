@@ -15,15 +15,13 @@ from fx_importer.execution.engines.iree_targets import HOST, IreeTarget
 from fx_importer.execution.exact_floats import use_float_kernels
 from fx_importer.execution.layouts.channels_last import use_channels_last
 from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
-from fx_importer.execution.module_functions import dialects_of, inline_calls
+from fx_importer.execution.module_functions import dialects_of, functions_of, inline_calls
 from fx_importer.execution.optional_packages import imported
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.walk import operations
 from fx_importer.process.one_shot import run_command
 
-FLAGS = (
-    "--iree-input-demote-f64-to-f32=false",  # the default demotes, and changes the type of the function
-    "--mlir-print-op-on-diagnostic=false",
-)
+_KEEP_FLOAT64 = "--iree-input-demote-f64-to-f32=false"  # the default demotes, and changes the type of the function
 _UNKNOWN = re.compile("error: (Unknown [A-Z]\\w+ target|missing GPU target)")
 _INPUT_TYPES = {"stablehlo": "stablehlo", "chlo": "stablehlo", "torch": "torch", "tosa": "tosa"}
 """The input type by a dialect in the module. Modules without these dialects have the input type ``none``."""
@@ -70,10 +68,22 @@ def compile_to(
     else:
         module.operation.write_bytecode(str(source))
     tools = imported("iree", "iree", "iree.compiler.tools.binaries")
-    chosen = [f"--iree-input-type={kind}", *target.flags, *FLAGS, *flags]
+    floats = [] if target.narrow_integers and kind == "torch" and not _has_float64(module) else [_KEEP_FLOAT64]
+    chosen = [f"--iree-input-type={kind}", "--mlir-print-op-on-diagnostic=false", *target.flags, *floats, *flags]
     with Trace().stage("iree-compile"):
         _run([tools.find_tool("iree-compile"), source, *chosen, "-o", output], target)
     source.unlink()
+
+
+def _has_float64(module: ir.Module) -> bool:
+    """Return whether ``module``, in the torch dialect, has float64 tensors, or functions with a float.
+
+    Others have float64 in PyTorch's scalars only, as the epsilon of a normalization. These become float32, as PyTorch
+    casts them to a tensor's dtype, for devices that need not have float64.
+    """
+    results = {str(each.type) for op in operations(module.operation) for each in op.results}
+    functions = {str(each.type) for each in functions_of(module).values()}
+    return any("f64" in each for each in results | functions) or any("!torch.float" in each for each in functions)
 
 
 def _run(command: Sequence[str | Path], target: IreeTarget) -> None:
