@@ -19,6 +19,7 @@ from fx_importer.exporting.mutated_attributes import attributes_as_buffers
 from fx_importer.exporting.stack_traces import frames_of_calls_kept
 from fx_importer.exporting.training_mode import warn_of_training_mode
 from fx_importer.exporting.undo_writes import attributes_restored
+from fx_importer.fx_graph.size_guards import restore_guards
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.options import ExportOptions
 
@@ -31,6 +32,8 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
         UsageError: if ``f`` is none of these, a tensor has a quantized dtype, or a dynamic dimension has no valid name.
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
+    if isinstance(f, ExportedProgram):
+        restore_guards(f)
     program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
     program = attributes_as_buffers(program)
     check_aliased_mutations(program, args, kwargs)

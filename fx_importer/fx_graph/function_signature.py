@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch.utils import _pytree as pytree
 
+from fx_importer.fx_graph.size_expressions import SizeExpression
 from fx_importer.fx_graph.tree_json import Types, UnknownNamedTuple, tree_from_json
 
 Fixed = bool | int | float | str | None
@@ -111,6 +112,8 @@ class Function:
     results: tuple[Result, ...]
     symbols: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     """Symbolic dimensions with their minimum and maximum sizes, inclusive; None means unbounded."""
+    guards: tuple[str, ...] = ()
+    """What torch.export assumed of ``symbols`` besides their ranges, such as ``s0 % s1 == 0``; see `SizeExpression`."""
 
     def with_symbols(self, names: Mapping[str, str]) -> Function:
         """Return the function with symbols renamed to ``names``, except to those that another symbol has."""
@@ -154,7 +157,7 @@ def function_from_json(found: Any, types: Types = ()) -> Function:
         _check_leaf(result, outputs if result.kind == "output" else inputs)
         if result.alias_of is not None:
             name_from_json(result.alias_of)
-    return Function(inputs, outputs, arguments, results, _symbols(found.get("symbols", {})))
+    return Function(inputs, outputs, arguments, results, _symbols(found.get("symbols", {})), _guards(found))
 
 
 def _tree(found: Any, types: Types) -> Tree:
@@ -211,6 +214,10 @@ def _symbols(found: Any) -> dict[str, tuple[int, int | None]]:
         if type(least) is not int or (greatest is not None and type(greatest) is not int):
             raise ValueError(f"'{name}' has no range")
     return symbols
+
+
+def _guards(found: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(SizeExpression(text).text for text in names_from_json(found.get("guards", ())))
 
 
 def fields_from_json(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,7 @@ PRIVATE_NAMES = (
     ),
     PrivateNames("torch.utils._sympy.functions", ("CleanDiv", "FloorDiv", "Mod", "PythonMod"), _NONE),
     PrivateNames("torch.utils._sympy.interp", ("sympy_interp",), "sympy.lambdify"),
+    PrivateNames("torch.utils._sympy.printers", ("PythonPrinter",), "sympy.pycode"),
     PrivateNames("torch.utils._sympy.reference", ("PythonReferenceAnalysis",), "sympy.lambdify"),
     PrivateNames("torch.utils._sympy.value_ranges", ("ValueRanges",), "range_constraints that export has made"),
     PrivateNames("torch.utils._triton", ("has_triton",), "triton.runtime.driver.active"),

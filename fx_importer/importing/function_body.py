@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from fx_importer.fx_graph.size_guards import guards_of
 from fx_importer.importing.function_entry import add_arguments, bind_constant, info_of
 from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.manifest_records import name_values
@@ -53,7 +54,8 @@ def import_body(
         assert program is not None
         bind_constant(constant, build, walker, program)
     if options.runtime_asserts and not walker.unsupported_nodes:
-        InputGuards(build, ranges).emit([(argument.name, argument.node) for argument in signature.arguments])
+        guards = guards_of(program) if program else []
+        InputGuards(build, ranges, guards).emit([(argument.name, argument.node) for argument in signature.arguments])
     walker.walk(graph.nodes)
     walker.finish()
 

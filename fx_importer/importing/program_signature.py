@@ -12,6 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from fx_importer import manifest
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedProgramError
+from fx_importer.fx_graph.size_guards import guard_texts
 from fx_importer.importing.names import with_names
 from fx_importer.importing.program_inputs import ProgramInputs, SignaturePolicy
 from fx_importer.importing.program_results import (
@@ -80,9 +81,8 @@ def _function_record(
         replace(tree, leaves=(*map(_leaf, tree.leaves, values), *tree.leaves[len(values) :]))
         for tree, values in ((inputs, given), (outputs, user))
     )
-    return manifest.Function(
-        inputs, outputs, tuple(map(_argument_record, arguments)), tuple(results), symbol_ranges(program)
-    )
+    records = tuple(map(_argument_record, arguments))
+    return manifest.Function(inputs, outputs, records, tuple(results), symbol_ranges(program), guard_texts(program))
 
 
 def _leaf(leaf: manifest.Leaf, value: Any) -> manifest.Leaf:

@@ -1,4 +1,4 @@
-"""Guards of export on input sizes, as assertions at the start of the function."""
+"""Guards of export on the sizes of inputs, as assertions at the start of the function."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from torch import fx
 
 from fx_importer.importing.handlers.assertions import assert_range
 from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.importing.size_arithmetic import emit_expression
 from fx_importer.importing.symbolic_shapes import finite
 from fx_importer.mlir.bindings import ir
 
 
 class InputGuards:
-    """Assertions on dynamic input sizes: ranges, and equality of sizes with the same expression."""
+    """Assertions on dynamic input sizes: ranges, equality of sizes with the same expression, and other guards."""
 
-    def __init__(self, build: NodeBuilder, ranges: Mapping[Any, Any]):
-        """``ranges`` is ``ExportedProgram.range_constraints``."""
+    def __init__(self, build: NodeBuilder, ranges: Mapping[Any, Any], guards: Sequence[sympy.Basic]):
+        """``ranges`` is ``ExportedProgram.range_constraints``, ``guards`` are those of `guards_of` the program."""
         self._build = build
         self._ranges = ranges
+        self._guards = guards
         self._seen: dict[sympy.Basic, tuple[str, ir.Value]] = {}
 
     def emit(self, arguments: Sequence[tuple[str, fx.Node]]) -> None:
@@ -33,9 +35,12 @@ class InputGuards:
                 if isinstance(size, torch.SymInt) and not isinstance(size.node.expr, sympy.Integer):
                     sizes.append((size.node.expr, f"size {axis} of '{name}'", self._size(node, axis)))
         for expression, name, value in sorted(sizes, key=lambda size: not isinstance(size[0], sympy.Symbol)):
-            self._guard(expression, name, value)
+            self._check_size(expression, name, value)
+        for guard in self._guards:
+            if (holds := self._compute(guard)) is not None:
+                self._build.runtime_assert(holds, f"{self._words(guard)} is false")
 
-    def _guard(self, expression: sympy.Expr, name: str, value: ir.Value) -> None:
+    def _check_size(self, expression: sympy.Expr, name: str, value: ir.Value) -> None:
         build = self._build
         first = self._seen.setdefault(expression, (name, value))
         if first[1] is not value:
@@ -65,22 +70,9 @@ class InputGuards:
             self._equal(multiple, whole, f"{name} is not {kind}")
 
     def _compute(self, expression: sympy.Basic) -> ir.Value | None:
-        """Return the value of a sum of multiples of symbols."""
-        if isinstance(expression, sympy.Integer):
-            return self._build.constant(int(expression))
-        if isinstance(expression, sympy.Symbol):
-            return self._seen[expression][1] if expression in self._seen else None
-        name = {sympy.Add: "add.int", sympy.Mul: "mul.int"}.get(type(expression))
-        parts = [self._compute(part) for part in expression.args] if name else [None]
-        values = [part for part in parts if part is not None]
-        if name is None or len(values) < len(parts):
-            return None
-        result, *rest = values
-        for value in rest:
-            result = self._emit(name, result, value)
-        return result
+        return emit_expression(self._build, expression, {symbol: value for symbol, (_, value) in self._seen.items()})
 
-    def _words(self, expression: sympy.Expr) -> str:
+    def _words(self, expression: sympy.Basic) -> str:
         """Return ``expression`` as text, with the sizes that define its symbols."""
         return str(expression.xreplace({s: sympy.Symbol(f"({self._seen[s][0]})") for s in expression.free_symbols}))
 

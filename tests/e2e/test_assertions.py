@@ -125,6 +125,39 @@ def test_ranges_of_symbolic_inputs(plain, sizes, failing):
     checks((True, plain), tuple(map(torch.ones, sizes)), failing)
 
 
+class Guarded(torch.nn.Module):
+    """Two branches, and a reshape, by sizes."""
+
+    def forward(self, x, y):
+        total = x.sum() + y.sum() if x.shape[0] + y.shape[0] > 10 else x.sum() - y.sum()
+        return total, x.view(y.shape[0], -1)
+
+
+GUARDED = ({0: Dim.AUTO}, {0: Dim.AUTO})
+
+
+@pytest.mark.parametrize("form", ["linalg-on-tensors", "tosa", "stablehlo", "pt2"])
+def test_callers_check_guards_of_several_sizes(form, tmp_path):
+    program = torch.export.export(Guarded(), (torch.ones(8), torch.ones(4)), dynamic_shapes=GUARDED)
+    if form == "pt2":
+        torch.export.save(program, tmp_path / "guarded.pt2")
+        program = torch.export.load(tmp_path / "guarded.pt2")
+    lowered = lower(program, output_type="linalg" if form == "pt2" else form)
+    for sizes, refused in (((12, 3), ""), ((12, 6), ""), ((6, 3), r"\+ .* > 10"), ((13, 3), "% .* == 0")):
+        example = tuple(torch.arange(float(size)) for size in sizes)
+        if refused:
+            with pytest.raises(UsageError, match=f"exported for sizes with .*{refused}.*, but .* is {sizes[0]}"):
+                lowered.run(*example)
+        else:
+            torch.testing.assert_close(lowered.run(*example), Guarded()(*example))
+
+
+def test_guards_of_several_sizes_as_assertions():
+    run = compiled(Guarded(), torch.ones(8), torch.ones(4), dynamic_shapes=GUARDED, runtime_asserts=True)
+    for sizes, failing in (((12, 3), ""), ((6, 3), r"> 10 is false"), ((13, 3), r"Mod\(.*\), 0\) is false")):
+        checks((True, run), tuple(map(torch.ones, sizes)), failing)
+
+
 @pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
 def test_output_types_without_assertions(output_type):
     with pytest.raises(UsageError, match=f"runtime_asserts: {output_type} has no assertions"):

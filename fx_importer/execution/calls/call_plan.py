@@ -14,7 +14,7 @@ from fx_importer.execution.backend import Loaded
 from fx_importer.execution.calls.argument_values import as_argument, check_dtype, check_writable, with_declared_dtype
 from fx_importer.execution.calls.nested_inputs import UNKNOWN_TYPE, Flattener, builder
 from fx_importer.execution.calls.recurring_calls import RecurringCall
-from fx_importer.execution.calls.size_checks import check_sizes
+from fx_importer.execution.calls.size_checks import SizeChecks
 from fx_importer.execution.calls.state import OnDevice, State
 from fx_importer.execution.memref import DTYPES
 from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
@@ -53,6 +53,7 @@ class CallPlan:
         keeps: Loaded | None = getattr(loaded, "keep_state", None)
         self._loaded = keeps or loaded
         self._flattener = Flattener(function)
+        self._check_sizes = SizeChecks(function) if function.symbols else None
         self._recurring = RecurringCall(len(function.inputs.leaves))
         self._writable = _written(function)
         self._typed = [
@@ -89,8 +90,8 @@ class CallPlan:
         leaves = self._flattener.leaves(args, kwargs)
         if self._recurring.matches(leaves):
             return leaves
-        if self._function.symbols:
-            check_sizes(self._function, leaves)
+        if self._check_sizes is not None:
+            self._check_sizes(leaves)
         for name, leaf in self._writable:
             check_writable(name, leaves[leaf])
         for name, leaf, spelled, dtype in self._typed:

@@ -1,14 +1,17 @@
-"""Checks of the sizes of inputs against the dynamic dimensions of the export: ranges, divisibility, equal sizes."""
+"""Checks of the sizes of inputs against those of the export: ranges, divisibility, equal sizes, and guards."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.size_expressions import SizeExpression
 from fx_importer.manifest import Function
 
 _LINEAR = re.compile(r"(?:(?P<factor>\d+)\*)?(?P<symbol>[A-Za-z_]\w*)(?: (?P<sign>[+-]) (?P<offset>\d+))?")
@@ -18,52 +21,111 @@ _SPECIALIZED = 2
 """torch.export assumes that sizes are at least 2; as in torch's own checks, a smaller size may be passed anyway."""
 
 
-def check_sizes(function: Function, leaves: Sequence[Any]) -> None:
-    """Raise `UsageError` with every size in ``leaves`` for which the program was not exported.
+class SizeChecks:
+    """The checks of the inputs of a function, prepared once.
 
-    ``leaves`` are the flat inputs. Sizes that are other than linear expressions of one symbol are not checked.
+    Sizes and guards of symbols that no size of an input is linear in are not checked.
     """
-    if not function.symbols:
-        return
-    mismatches: list[str] = []
-    met: dict[str, tuple[int, str]] = {}
-    for record, value in zip(function.inputs.leaves, leaves, strict=True):
-        shape = record.type.shape if record.type is not None else None
-        if shape is None or not isinstance(value, torch.Tensor) or value.dim() != len(shape):
-            continue  # the backend says what it takes
-        for axis, (declared, size) in enumerate(zip(shape, value.shape, strict=True)):
-            if isinstance(declared, str):
-                where = f"the input '{record.path}' has size {size} along axis {axis}"
-                reason = _mismatch(declared, size, function.symbols, met, f"'{record.path}' along axis {axis}")
-                mismatches += [f"{where}, but {reason}"] if reason else []
-    if mismatches:
-        raise UsageError("; ".join(mismatches))
+
+    def __init__(self, function: Function):
+        self._symbols = function.symbols
+        self._linear: list[_Linear] = []
+        self._computed: list[tuple[_Size, SizeExpression]] = []
+        self._guards = [SizeExpression(text) for text in function.guards]
+        for size, declared in _dynamic_sizes(function):
+            if found := _LINEAR.fullmatch(declared):
+                offset = int(found["offset"] or 0) * (-1 if found["sign"] == "-" else 1)
+                self._linear.append(_Linear(size, found["symbol"], int(found["factor"] or 1), offset))
+            else:
+                with suppress(ValueError):  # a function of torch's own, such as Mod
+                    self._computed.append((size, SizeExpression(declared)))
+
+    def __call__(self, leaves: Sequence[Any]) -> None:
+        """Raise `UsageError` with every size in ``leaves``, the flat inputs, for which the program was not exported."""
+        met: dict[str, tuple[int, _Linear]] = {}
+        mismatches: list[str] = []
+        for each in self._linear:
+            size = each.size.of(leaves)
+            if size is not None and (reason := each.mismatch(size, self._symbols, met)):
+                mismatches.append(f"{each.size.described(size)}, but the program was exported for {reason}")
+        if mismatches := mismatches or list(self._unfulfilled(leaves, met)):
+            raise UsageError("; ".join(mismatches))
+
+    def _unfulfilled(self, leaves: Sequence[Any], met: Mapping[str, tuple[int, _Linear]]) -> Iterator[str]:
+        """Return what does not hold of the sizes, given that of each symbol."""
+        sizes = {symbol: number for symbol, (number, _) in met.items()}
+        names = {symbol: linear.name for symbol, (_, linear) in met.items()}
+        for size, expression in self._computed:
+            found = size.of(leaves)
+            if found is not None and expression.symbols <= sizes.keys() and expression.value(sizes) != found:
+                declared = expression.described(names)
+                yield f"{size.described(found)}, but the program was exported for {declared}, {expression.value(sizes)}"
+        broken = [guard for guard in self._guards if guard.symbols <= sizes.keys() and not guard.value(sizes)]
+        if broken:
+            conditions = " and ".join(guard.described(names) for guard in broken)
+            symbols = sorted({symbol for guard in broken for symbol in guard.symbols}, key=list(sizes).index)
+            values = ", ".join(f"{names[symbol]} is {sizes[symbol]}" for symbol in symbols)
+            yield f"the program was exported for sizes with {conditions}, but {values}"
 
 
-def _mismatch(
-    declared: str,
-    size: int,
-    symbols: Mapping[str, tuple[int, int | None]],
-    met: dict[str, tuple[int, str]],
-    where: str,
-) -> str | None:
-    """Return why ``size`` is not ``declared``; None if it is. ``met`` has the symbols so far, and where they were."""
-    found = _LINEAR.fullmatch(declared)
-    if found is None:
+@dataclass(frozen=True)
+class _Size:
+    """The size of an input along an axis."""
+
+    leaf: int
+    rank: int
+    axis: int
+    path: str
+
+    def of(self, leaves: Sequence[Any]) -> int | None:
+        """Return the size; None for what is no tensor of that rank: the backend says what it takes."""
+        value = leaves[self.leaf]
+        return value.shape[self.axis] if isinstance(value, torch.Tensor) and value.dim() == self.rank else None
+
+    def described(self, size: int) -> str:
+        return f"the input '{self.path}' has size {size} along axis {self.axis}"
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """A size that is ``factor * symbol + offset``."""
+
+    size: _Size
+    symbol: str
+    factor: int
+    offset: int
+
+    @property
+    def name(self) -> str:
+        """The symbol, as an expression of the size."""
+        name = f"{self.size.path}.shape[{self.size.axis}]"
+        name = f"({name} - {self.offset})".replace("- -", "+ ") if self.offset else name
+        return f"({name} // {self.factor})" if self.factor != 1 else name
+
+    def mismatch(
+        self, size: int, symbols: Mapping[str, tuple[int, int | None]], met: dict[str, tuple[int, _Linear]]
+    ) -> str | None:
+        """Return what ``size`` should be; None if it is that. ``met`` has the symbols so far, and where they were."""
+        factor, offset = self.factor, self.offset
+        if (size - offset) % factor:
+            return f"a multiple of {factor}" + (f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else "")
+        number = (size - offset) // factor
+        least, greatest = symbols.get(self.symbol, (0, None))
+        if (number < least and least > _SPECIALIZED) or (greatest is not None and number > greatest):
+            fewest = factor * least + offset
+            if greatest is None:
+                return f"sizes of at least {fewest}"
+            return f"sizes from {fewest} to {factor * greatest + offset}"
+        known, first = met.setdefault(self.symbol, (number, self))
+        if known != number:
+            elsewhere = f"'{first.size.path}' along axis {first.size.axis}"
+            return f"{factor * known + offset} there, by the size of {elsewhere}"
         return None
-    factor = int(found["factor"] or 1)
-    offset = int(found["offset"] or 0) * (-1 if found["sign"] == "-" else 1)
-    if (size - offset) % factor:
-        multiple = f"a multiple of {factor}" + (f" {found['sign']} {found['offset']}" if offset else "")
-        return f"the program was exported for {multiple}"
-    number = (size - offset) // factor
-    least, greatest = symbols.get(found["symbol"], (0, None))
-    if (number < least and least > _SPECIALIZED) or (greatest is not None and number > greatest):
-        fewest = factor * least + offset
-        if greatest is None:
-            return f"the program was exported for sizes of at least {fewest}"
-        return f"the program was exported for sizes from {fewest} to {factor * greatest + offset}"
-    known, elsewhere = met.setdefault(found["symbol"], (number, where))
-    if known != number:
-        return f"the program was exported for {factor * known + offset} there, by the size of {elsewhere}"
-    return None
+
+
+def _dynamic_sizes(function: Function) -> Iterator[tuple[_Size, str]]:
+    for leaf, record in enumerate(function.inputs.leaves):
+        shape = (record.type.shape if record.type is not None else None) or ()
+        for axis, declared in enumerate(shape):
+            if isinstance(declared, str):
+                yield _Size(leaf, len(shape), axis, record.path), declared

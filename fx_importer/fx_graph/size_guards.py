@@ -1,0 +1,85 @@
+"""Guards of torch.export on the sizes of inputs: what tracing assumed, besides the ranges of single sizes."""
+
+from __future__ import annotations
+
+import logging
+import re
+from traceback import FrameSummary
+
+import sympy
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.printers import PythonPrinter
+
+from fx_importer.fx_graph.size_expressions import SizeExpression
+
+_LOG = logging.getLogger(__name__)
+
+_IRRELEVANT = {
+    "torch/_prims_common/__init__.py": re.compile(
+        "is_contiguous|check_contiguous_.*|is_channels_last_.*|are_strides_.*|is_non_overlapping_.*|compute_elementwise_.*"
+        "|suggest_memory_format"
+    ),
+    "torch/_prims/__init__.py": re.compile("_collapse_view_helper|_split_dim_.*"),
+    "torch/_refs/__init__.py": re.compile("_reshape_view_helper.*"),
+    "torch/_dynamo/guards.py": re.compile("check"),
+    "torch/_meta_registrations.py": re.compile("pooling_output_shape_pad_lr"),
+}
+"""The functions of torch, by file, whose guards say nothing of results: they decide strides, or whether a reshape is a
+view, which tensors of MLIR do not have; or the sizes of pools, whose operators compute them when the program runs."""
+
+
+def guards_of(program: ExportedProgram) -> list[sympy.Basic]:
+    """Return the conditions on symbolic sizes that tracing ``program`` assumed, in order and each once.
+
+    Those of strides are left out, but for a program from a ``.pt2`` file, which does not say where guards come from.
+    """
+    environment = _environment(program)
+    if environment is None:
+        return []
+    relevant = (
+        guard
+        for guard in environment.guards
+        if guard.expr.free_symbols and not _is_irrelevant(guard.sloc.framework_loc)
+    )
+    return list(dict.fromkeys(guard.expr for guard in relevant))
+
+
+def guard_texts(program: ExportedProgram) -> tuple[str, ...]:
+    """Return `guards_of` ``program`` as texts that `SizeExpression` reads.
+
+    One with a function that it does not have, as a square root of a size, is left out, and logged.
+    """
+    texts: list[str] = []
+    for guard in guards_of(program):
+        text = PythonPrinter().doprint(guard).replace("torch.sym_float(", "float(")
+        try:
+            texts.append(SizeExpression(text).text)
+        except ValueError:
+            _LOG.warning("callers do not check the guard %s of torch.export", text)
+    return tuple(texts)
+
+
+def restore_guards(program: ExportedProgram) -> None:
+    """Add the guards of a program from a ``.pt2`` file to its shape environment, where torch.export has them."""
+    environment = _environment(program)
+    if not program._guards_code or environment is None or environment.var_to_sources:  # sizes of files have no sources
+        return
+    module = program.module()
+    check = getattr(module, "_guards_fn", None)  # without example inputs, there is none
+    if check is not None:
+        check(*(node.meta["val"] for node in module.graph.find_nodes(op="placeholder")))
+
+
+def _is_irrelevant(place: object) -> bool:
+    if not isinstance(place, FrameSummary):
+        return False
+    functions = (names for file, names in _IRRELEVANT.items() if place.filename.endswith(file))
+    return any(names.fullmatch(place.name) for names in functions)
+
+
+def _environment(program: ExportedProgram) -> ShapeEnv | None:
+    values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
+    modes = (getattr(value, "fake_mode", None) for value in values if isinstance(value, Tensor))
+    return next((mode.shape_env for mode in modes if mode is not None and mode.shape_env is not None), None)
