@@ -4,17 +4,18 @@
     python benchmarks/run_time.py resnet50 --engines jit iree --dtype fp32 bf16
     python benchmarks/run_time.py --from times.json --docs
 
-Each engine has a process of its own, and they take turns. What ``--json`` holds already is not measured again, so that
-an interrupted run goes on. docs/performance.md says how to read the figures.
+Each engine has a process of its own, and they take turns. Without models and dtypes, some models are measured in
+bfloat16 too, and training steps. What ``--json`` holds already is not measured again, so that an interrupted run goes
+on. docs/performance.md says how to read the figures.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,18 +27,22 @@ from benchmarks.running.bars import bars
 from benchmarks.running.compiling import Compiling
 from benchmarks.running.own_roads import DOOR, OWN_ROADS
 from benchmarks.running.roofline import Roofline, flops_and_bytes
-from benchmarks.running.runs import Figures, Run, tables
+from benchmarks.running.runs import TRAINING, Figures, Run, tables
+from benchmarks.running.training import STEPS, TRAINED, load_training
 from fx_importer.benchmarking import Engine, chosen_engines, measure
 from fx_importer.benchmarking.measurement import remarks
 from fx_importer.options import Limits
 
 ROOT = Path(__file__).resolve().parent.parent
-_LIMITS = Limits(seconds=900)
+_LIMITS = Limits(seconds=300)
 _OURS = ("inductor", "jit", "xla")
 _ON_ONE_THREAD = ("inductor", "jit", "iree:linalg-on-tensors", "xla", "iree-turbine", "jax")
 """Those of the page: of IREE's output types the one with the most operators. Own roads are compared on one thread."""
+_IN_BF16 = ("bert_base", "gpt2", "llama_1b_layer_decode", "resnet50", "mobilenet")
 _SECONDS = 2.0
-"""Of the calls of an engine on a model: three calls are enough of those that take longer."""
+"""Of the calls of an engine on a model: three calls are enough then."""
+_CLOSE = 0.02
+"""A difference of quartiles with which five turns are enough."""
 _COMPILED = "bert_base"
 """The model whose compilation is timed."""
 
@@ -59,9 +64,10 @@ def main() -> None:
     named = f"by default: {', '.join(_ON_ONE_THREAD)}; with more than one thread {', '.join(_OURS)}"
     parser.add_argument("--engines", nargs="+", help=named)
     parser.add_argument("--batch", type=int, nargs="+", default=[1])
-    parser.add_argument("--dtype", nargs="+", default=["fp32"], choices=DTYPES)
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES)
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
-    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--turns", type=int, default=10, help="at most")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin with no other model after these")
     parser.add_argument("--json", type=Path, help="a file of measurements, renewed after each model")
     parser.add_argument("--from", type=Path, dest="given", help="measure nothing: read what --json wrote")
     parser.add_argument(
@@ -88,27 +94,65 @@ def _measured(options: argparse.Namespace) -> Figures:
         if begun.machine["commit"] != here:
             sys.exit(f"{options.json} has figures of commit {begun.machine['commit']}, and this is {here}")
         figures = begun
-    models = options.models or list(MODELS)
-    _measure_roofs(figures, options)
-    if _COMPILED in models and not figures.compiling:
+    stages = list(_stages(options))
+    _measure_roofs(figures, options, list(dict.fromkeys(each.dtype for each in stages if each.dtype in DTYPES)))
+    if _COMPILED in (options.models or MODELS) and not figures.compiling:
         figures.compiling.append(Compiling.measured(_COMPILED))
         _keep(figures, options.json)
     there = {(run.model, *run.setting) for run in figures.runs}
-    settings = itertools.product(options.batch, options.dtype, options.threads)
-    for (batch, dtype, threads), model in itertools.product(settings, models):
-        if (model, batch, dtype, threads) in there:
+    end = time.monotonic() + 60 * options.minutes
+    for stage in stages:
+        if (stage.model, stage.batch, stage.dtype, stage.threads) in there:
             continue
-        start, loading = time.monotonic(), partial(load, model, batch, dtype)
-        engines = engines_named(options.engines or (_ON_ONE_THREAD if threads == 1 else _OURS))
-        if model == "addition":
-            engines.append(DOOR)
-        found = measure(loading, engines, threads, options.turns, _LIMITS, seconds=_SECONDS, loading_at_once=2)
-        run = Run(model, batch, dtype, threads, *flops_and_bytes(loading), tuple(found))
+        if time.monotonic() > end:
+            print(f"{options.minutes} minutes are over: started again, it goes on", file=sys.stderr)
+            break
+        start = time.monotonic()
+        run, notes = stage.measured(options)
         figures.runs.append(run)
         took = f"{time.monotonic() - start:.0f} s"
-        print(f"{run.title}: {took}\n\n{run.table()}\n", *remarks(found), sep="\n", file=sys.stderr, flush=True)
+        print(f"{run.title}: {took}\n\n{run.table()}\n", *notes, sep="\n", file=sys.stderr, flush=True)
         _keep(figures, options.json)
     return figures
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A model in one setting, as in `Run`."""
+
+    model: str
+    batch: int
+    dtype: str
+    threads: int
+
+    def measured(self, options: argparse.Namespace) -> tuple[Run, list[str]]:
+        """Measure it on the engines of ``options``; return the run, and remarks."""
+        if self.dtype == TRAINING:
+            load_it, engines, work = partial(load_training, self.model), STEPS, (0, 0)
+        else:
+            load_it = partial(load, self.model, self.batch, self.dtype)
+            engines = engines_named(options.engines or (_ON_ONE_THREAD if self._has_own_roads else _OURS))
+            work = flops_and_bytes(load_it)
+        if self.model == "addition":
+            engines = [*engines, DOOR]
+        turns = (self.threads, options.turns, _LIMITS)
+        found = measure(load_it, engines, *turns, seconds=_SECONDS, close=_CLOSE, loading_at_once=2)
+        return Run(self.model, self.batch, self.dtype, self.threads, *work, tuple(found)), remarks(found)
+
+    @property
+    def _has_own_roads(self) -> bool:
+        return self.threads == 1 and self.dtype == "fp32"
+
+
+def _stages(options: argparse.Namespace) -> Iterator[_Stage]:
+    """Yield what ``options`` ask for: what most of the bars are about first."""
+    models, dtypes = options.models or MODELS, options.dtype or ["fp32"]
+    for batch in options.batch:
+        for threads in options.threads:
+            yield from (_Stage(model, batch, dtype, threads) for dtype in dtypes for model in models)
+        if batch == options.batch[0] and not options.models and not options.dtype:
+            yield from (_Stage(model, 0, TRAINING, each) for each in options.threads for model in TRAINED)
+            yield from (_Stage(model, batch, "bf16", options.threads[0]) for model in _IN_BF16)
 
 
 def _keep(figures: Figures, file: Path | None) -> None:
@@ -116,13 +160,12 @@ def _keep(figures: Figures, file: Path | None) -> None:
         figures.write(file)
 
 
-def _measure_roofs(figures: Figures, options: argparse.Namespace) -> None:
+def _measure_roofs(figures: Figures, options: argparse.Namespace, dtypes: Sequence[str]) -> None:
     """Measure the rooflines that are missing."""
-    wanted = set(options.dtype)
-    known = {each.threads for each in figures.rooflines if wanted <= each.flops.keys()}
+    known = {each.threads for each in figures.rooflines if set(dtypes) <= each.flops.keys()}
     missing = [each for each in options.threads if each not in known]
     figures.rooflines = [each for each in figures.rooflines if each.threads not in missing]
-    figures.rooflines += [Roofline.measured(each, options.dtype) for each in missing]
+    figures.rooflines += [Roofline.measured(each, dtypes) for each in missing]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ _SPEEDS = (
     ("xla", OWN_ROAD["xla"], 0.95, None),
     (OURS, "inductor", 1.0, 0.8),
 )
+_TRAINING = (("torch.compile", "eager", 1.0, None),)
 """An engine, the one beside it, the least geometric mean of speeds, and the least speed of a model."""
 _MEMORY = 1.2
 """Most memory of calls of a model on the JIT, divided by eager's."""
@@ -24,7 +25,7 @@ _ADDITION = (("jit", "eager", 15.0), ("torch.compile", "inductor", 10.0))
 
 def bars(figures: Figures) -> str:
     """Return tables of what was measured, with what it should be, and whether it is."""
-    speeds = list(_speeds(figures.models))
+    speeds = [*_speeds(figures.models, _SPEEDS), *_speeds(figures.training, _TRAINING)]
     others = [*_additions(figures.additions), *_compiling(figures.compiling), *_memory(figures.models)]
     parts = [
         markdown(["speed", "geometric mean", "least", "should be", ""], speeds) if speeds else "",
@@ -37,8 +38,8 @@ def _verdict(met: bool) -> str:
     return "met" if met else "**missed**"
 
 
-def _speeds(runs: Sequence[Run]) -> Iterator[list[str]]:
-    for engine, beside, mean, least in _SPEEDS:
+def _speeds(runs: Sequence[Run], bars: Sequence[tuple[str, str, float, float | None]]) -> Iterator[list[str]]:
+    for engine, beside, mean, least in bars:
         for setting in dict.fromkeys(run.setting for run in runs):
             chosen = [run for run in runs if run.setting == setting]
             found = {run.model: speed for run in chosen if (speed := run.speed(engine, beside))}

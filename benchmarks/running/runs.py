@@ -16,6 +16,8 @@ from fx_importer.benchmarking.measurement import COLUMNS, cells, figure
 
 OWN_ROAD = {"iree": "iree-turbine", "xla": "jax"}
 """The engine by its own road, for each backend."""
+TRAINING = "training"
+"""The dtype of training steps, in float32."""
 OURS = "the fastest of ours"
 """The name of the fastest engine that runs what we lower."""
 
@@ -26,10 +28,11 @@ class Run:
 
     model: str
     batch: int
+    """0 of training steps: each model has its own."""
     dtype: str
     threads: int
     flops: int
-    """Of the products and convolutions of a call."""
+    """Of the products and convolutions of a call; 0 of training steps."""
     weights: int
     """Bytes."""
     found: tuple[Measurement, ...]
@@ -65,7 +68,7 @@ class Run:
 def described(setting: tuple[int, str, int]) -> str:
     """Return a setting in words."""
     batch, dtype, threads = setting
-    return f"batch {batch}, {dtype}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"{f'batch {batch}, ' if batch else ''}{dtype}, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -103,7 +106,12 @@ class Figures:
     @property
     def additions(self) -> list[Run]:
         """The runs of one addition."""
-        return [each for each in self.runs if not each.flops]
+        return [each for each in self.runs if not each.flops and each.dtype != TRAINING]
+
+    @property
+    def training(self) -> list[Run]:
+        """The runs of training steps."""
+        return [each for each in self.runs if each.dtype == TRAINING]
 
     @property
     def of_machine(self) -> str:
@@ -127,6 +135,8 @@ def tables(figures: Figures) -> str:
         parts += [f"**{described(setting)[0].upper()}{described(setting)[1:]}: speed beside eager**"]
         # With more threads, engines that load at the same time take each other's processors.
         parts += [_speeds(chosen, roofs), _loading(chosen) if setting[2] == 1 else "", _roads(chosen)]
+    if figures.training:
+        parts += ["**Training steps: speed beside eager**", _training(figures.training)]
     if figures.additions:
         parts += ["**One addition: µs a call, median**", _additions(figures.additions)]
     return "\n\n".join(part for part in parts if part)
@@ -142,10 +152,15 @@ def _speeds(runs: Sequence[Run], roofs: Mapping[int, Roofline]) -> str:
     rows: list[list[str]] = []
     for run in runs:
         eager, roof = run.found[0], roofs[run.threads].seconds(run.flops, run.weights, run.dtype)
-        ms = f"{figure(1e3 * eager.median)} ({'-'.join(figure(1e3 * each) for each in eager.spread)})"
-        rows.append([run.model, ms, f"{roof / eager.median:.0%}", *(_cell(run, each) for each in engines)])
+        rows.append(
+            [run.model, _milliseconds(eager), f"{roof / eager.median:.0%}", *(_cell(run, each) for each in engines)]
+        )
     rows.append(["geometric mean", "", "", *(mean_cell(run.speed(each) for run in runs) for each in engines)])
     return markdown(["model", "eager ms (quartiles)", "of roofline", *engines], rows)
+
+
+def _milliseconds(each: Measurement) -> str:
+    return f"{figure(1e3 * each.median)} ({'-'.join(figure(1e3 * quartile) for quartile in each.spread)})"
 
 
 def _cell(run: Run, engine: str) -> str:
@@ -198,6 +213,15 @@ def _roads(runs: Sequence[Run]) -> str:
     return "Speed of an engine that we feed, divided by that of its own road, and by Inductor's:\n\n" + markdown(
         ["model", *headings], rows
     )
+
+
+def _training(runs: Sequence[Run]) -> str:
+    engines = [each for each in engines_of(runs) if each != "eager"]
+    rows = [
+        [f"{run.model}, {described(run.setting)}", _milliseconds(run.found[0]), *(_cell(run, each) for each in engines)]
+        for run in runs
+    ]
+    return markdown(["model", "eager ms (quartiles)", *engines], rows)
 
 
 def _additions(runs: Sequence[Run]) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 
 from fx_importer.benchmarking.engine_process import Load, Loading, Turn
 from fx_importer.benchmarking.engines import Engine
-from fx_importer.benchmarking.measurement import Measurement
+from fx_importer.benchmarking.measurement import Measurement, quartiles
 from fx_importer.diagnostics.progress import counted
 from fx_importer.errors import UsageError
 from fx_importer.options import Limits
@@ -23,7 +23,9 @@ _TURN = 0.02
 _MOST = 10_000
 """Most calls in a turn."""
 _FEWEST = 3
-"""Fewest turns."""
+"""Fewest turns, of calls that take no more than a second."""
+_ENOUGH = 5
+"""Turns after which times that are close need no more of them."""
 _WARM = 1.0
 """Seconds of a call from which on the first one has warmed it up enough."""
 
@@ -36,6 +38,7 @@ def measure(
     limits: Limits,
     *,
     seconds: float = math.inf,
+    close: float = 0.0,
     loading_at_once: int = 1,
 ) -> list[Measurement]:
     """Return the measurements of a model on ``engines``, of which the first is eager.
@@ -49,7 +52,9 @@ def measure(
         threads: of each engine.
         turns: of each engine.
         limits: of one request to an engine.
-        seconds: after calls that took so long together, an engine has no more turns than `_FEWEST`.
+        seconds: after calls that took so long together, an engine has no more turns than `_FEWEST`; none where one call
+            takes longer, of which the one that warms up counts.
+        close: an engine whose quartiles differ by no more, divided by the lower one, has no more turns than `_ENOUGH`.
         loading_at_once: how many engines load at the same time; with one thread, on a processor each.
 
     Raises:
@@ -73,7 +78,7 @@ def measure(
             started.result()
     for _ in counted(range(turns), "turns"):
         for run in runs:
-            if len(run.calls) < _FEWEST or sum(run.calls) * run.each < seconds:
+            if not run.is_enough(seconds, close):
                 run.turn(limits)
     return [run.measurement() for run in runs]
 
@@ -90,6 +95,15 @@ class _Run:
     each: int = 1
     """Calls in a turn."""
 
+    def is_enough(self, seconds: float, close: float) -> bool:
+        """Return whether it needs no more turns: see `measure`."""
+        turns, spent = len(self.calls), sum(self.calls) * self.each
+        if turns >= _ENOUGH:
+            low, high = quartiles(self.calls)
+            if high - low <= close * low:
+                return True
+        return spent >= seconds and (turns >= _FEWEST or spent >= turns * seconds > 0)
+
     def start(self, loading: Loading, limits: Limits) -> None:
         try:
             self.engine.check()
@@ -97,9 +111,10 @@ class _Run:
             loaded = self.child.ask(self.engine.name, loading, limits)
             self.measured = vars(loaded)
             for _ in range(2):  # the second time it is warm
-                seconds, _ = self.child.ask(self.engine.name, Turn(self.each), limits)
+                seconds, self.measured["call_memory"] = self.child.ask(self.engine.name, Turn(self.each), limits)
                 self.each = min(max(math.ceil(_TURN / max(seconds, 1e-9)), 1), _MOST)
                 if seconds > _WARM:
+                    self.calls.append(seconds)
                     break
         except Exception as error:  # of any kind: a model or an engine raised it
             self._failed(error)

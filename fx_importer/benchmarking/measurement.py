@@ -42,10 +42,15 @@ class Measurement:
     @property
     def spread(self) -> tuple[float, float]:
         """The quartiles."""
-        if len(self.calls) < 2:
-            return self.median, self.median
-        low, _, high = statistics.quantiles(self.calls, n=4, method="inclusive")
-        return low, high
+        return quartiles(self.calls)
+
+
+def quartiles(times: Sequence[float]) -> tuple[float, float]:
+    """Return the lower and the upper quartile of at least one time."""
+    if len(times) < 2:
+        return times[0], times[0]
+    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
+    return low, high
 
 
 COLUMNS = ("engine", "load s", "first call s", "median ms", "quartiles", "speed", "load MB", "call MB", "difference")

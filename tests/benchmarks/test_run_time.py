@@ -13,7 +13,8 @@ from benchmarks.running.bars import bars
 from benchmarks.running.compiling import Compiling
 from benchmarks.running.roofline import Roofline, flops_and_bytes
 from benchmarks.running.runs import Figures, Run, tables
-from fx_importer.benchmarking import Measurement
+from benchmarks.running.training import STEPS, load_training
+from fx_importer.benchmarking import Example, Measurement
 
 FOUND = (
     Measurement("eager", calls=(0.010, 0.012, 0.014), call_memory=2**29),
@@ -23,7 +24,12 @@ FOUND = (
     Measurement("iree-turbine", calls=(0.003,)),
     Measurement("inductor", calls=(0.005,)),
 )
-RUNS = [Run("mobilenet", 1, "fp32", 1, 10**9, 10**6, FOUND), Run("addition", 1, "fp32", 1, 0, 0, FOUND[:2])]
+TRAINED = (FOUND[0], Measurement("torch.compile", calls=(0.024,)))
+RUNS = [
+    Run("mobilenet", 1, "fp32", 1, 10**9, 10**6, FOUND),
+    Run("addition", 1, "fp32", 1, 0, 0, FOUND[:2]),
+    Run("mlp", 0, "training", 1, 0, 0, TRAINED),
+]
 ROOFLINES = [Roofline(1, {"fp32": 5e11}, 1e9)]
 FIGURES = Figures({"date": "today"}, ROOFLINES, RUNS, [Compiling("bert_base", 3.5, 0.1)])
 
@@ -37,6 +43,7 @@ def test_tables_have_speeds_roads_and_additions(tmp_path):
     assert "| iree:stablehlo / iree-turbine | the fastest of ours / inductor |" in text
     assert "| mobilenet | 0.75 | 1.25 |" in text
     assert "| batch 1, fp32, 1 thread | 12000 | 6000 |" in text
+    assert "| mlp, training, 1 thread | 12.0 (11.0-13.0) | 0.50 |" in text
 
 
 def test_figures_are_beside_what_they_should_be():
@@ -46,6 +53,7 @@ def test_figures_are_beside_what_they_should_be():
         "| iree / iree-turbine, batch 1, fp32, 1 thread | 0.75 (1) | 0.75 (mobilenet) | mean 0.95 | **missed** |"
         in text
     )
+    assert "| torch.compile / eager, training, 1 thread | 0.50 (1) | 0.50 (mlp) | mean 1.0 | **missed** |" in text
     assert "| one addition, jit over eager, batch 1, fp32, 1 thread | -6000.0 µs | 15 µs | met |" in text
     assert "| JIT, bert_base compiled | 3.50 CPU s | 3.0 s | **missed** |" in text
     assert "| JIT, bert_base cached | 0.10 CPU s | 0.5 s | met |" in text
@@ -77,6 +85,17 @@ def test_unknown_engines_are_named():
     assert [each.name for each in run_time.engines_named(["jax", "jit"])] == ["eager", "jit:linalg-on-tensors", "jax"]
     with pytest.raises(SystemExit):
         run_time.engines_named(["jacks"])
+
+
+def test_training_steps_return_the_loss_and_gradients():
+    trained, inputs, _ = load_training("mlp, SGD")
+    before = [each.detach().clone() for each in trained.parameters()]
+    eager = STEPS[0].prepare(Example(trained, inputs, {}))
+    loss, *gradients = eager(*inputs)
+    assert loss.shape == ()
+    assert len(gradients) == len(before)
+    for old, new, gradient in zip(before, trained.parameters(), gradients, strict=True):
+        torch.testing.assert_close(old - 1e-4 * gradient, new.detach())
 
 
 def test_interrupted_runs_go_on(tmp_path, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,9 +16,12 @@ from fx_importer.decompositions.indexing.pairwise_masks import count, fits, mask
 from fx_importer.decompositions.indexing.scatter_reduce import masked_reduce
 from fx_importer.fx_graph.operators import aten
 
+Sums = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Returns the sums of the bags, from the mask ``[bags, number]``, the bag of each index, and the rows."""
 
-@decomposes(aten.embedding_bag.padding_idx, aten._embedding_bag.default)
-def embedding_bag(
+
+def _embedding_bag(
+    sums: Sums,
     weight: Tensor,
     indices: Tensor,
     offsets: Tensor,
@@ -28,12 +32,6 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Any:
-    """Return the sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
-
-    The second result is the bag of each index (empty where eager has a shortcut), the third the sizes of the bags (for
-    sums, zeros). The fourth is the row of ``weight`` that each maximum comes from, the first such of the bag; for
-    means, it is the third result. The last bag has all the rest, but eager's fast sums end at the last offset.
-    """
     number, width, kind = indices.shape[0], weight.shape[1], indices.dtype
     starts = offsets[:-1] if include_last_offset else offsets
     bags = starts.shape[0]
@@ -69,7 +67,7 @@ def embedding_bag(
         most = indices.index_select(0, first.reshape(-1)).reshape(bags, width)
         most = torch.where((size > 0).unsqueeze(-1), most, torch.zeros((), dtype=kind))
     else:
-        result = masked_row_sums(inside, rows).to(weight.dtype)
+        result = sums(inside, bag, rows).to(weight.dtype)
         if mode == 1:
             result = result / torch.clamp(size, min=1).to(result.dtype).unsqueeze(-1)
         size = size if mode == 1 else torch.zeros_like(size)
@@ -77,12 +75,57 @@ def embedding_bag(
     return result, (bag.narrow(0, 0, 0) if fast and mode == 0 else bag).to(kind), size.to(kind), most
 
 
+@decomposes(aten.embedding_bag.padding_idx, aten._embedding_bag.default)
+def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, *settings: Any, **named: Any) -> Any:
+    """Return the sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
+
+    The second result is the bag of each index (empty where eager has a shortcut), the third the sizes of the bags (for
+    sums, zeros). The fourth is the row of ``weight`` that each maximum comes from, the first such of the bag; for
+    means, it is the third result. The last bag has all the rest, but eager's fast sums end at the last offset.
+    """
+    return _embedding_bag(
+        lambda inside, _, rows: masked_row_sums(inside, rows), weight, indices, offsets, *settings, **named
+    )
+
+
+@decomposes(aten.embedding_bag.padding_idx, aten._embedding_bag.default)
+def embedding_bag_by_rows(weight: Tensor, indices: Tensor, offsets: Tensor, *settings: Any, **named: Any) -> Any:
+    """Return `embedding_bag`, with one addition for each row instead of a product with the mask of bags."""
+    return _embedding_bag(_sums_by_rows, weight, indices, offsets, *settings, **named)
+
+
+def _sums_by_rows(inside: Tensor, bag: Tensor, rows: Tensor) -> Tensor:
+    wide = torch.float32 if rows.dtype in HALF_DTYPES else rows.dtype
+    taken = torch.where(inside.any(0).unsqueeze(-1), rows.to(wide), torch.zeros((), dtype=wide))
+    zeros = torch.zeros((inside.shape[0], rows.shape[1]), dtype=wide)
+    return torch.index_add(zeros, 0, torch.clamp(bag, min=0), taken)
+
+
 @decomposes(aten._embedding_bag_forward_only.default)
-def embedding_bag_forward_only(
-    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, *settings: Any
-) -> Any:
+def embedding_bag_forward_only(weight: Tensor, indices: Tensor, offsets: Tensor, *settings: Any, **named: Any) -> Any:
     """Return `embedding_bag`; for sums, the zeros of the third and the fourth result are one for each offset."""
-    found = embedding_bag.rule(weight, indices, offsets, scale_grad_by_freq, mode, *settings)
+    return _forward_only(embedding_bag.rule, weight, indices, offsets, *settings, **named)
+
+
+@decomposes(aten._embedding_bag_forward_only.default)
+def embedding_bag_forward_only_by_rows(
+    weight: Tensor, indices: Tensor, offsets: Tensor, *settings: Any, **named: Any
+) -> Any:
+    """Return `embedding_bag_forward_only`, by `embedding_bag_by_rows`."""
+    return _forward_only(embedding_bag_by_rows.rule, weight, indices, offsets, *settings, **named)
+
+
+def _forward_only(
+    rule: Callable[..., Any],
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    *settings: Any,
+    **named: Any,
+) -> Any:
+    found = rule(weight, indices, offsets, scale_grad_by_freq, mode, *settings, **named)
     if found is NotImplemented or mode != 0 or is_empty(indices):
         return found
     zeros = torch.zeros_like(offsets, dtype=indices.dtype)
@@ -109,3 +152,4 @@ def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type
 
 
 EMBEDDING_BAG = (embedding_bag, embedding_bag_forward_only, embedding_renorm)
+EMBEDDING_BAG_BY_ROWS = (embedding_bag_by_rows, embedding_bag_forward_only_by_rows, embedding_renorm)

@@ -73,7 +73,7 @@ LINALG = (
     .replacing(
         *histogram.HISTOGRAMS,
         segment_reduce.segment_reduce,
-        *embedding_bag.EMBEDDING_BAG,
+        *embedding_bag.EMBEDDING_BAG_BY_ROWS,
         because="the torch dialect lacks it; and the C++ lowering of embedding_bag sums ignores per_sample_weights",
     )
     .preferring(*complex_operators.BASIC_ARITHMETIC, because="the C++ lowering does not support complex dtypes")

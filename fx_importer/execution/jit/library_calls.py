@@ -18,6 +18,11 @@ from fx_importer.execution.jit.library_kernels import (
     has_faster_onednn,
 )
 from fx_importer.execution.jit.row_products import computes_rows
+from fx_importer.execution.jit.transposed_convolutions import (
+    Transposed,
+    is_filled_with_zeros,
+    transposed_convolution,
+)
 from fx_importer.execution.layouts.axis_orders import transposed
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, is_used, producer, terminator
@@ -103,7 +108,11 @@ class _Region:
         self.inputs: list[ir.Value] = list(op.operands)[:2]
         axes = CONVOLUTIONS[op.name][0] if op.name in CONVOLUTIONS else ""
         self.padding = _padding(op.operands[0], axes) or (0,) * axes.count("s")
-        if any(self.padding):
+        self.transposed = _transposed(op)
+        if self.transposed is not None:
+            self.inputs = [self.transposed.image, self.transposed.weight]
+            self.ops[:0] = self.transposed.ops
+        elif any(self.padding):
             self.ops.insert(0, op.operands[0].owner)
             self.inputs[0] = op.operands[0].owner.operands[0]
 
@@ -113,7 +122,7 @@ class _Region:
         left, right, result = (_element(value) for value in op.operands)
         if left != right or left not in _FLOATS or _work(op) < SMALLEST_WORK:
             return None
-        zero = _is_zero(op.operands[2])
+        zero = is_filled_with_zeros(op.operands[2])
         rounding = None if left == result else _rounding(op.results[0], left)
         if left != result and (rounding is None or not zero or result != "f32"):
             return None  # sums of 16-bit floats in float32, which PyTorch rounds
@@ -163,7 +172,16 @@ def _convolution(region: _Region) -> Kernel | None:
     op = region.op
     axes, weight = CONVOLUTIONS[op.name]
     strides, dilations = (_numbers(op, name, axes.count("s")) for name in ("strides", "dilations"))
+    if (of := region.transposed) is not None:
+        where = (of.strides, dilations, of.padding, not region.zero, of.output_padding)
+        return Convolution(axes, weight.replace("fc", "cf"), *where)
     return Convolution(axes, weight, strides, dilations, region.padding, accumulate=not region.zero)
+
+
+def _transposed(op: ir.Operation) -> Transposed | None:
+    if CONVOLUTIONS.get(op.name, ("", ""))[1][:2] != "fc" or any(each != 1 for each in _numbers(op, "strides", 1)):
+        return None
+    return transposed_convolution(op, _numbers(op, "dilations", ir.ShapedType(op.operands[0].type).rank - 2))
 
 
 def _numbers(op: ir.Operation, name: str, count: int) -> tuple[int, ...]:
@@ -256,13 +274,6 @@ def _work(op: ir.Operation) -> float:
         return result * right // max(math.prod(filters) * channels, 1)
     batch = operands[2].shape[0] if op.name == "linalg.batch_matmul" else 1
     return math.sqrt(left * right * result / max(batch, 1))
-
-
-def _is_zero(value: ir.Value) -> bool:
-    if producer(value) != "linalg.fill" or producer(value.owner.operands[0]) != "arith.constant":
-        return False
-    number = ir.FloatAttr(value.owner.operands[0].owner.attributes["value"]).value
-    return number == 0 and math.copysign(1, number) == 1
 
 
 def _rounding(value: ir.Value, element: str) -> ir.Operation | None:

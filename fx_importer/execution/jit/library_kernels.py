@@ -82,13 +82,14 @@ class Convolution:
     dilations: tuple[int, ...]
     padding: tuple[int, ...]
     accumulate: bool
+    output_padding: tuple[int, ...] | None = None
+    """Of a transposed convolution, of one group; None of others."""
 
     def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
         """Return the function of the input, the weight and the result."""
-        data = _order(self.input, "ngcs")
-        x, w, y = (
-            each.permute(order) for each, order in zip(tensors, (data, _order(self.weight, "gfcs"), data), strict=True)
-        )
+        data, is_transposed = _order(self.input, "ngcs"), self.output_padding is not None
+        filters = _order(self.weight, "gcfs" if is_transposed else "gfcs")
+        x, w, y = (each.permute(order) for each, order in zip(tensors, (data, filters, data), strict=True))
         groups = 1
         if "g" in self.weight:
             groups = w.shape[0]
@@ -103,10 +104,9 @@ class Convolution:
             and torch.backends.mkldnn.is_available()
         ):
             return self._packed(x, w, y, groups)
-        none = (0,) * len(self.strides)
-        convolve = partial(
-            torch.convolution, x, w, None, self.strides, self.padding, self.dilations, False, none, groups
-        )
+        where = (self.strides, self.padding, self.dilations)
+        added = self.output_padding or (0,) * len(self.strides)
+        convolve = partial(torch.convolution, x, w, None, *where, is_transposed, added, groups)
         write = y.add_ if self.accumulate else y.copy_
         return lambda: write(convolve())
 

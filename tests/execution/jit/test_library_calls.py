@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -9,6 +11,7 @@ from torch.nn import functional as F
 from fx_importer import lower
 from fx_importer.execution.jit import library_calls
 from fx_importer.execution.jit.library_calls import outline_library_calls
+from fx_importer.execution.jit.library_kernels import Convolution
 from fx_importer.execution.jit.native_products import routines
 from fx_importer.mlir.module_contents import copy_module
 
@@ -112,6 +115,34 @@ def test_results_do_not_depend_on_the_number_of_threads():
         torch.set_num_threads(threads)
     for each in results[1:]:
         assert all(map(torch.equal, each, results[0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "options"),
+    [
+        ((2, 8, 9, 10), (8, 6, 4, 3), {"stride": (2, 3), "padding": (1, 0), "output_padding": (1, 2)}),
+        ((1, 8, 9, 9), (8, 6, 3, 3), {"dilation": 2, "padding": 1, "stride": 2}),
+        ((1, 8, 9, 9), (8, 6, 3, 3), {}),
+        ((2, 8, 60), (8, 6, 5), {"stride": 4, "padding": 2, "output_padding": 1}),
+        ((1, 4, 5, 6, 7), (4, 6, 3, 3, 3), {"stride": 2, "padding": 1}),
+    ],
+)
+def test_transposed_convolutions(sizes, kernel, options, dtype):
+    convolve: Any = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}[len(sizes)]
+    taken = _arguments((sizes, kernel, kernel[1:2]), dtype)[: 2 if dtype is torch.bfloat16 else 3]
+    lowered = lower(lambda *taken: convolve(*taken, **options), *taken, output_type="linalg-on-tensors")
+    (found,) = outline_library_calls(copy_module(lowered.module.operation)).values()
+    assert isinstance(found.kernel, Convolution)
+    assert found.kernel.output_padding is not None
+    tolerance = 1e-4 if dtype.itemsize > 2 else 2e-2
+    torch.testing.assert_close(lowered.run(*taken), convolve(*taken, **options), rtol=tolerance, atol=tolerance)
+
+
+def test_more_padding_than_a_transposed_convolution_has_is_a_convolution():
+    x, w = _arguments(((1, 8, 9, 9), (8, 6, 3, 3)), torch.float32)
+    lowered = lower(lambda x, w: F.conv_transpose2d(x, w, padding=3), x, w, output_type="linalg-on-tensors")
+    torch.testing.assert_close(lowered.run(x, w), F.conv_transpose2d(x, w, padding=3), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 32])
