@@ -51,7 +51,8 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
     An axis of size 1 may have any stride in a contiguous tensor of torch. Such strides are made those of its shape.
     """
-    result = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    plain = tensor.detach() if tensor.requires_grad else tensor
+    result = plain.resolve_conj().resolve_neg().contiguous()
     strides = torch.empty(result.shape, device="meta").stride()
     return result if result.stride() == strides else result.as_strided(result.shape, strides)
 

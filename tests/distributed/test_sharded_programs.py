@@ -9,6 +9,7 @@ from torch.distributed.tensor import Shard
 from fx_importer import Lowered, lower
 from fx_importer.distributed.communication import Collective
 from fx_importer.errors import UsageError
+from fx_importer.execution.engines import xla, xla_program
 
 TENSOR = {"0.*": {"tp": 0}, "2.weight": {"tp": 1}, "input": {"dp": 0}, "output": {"dp": 0}}
 X = torch.randn(8, 16, generator=torch.manual_seed(0))
@@ -92,3 +93,34 @@ def test_state_stays_divided():
 def test_whole_programs_have_no_ranks(whole: Lowered):
     with pytest.raises(UsageError, match=r"takes whole tensors: run it with caller\(backend='xla'\)"):
         whole.on_mesh("tp=8", {"0.*": 0}).caller_on_mesh()
+
+
+def test_functions_with_state_share_weights_on_devices(monkeypatch: pytest.MonkeyPatch):
+    placed: list[tuple[int, ...]] = []
+
+    def put(jax, place, tensor):
+        placed.append(tuple(tensor.shape))
+        return xla_program.put(jax, place, tensor)
+
+    monkeypatch.setattr(xla, "put", put)
+
+    class Counted(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(4, 8)
+            self.calls: torch.Tensor
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, input):
+            self.calls.add_(1)
+            return super().forward(input) * self.calls
+
+    model, x = Counted().requires_grad_(False), torch.randn(2, 4)
+    programs = {name: torch.export.export(model, (x[:size],)) for name, size in (("one", 1), ("two", 2))}
+    plan = {"weight": {"tp": 0}}
+    lowered = lower(programs, output_type="stablehlo", mutation="functional", weights="args", mesh="tp=8", plan=plan)
+    caller = lowered.caller(backend="xla")
+    for call in range(1, 4):
+        name, size = ("one", 1) if call == 2 else ("two", 2)
+        expected = torch.nn.functional.linear(x[:size], model.weight, model.bias) * call
+        torch.testing.assert_close(caller[name](x[:size]), expected)
+    assert placed.count((8, 4)) == placed.count((8,)) == 1

@@ -21,6 +21,7 @@ from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.engines.dense_arguments import DenseArguments
 from fx_importer.execution.engines.weight_preparation import split_preparation
 from fx_importer.execution.engines.xla_devices import HOST, Placement, placement_of, whole_array
+from fx_importer.execution.engines.xla_placed_weights import PlacedWeight
 from fx_importer.execution.engines.xla_processes import among_processes
 from fx_importer.execution.engines.xla_program import XLA, as_array, as_tensor, compile_program, put
 from fx_importer.execution.engines.xla_row_writes import make_row_writes_conditional
@@ -116,7 +117,9 @@ class _Function:
             if at in kept
             else as_array
             if places.devices == 1
-            else _Placed(jax, place, at in places.weights)
+            else PlacedWeight(place, partial(put, jax, place))
+            if at in places.weights
+            else partial(_placed, jax, place)
             for at, place in enumerate(places.arguments)
         ]
         """What passes an argument to the program."""
@@ -148,31 +151,16 @@ class _Function:
         return results
 
 
+def _placed(jax: Any, place: Any, tensor: torch.Tensor) -> Any:
+    with among_processes():
+        return put(jax, place, tensor)
+
+
 def _state(jax: Any, place: Any, donated: bool, value: Any) -> Any:
     """Return state as an array; a copy that may be written if it is donated."""
     if isinstance(value, _Array):
         return value.array
     return put(jax, place, value) if donated else as_array(value)
-
-
-class _Placed:
-    """Puts an argument on devices; a weight only if it is another tensor than in the call before, or has changed.
-
-    A change in place shows in the counters that PyTorch has for autograd; ``.data`` has none.
-    """
-
-    def __init__(self, jax: Any, place: Any, is_weight: bool):
-        self._jax, self._place, self._is_weight = jax, place, is_weight
-        self._tensor, self._version, self._array = None, 0, None
-
-    def __call__(self, tensor: torch.Tensor) -> Any:
-        with among_processes():
-            if not self._is_weight or tensor.is_inference():
-                return put(self._jax, self._place, tensor)
-            if tensor is not self._tensor or tensor._version != self._version:
-                self._array = put(self._jax, self._place, tensor)
-                self._tensor, self._version = tensor, tensor._version
-            return self._array
 
 
 @dataclass(frozen=True)

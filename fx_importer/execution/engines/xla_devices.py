@@ -17,7 +17,7 @@ from fx_importer.execution.engines.xla_processes import among_processes
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.execution.optional_packages import imported
 from fx_importer.fx_graph.function_signature import Sharding
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.bindings import func_d, ir
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
         return Placement((place,) * arguments, (place,) * results, place)
     names, sizes = zip(*mesh.axes, strict=True)
     devices = jax.sharding.Mesh(np.array(host_devices(mesh.size)).reshape(sizes), names)
-    attributes = functions_of(module)["main"].attributes["arg_attrs"]
-    weights = [at for at, each in enumerate(map(ir.DictAttr, ir.ArrayAttr(attributes))) if "fx_importer.weight" in each]
+    weights = weight_positions(functions_of(module)["main"])
     taken = take_shardings(module)["main"]
 
     def place(sharding: Sharding | None) -> Any:
@@ -66,7 +65,15 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
         return jax.sharding.NamedSharding(devices, spec)
 
     places = [None if each is None else place(each) for each in taken[1]]
-    return Placement(tuple(map(place, taken[0])), tuple(places), place(None), mesh.size, frozenset(weights))
+    return Placement(tuple(map(place, taken[0])), tuple(places), place(None), mesh.size, weights)
+
+
+def weight_positions(function: func_d.FuncOp) -> frozenset[int]:
+    """Return the positions of the arguments that are weights."""
+    if "arg_attrs" not in function.attributes:
+        return frozenset()
+    attributes = ir.ArrayAttr(function.attributes["arg_attrs"])
+    return frozenset(at for at, each in enumerate(map(ir.DictAttr, attributes)) if "fx_importer.weight" in each)
 
 
 def device_of(platform: str) -> Any:

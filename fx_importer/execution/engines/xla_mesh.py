@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from fx_importer.execution.calls.call_signature import Signature, TensorKind, re
 from fx_importer.execution.calls.specialization import is_dynamic
 from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.engines.dense_arguments import DenseArguments
-from fx_importer.execution.engines.xla_devices import host_devices
+from fx_importer.execution.engines.xla_devices import host_devices, weight_positions
+from fx_importer.execution.engines.xla_placed_weights import PlacedWeight
 from fx_importer.execution.engines.xla_processes import among_processes
 from fx_importer.execution.engines.xla_program import XLA, artifact_call, as_array, as_tensor
 from fx_importer.execution.memref import dense
@@ -51,14 +53,19 @@ def load_on_mesh(module: ir.Module, func_name: str = "main") -> FunctionOnMesh:
         weights = take_resources(function, "stablehlo.constant", XLA.dtypes)
     for op in operations(copy.operation, ("stablehlo.collective_broadcast",)):
         _gather_instead(op)
-    return FunctionOnMesh(copy, signature, weights, devices)
+    return FunctionOnMesh(copy, signature, weights, devices, weight_positions(function))
 
 
 class FunctionOnMesh:
     """Compiled code, and the weights that all devices share. It takes the arguments of the ranks of this process."""
 
     def __init__(
-        self, module: ir.Module, signature: Signature, weights: Sequence[torch.Tensor], devices: Sequence[Any]
+        self,
+        module: ir.Module,
+        signature: Signature,
+        weights: Sequence[torch.Tensor],
+        devices: Sequence[Any],
+        positions: frozenset[int],
     ):
         jax = imported("xla", "xla", "jax")
         self.signature, self._jax = signature, jax
@@ -67,6 +74,12 @@ class FunctionOnMesh:
         ]
         self._size, self._devices = len(devices), [devices[rank] for rank in self.ranks]
         self._arguments = DenseArguments(signature)
+        own = [partial(_on_device, jax, device) for device in self._devices]
+        self._put: list[Sequence[Callable[[Any], Any]]] = [
+            [PlacedWeight(("part", each.args[1]), each) for each in own] if at in positions else own
+            for at in range(len(signature.arguments))
+        ]
+        """For each argument, what puts the part of each rank on its device."""
         mesh = jax.sharding.Mesh(np.array(devices), ("device",))
         each, same = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
         self._placed = jax.sharding.NamedSharding(mesh, each)
@@ -87,19 +100,16 @@ class FunctionOnMesh:
     def __call__(self, ranks: Sequence[Sequence[Value]]) -> list[tuple[torch.Tensor, ...]]:
         given = [self._arguments(arguments) for arguments in ranks]
         with self._jax.enable_x64(True):
-            arrays = [self._array(each) for each in zip(*given, strict=True)]
+            arrays = [self._array(*each) for each in zip(self._put, zip(*given, strict=True), strict=True)]
             with Trace().stage("xla"), among_processes():
                 results = self._jax.block_until_ready(self._program(*arrays, *self._weights))
         dtypes = [kind.dtypes[0] for kind in self.signature.results if isinstance(kind, TensorKind)]
         found = [self._tensors(*each) for each in zip(results, dtypes, strict=True)]
         return [tuple(tensors[at] for tensors in found) for at in range(len(self._devices))]
 
-    def _array(self, parts: Sequence[Any]) -> Any:
+    def _array(self, put: Sequence[Callable[[Any], Any]], parts: Sequence[Any]) -> Any:
         """Return an array with a part on each device."""
-        placed = [
-            self._jax.device_put(as_array(dense(part))[None], device)
-            for part, device in zip(parts, self._devices, strict=True)
-        ]
+        placed = [on_device(part) for on_device, part in zip(put, parts, strict=True)]
         shape = (self._size, *placed[0].shape[1:])
         return self._jax.make_array_from_single_device_arrays(shape, self._placed, placed)
 
@@ -107,6 +117,11 @@ class FunctionOnMesh:
         """Return the part of each device."""
         parts = {shard.device: shard.data for shard in array.addressable_shards}
         return [as_tensor(parts[device], dtype)[0] for device in self._devices]
+
+
+def _on_device(jax: Any, device: Any, part: torch.Tensor) -> Any:
+    """Return an array with a first axis of size 1."""
+    return jax.device_put(as_array(dense(part))[None], device)
 
 
 def _gather_instead(op: ir.Operation) -> None:
