@@ -11,6 +11,9 @@ FAST := tests/test_layers.py tests/test_manifest.py tests/test_output_types.py t
 # Interpreters that `make matrix` does not find by itself: paths.
 PYTHONS ?=
 
+# Options of `make newest`: CI limits the time and the tests.
+NEWEST ?=
+
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -79,7 +82,7 @@ matrix: $(INSTALLED) ## Test beside each torch and Python that installs, and wri
 	$(BIN)/python -m benchmarks.version_matrix --json out/versions.json --write
 
 newest: $(INSTALLED) ## Test beside the newest torch that the package accepts.
-	$(BIN)/python -m benchmarks.version_matrix --python $(BIN)/python --workers $(WORKERS) \
+	$(BIN)/python -m benchmarks.version_matrix --python $(BIN)/python --workers $(WORKERS) $(NEWEST) \
 		--only $$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'):newest
 
 clean: ## Remove .venv, caches and what the demo wrote.

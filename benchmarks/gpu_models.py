@@ -114,8 +114,10 @@ def _run(lowered: Lowered, inputs: tuple[torch.Tensor, ...]) -> Row:
     except FxImporterError as error:
         return {"error": _reason(error)}
     (check,) = verdict.checks
-    found = [each.comparison.max_absolute for each in check.outputs if each.comparison is not None]
-    return {"passed": bool(verdict), "worst": max(found, default=None), "reason": check.reason}
+    found = [each.comparison for each in check.outputs if each.comparison is not None]
+    worst = max(found, key=lambda each: each.max_absolute, default=None)
+    row: Row = {"passed": bool(verdict), "reason": check.reason}
+    return row | ({"worst": worst.max_absolute, "magnitude": worst.magnitude} if worst else {"worst": None})
 
 
 def table(rows: list[Row]) -> str:
@@ -130,7 +132,8 @@ def table(rows: list[Row]) -> str:
         cells = [" / ".join(_text(found.get((name, kind, label))) for kind in OUTPUT_TYPES) for label in TARGETS]
         ran: dict[str, Any] = found.get((name, OUTPUT_TYPES[0], RUN), {})
         worst = ran.get("worst")
-        beside = "-" if not ran else "fails" if worst is None else f"{worst:.1e}" + ("" if ran["passed"] else ", wrong")
+        beside = "-" if not ran else "fails" if worst is None else f"{worst:.1e} of {ran['magnitude']:.2g}"
+        beside += "" if ran.get("passed", True) else ", wrong"
         lines.append(f"| {name} | {' | '.join(cells)} | {beside} |")
     return "\n".join([*lines, "", ""])
 

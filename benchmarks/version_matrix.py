@@ -11,6 +11,7 @@ newest torch that pyproject.toml accepts. uv makes the environments, each of whi
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -40,13 +41,13 @@ print(json.dumps({{"python": platform.python_version()}} | {{each: version(each)
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
-def measure(python: str, torch: str, workers: int) -> Row:
+def measure(python: str, torch: str, given: argparse.Namespace) -> Row:
     """Return the row of a pair: versions, counts of tests, and how far the demo is from eager.
 
     Args:
         python: a version, or the path of an interpreter.
         torch: a version, or ``newest``.
-        workers: the number of processes of pytest.
+        given: the tests, the number of processes of pytest, and the seconds that installing may take.
     """
     with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
         start = time.monotonic()
@@ -55,11 +56,14 @@ def measure(python: str, torch: str, workers: int) -> Row:
         made = _run("uv", "venv", "--quiet", "--no-python-downloads", "--python", python, f"{folder}/venv")
         if made.returncode == 0:
             install = ("uv", "pip", "install", "--quiet", "--python", interpreter, requirement)
-            made = _run(*install, "--editable", f"{ROOT}[demo,test]", "uv")
+            try:
+                made = _run(*install, "--editable", f"{ROOT}[demo,test]", "uv", timeout=given.seconds)
+            except subprocess.TimeoutExpired:
+                return {"not installed": f"in {given.seconds:g} s"}
         if made.returncode:
             return {"not installed": _reason(made.stderr)}
         row: Row = json.loads(_run(interpreter, "-c", _VERSIONS).stdout) | {"seconds": time.monotonic() - start}
-        tests = _run(interpreter, "-m", "pytest", "-q", "-n", str(workers), "-p", "no:cacheprovider", *SLICE)
+        tests = _run(interpreter, "-m", "pytest", "-q", "-n", given.workers, "-p", "no:cacheprovider", *given.tests)
         row |= {name.removesuffix("s"): int(count) for count, name in _COUNT.findall(tests.stdout.splitlines()[-1])}
         row["failures"] = [line for line in tests.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
         if tests.returncode and not row["failures"]:
@@ -70,13 +74,12 @@ def measure(python: str, torch: str, workers: int) -> Row:
         return row
 
 
-def _run(*command: object, cwd: object = ROOT) -> subprocess.CompletedProcess[str]:
+def _run(*command: object, cwd: object = ROOT, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "VIRTUAL_ENV": ""}
     if command[0] == "uv":
         command = (sys.executable, "-m", *command)
-    return subprocess.run(
-        [*map(str, command)], cwd=str(cwd), env=environment, text=True, capture_output=True, check=False
-    )
+    options = {"cwd": str(cwd), "env": environment, "timeout": timeout}
+    return subprocess.run([*map(str, command)], **options, text=True, capture_output=True, check=False)
 
 
 def _reason(stderr: str) -> str:
@@ -125,6 +128,8 @@ def main() -> int:
         "--python", nargs="*", default=[], type=Path, help="paths of interpreters that uv does not find"
     )
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--tests", nargs="+", default=SLICE, metavar="PATH", help="other tests than the slice")
+    parser.add_argument("--seconds", type=float, help="how long installing may take; a pair that takes longer is said")
     given = parser.parse_args()
     rows = read_rows(given.json)
     if given.write:
@@ -137,7 +142,7 @@ def main() -> int:
         if any(row["asked"] == [python, torch] for row in rows):
             continue
         interpreter = str(paths.get(python, python))
-        row = {"asked": [python, torch]} | measure(interpreter, torch, given.workers)
+        row = {"asked": [python, torch]} | measure(interpreter, torch, given)
         print(json.dumps(row), flush=True)
         add_row(given.json, row)
         failed |= not passes(row)
