@@ -39,7 +39,9 @@ def _mamba() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def _whisper_encoder() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    config = T.WhisperConfig(d_model=256, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=512)
+    config = T.WhisperConfig(
+        d_model=256, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=512, decoder_attention_heads=4
+    )
     return Outputs(T.WhisperModel(config).encoder), (torch.randn(1, 80, 3000),)
 
 
