@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch.utils import _pytree as pytree
 
-from fx_importer.fx_graph.size_expressions import SizeExpression
+from fx_importer.fx_graph.size_expressions import FUNCTIONS, SizeExpression
 from fx_importer.fx_graph.tree_json import Types, UnknownNamedTuple, tree_from_json
 
 Fixed = bool | int | float | str | None
@@ -116,8 +117,9 @@ class Function:
     """What torch.export assumed of ``symbols`` besides their ranges, such as ``s0 % s1 == 0``; see `SizeExpression`."""
 
     def with_symbols(self, names: Mapping[str, str]) -> Function:
-        """Return the function with symbols renamed to ``names``, except to those that another symbol has."""
-        names = {symbol: name for symbol, name in names.items() if name not in self.symbols}
+        """Return the function with symbols renamed to ``names``, but to none that means something else in a guard."""
+        taken = {*self.symbols, *FUNCTIONS, "math", *keyword.kwlist}
+        names = {symbol: name for symbol, name in names.items() if name not in taken}
         if not names:
             return self
         pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
@@ -137,6 +139,7 @@ class Function:
             arguments=tuple(map(typed, self.arguments)),
             results=tuple(map(typed, self.results)),
             symbols={renamed(symbol): range_ for symbol, range_ in self.symbols.items()},
+            guards=tuple(map(renamed, self.guards)),
         )
 
 

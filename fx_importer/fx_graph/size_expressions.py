@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 
-_FUNCTIONS = {"max": max, "min": min, "abs": abs, "round": round, "float": float}
+FUNCTIONS = {"max": max, "min": min, "abs": abs, "round": round, "float": float}
 _ROUNDINGS = ("ceil", "floor", "trunc")
 _FORMS = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Load)
 _OPERATORS = (
@@ -48,7 +48,7 @@ class SizeExpression:
     def value(self, sizes: Mapping[str, int]) -> float | None:
         """Return the number, or whether the condition holds, for ``sizes``; None for a division by 0."""
         try:
-            return eval(self._code, {"__builtins__": {}, "math": math, **_FUNCTIONS}, dict(sizes))
+            return eval(self._code, {"__builtins__": {}, "math": math, **FUNCTIONS}, dict(sizes))
         except (ArithmeticError, ValueError):
             return None
 
@@ -61,12 +61,12 @@ class SizeExpression:
 def _symbols(node: ast.AST) -> Iterator[str]:
     """Return the names in ``node``; raise ValueError if it is no arithmetic of them."""
     match node:
-        case ast.Name(id=name) if name not in _FUNCTIONS and name != "math":
+        case ast.Name(id=name) if name not in FUNCTIONS and name != "math":
             yield name
             return
         case ast.Constant(value=int() | float()):
             return
-        case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]) if name in _FUNCTIONS:
+        case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]) if name in FUNCTIONS:
             pass
         case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr=name), args=parts, keywords=[]) if (
             name in _ROUNDINGS

@@ -136,6 +136,19 @@ def test_names_of_dimensions_in_nested_inputs(tmp_path):
         lowered(inputs[0], inputs[1], torch.rand(7, 3), scale=torch.ones(3))
 
 
+@pytest.mark.parametrize("names", [("rows", "parts"), ("max", "class")], ids=["named", "taken"])
+def test_guards_have_the_names_of_dimensions(names):
+    def parts(x, y):
+        return x.reshape(y.shape[0], -1)
+
+    shapes = [{0: names[0]}, {0: names[1]}]
+    lowered = lower(parts, torch.rand(6, 3), torch.rand(2), output_type="linalg", dynamic_shapes=shapes)
+    assert set(lowered.manifest.functions["main"].symbols).isdisjoint(names) is (names[0] == "max")
+    assert lowered(torch.rand(12, 3), torch.rand(4)).shape == (4, 9)
+    with pytest.raises(UsageError, match="was exported for sizes with"):
+        lowered(torch.rand(7, 3), torch.rand(4))
+
+
 @pytest.mark.parametrize(
     "shapes, error, sentence",
     [
