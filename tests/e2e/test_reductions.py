@@ -6,6 +6,7 @@ import torch
 from .harness import Case, check, integers, normal, table
 
 X = normal(2, 3, 4)
+POWSUM = torch.ops.aten.linalg__powsum
 # Ties: the first index is returned.
 TIES = integers(3, 6, low=0, high=4)
 ROWS = normal(3, 5).sort(-1)[0]
@@ -23,6 +24,7 @@ ROWS = normal(3, 5).sort(-1)[0]
     Case("products", lambda: (lambda x: (x.prod(1), x.prod()), (X,))),
     Case("bools", lambda: (lambda x: ((x > 0).any(), (x > 0).all(1), (x > 0).any(2), (x > 0).sum(1)), (X,))),
     Case("norms", lambda: (lambda x: (x.norm(), x.norm(dim=1), torch.linalg.vector_norm(x, 1, dim=2)), (X,))),
+    Case("power_sums", lambda: (lambda x: (POWSUM(x, 3), POWSUM(x, 0, [1], True), POWSUM(x, 1, [-1])), (X,))),
     Case("norm_of_order_infinity", lambda: (lambda x: torch.linalg.vector_norm(x, float("inf"), dim=1), (X,))),
     Case("logsumexp", lambda: (lambda x: (x.logsumexp(1), (x * 100).logsumexp((0, 2))), (X,))),
     Case("softmax", lambda: (lambda x: (x.softmax(-1), x.log_softmax(1), (x * 1000).softmax(0)), (X,))),

@@ -46,3 +46,9 @@ def empty_like_of_dynamic_shape(x: Tensor, *, memory_format: object = None, **se
 def efficient_zero_tensor(size: Sequence[int], **settings: Any) -> Tensor:
     """Return zeros; autograd has these for undefined gradients."""
     return torch.zeros(size, **settings)
+
+
+@decomposes(aten.linspace.Tensor_Tensor, aten.linspace.Tensor_Scalar, aten.linspace.Scalar_Tensor)
+def linspace_without_device(start: Any, end: Any, steps: int, *, device: object = None, **settings: Any) -> Any:
+    """Name the device, which torch's decomposition requires; no match where it is named."""
+    return torch.linspace(start, end, steps, device="cpu", **settings) if device is None else NotImplemented

@@ -1,4 +1,4 @@
-"""Decomposition of ``repeat_interleave`` with a static output size."""
+"""Decompositions of ``repeat_interleave`` by a tensor."""
 
 from __future__ import annotations
 
@@ -18,3 +18,15 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any
     if not isinstance(output_size, int) or is_empty(repeats):
         return NotImplemented
     return torch.searchsorted(torch.cumsum(repeats, 0), torch.arange(output_size), right=True)
+
+
+@decomposes(aten.repeat_interleave.Tensor)
+def repeat_interleave_of_any_size(repeats: Tensor, *, output_size: int | None = None) -> Any:
+    """Return each index ``repeats`` times: how many ranges of results have begun, counted up to each result."""
+    if is_empty(repeats):
+        return NotImplemented
+    ends = torch.cumsum(repeats, 0)
+    total: Any = ends[-1].item() if output_size is None else output_size
+    torch._check(total >= 0)
+    begun = torch.zeros(total + 1, dtype=torch.int64).index_add(0, ends - repeats, torch.ones_like(ends))
+    return (torch.cumsum(begun, 0)[:-1] - 1).to(repeats.dtype)

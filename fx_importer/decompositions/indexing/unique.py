@@ -12,36 +12,46 @@ from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def _equal_runs(x: Tensor, inverse: bool, counts: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the first element of each run of equal elements of ``x`` (rank 1), each element's run, and run lengths.
+def _equal_runs(x: Tensor, inverse: bool, counts: bool, dim: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the first slice of each run of equal slices of ``x`` along ``dim``, each slice's run, and run lengths.
 
     The second and third result are empty if not requested.
     """
-    size = x.shape[0]
+    size = x.shape[dim]
     edge = torch.ones((1,), dtype=torch.bool)
-    changes = x[1:] != x[:-1]
+    changes = x.narrow(dim, 1, size - 1) != x.narrow(dim, 0, size - 1)
+    if x.dim() > 1:
+        changes = changes.transpose(0, dim).flatten(1).any(1)
     first = torch.cat([edge, changes])
     starts = aten.nonzero(first).squeeze(1)
     nothing = torch.zeros((0,), dtype=torch.int64)
     run = torch.cumsum(first.to(torch.int64), 0) - 1 if inverse else nothing
     if not counts:
-        return x.index_select(0, starts), run, nothing
+        return x.index_select(dim, starts), run, nothing
     place = torch.arange(size)
     # The next end of a run at or after each index.
     ends = torch.where(torch.cat([changes, edge]), place, torch.full_like(place, size))
     length = torch.cummin(ends.flip(0), 0)[0].flip(0) - place + 1
-    return x.index_select(0, starts), run, length.index_select(0, starts)
+    return x.index_select(dim, starts), run, length.index_select(0, starts)
 
 
 @decomposes(aten.unique_consecutive.default)
 def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """Return one element of each run of equal elements."""
-    if dim is not None or is_empty(x):
+    """Return one element of each run of equal elements, or one slice of those along ``dim``."""
+    if is_empty(x):
         return NotImplemented
+    if dim is not None and x.dim():
+        return _equal_runs(x, return_inverse, return_counts, dim % x.dim())
     values, run, lengths = _equal_runs(x.reshape(-1), return_inverse, return_counts)
     return values, run.reshape(x.shape) if return_inverse else run, lengths
+
+
+@decomposes(aten.unique_dim_consecutive.default)
+def unique_dim_consecutive(x: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    """As `unique_consecutive` along ``dim``."""
+    return unique_consecutive.rule(x, return_inverse, return_counts, dim)
 
 
 @decomposes(aten._unique2.default)
@@ -64,4 +74,4 @@ def unique_in_any_order(x: Tensor, sorted: bool = True, return_inverse: bool = F
     return found if found is NotImplemented else found[:2]
 
 
-UNIQUE = (unique, unique_in_any_order, unique_consecutive)
+UNIQUE = (unique, unique_in_any_order, unique_consecutive, unique_dim_consecutive)

@@ -50,6 +50,16 @@ def vector_norm(
 Axes = Sequence[int] | None
 
 
+@decomposes(aten.linalg__powsum.default)
+def powsum(
+    x: Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """Return ``sum(|x|**ord)``: the norm without its root."""
+    x = (x if dtype is None else x.to(dtype)).abs()
+    powers = (x != 0).to(x.dtype) if ord == 0 else x if ord == 1 else x * x if ord == 2 else x**ord
+    return torch.sum(powers, list(dim) if dim else None, keepdim)
+
+
 @decomposes(aten.linalg_vector_norm.default)
 def float_vector_norm(
     x: Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False, *, dtype: torch.dtype | None = None

@@ -122,6 +122,7 @@ BASE = (
         because="torch's decompositions end in as_strided and prims, and the C++ ones compute in float64",
     )
     .replacing(reshape.repeat_no_times, because="the C++ lowerings divide by zero")
+    .preferring(factories.linspace_without_device, because="torch's decomposition fails without a device")
     .preferring(pad.pad_circular, because="torch's decomposition writes into an empty tensor")
     .replacing(split.split_with_sizes, because="every backend supports static sizes only")
     .replacing(reshape.squeeze, because="torch's decomposition ends in prims.squeeze")
@@ -131,6 +132,7 @@ BASE = (
             grid_sample.grid_sampler_3d,
             reshape.resize,
             normalization.batch_norm_with_update,
+            norms.powsum,
         ),
         *(factories.empty_permuted, factories.efficient_zero_tensor),
         *losses.LOSSES,

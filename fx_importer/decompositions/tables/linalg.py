@@ -67,9 +67,10 @@ LINALG = (
     .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the other rule requires static shapes")
     .replacing(*antialias.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
     .replacing(
-        *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
+        *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave_of_any_size),
         because="the torch dialect lacks it",
     )
+    .preferring(repeat_interleave.repeat_interleave, because="of a static size, it needs no scatter")
     .replacing(
         *histogram.HISTOGRAMS,
         segment_reduce.segment_reduce,
