@@ -95,7 +95,7 @@ def passes(row: Row) -> bool:
 
 def table(rows: list[Row]) -> str:
     """Return the table of docs/versions.md: a row for each Python, a column for each torch."""
-    releases = list(dict.fromkeys(row["asked"][1] for row in rows))
+    releases = sorted({row["asked"][1] for row in rows}, key=TORCHES.index)
     shown = {
         each: next((row["torch"].partition("+")[0] for row in rows if row["asked"][1] == each and "torch" in row), each)
         for each in releases
