@@ -32,6 +32,7 @@ from fx_importer.rewrites import (
     narrow_tosa_integers_unproved,
     reduce_tosa_ranks,
     reject_scalar_arguments,
+    remove_tosa_transposes,
     transpose_tosa_arguments,
     transpose_tosa_weights,
 )
@@ -94,6 +95,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
                     *(() if options.valid_for.level == "none" else (reduce_tosa_ranks,)),
                     transpose_tosa_arguments,
                     _integers(options),
+                    remove_tosa_transposes,
                     on_functions("canonicalize", "cse"),
                 ),
             ),

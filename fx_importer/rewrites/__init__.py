@@ -55,6 +55,7 @@ from fx_importer.rewrites.tosa.i64_narrowing import (
 from fx_importer.rewrites.tosa.i64_sums import i64_sums_to_tosa
 from fx_importer.rewrites.tosa.isolated_regions import isolate_tosa_regions
 from fx_importer.rewrites.tosa.rank_reduction import reduce_tosa_ranks
+from fx_importer.rewrites.tosa.removed_transposes import remove_tosa_transposes
 from fx_importer.rewrites.tosa.scalar_arguments import reject_scalar_arguments
 from fx_importer.rewrites.tosa.transposed_weights import transpose_tosa_arguments, transpose_tosa_weights
 
@@ -105,6 +106,7 @@ _ALL = (
     stablehlo_control_flow_to_scf,
     state_to_values,
     tm_tensor_to_loops,
+    remove_tosa_transposes,
     transpose_tosa_arguments,
     transpose_tosa_weights,
     values_to_memory,

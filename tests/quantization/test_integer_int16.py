@@ -98,8 +98,9 @@ def test_sums_and_norms_of_int16() -> None:
     torch.manual_seed(0)
     model, x = Encoder().eval(), torch.randint(0, 9, (1, 6), dtype=torch.int32)
     quantized = quantize(model, [x], activations="mixed", integer_io=True)
-    dtypes = [node.args[-1] for node in quantized.graph.nodes if kind_of(node) == "quantize"]
-    assert {torch.int8, torch.int16} <= set(dtypes)
+    dtypes = {node.args[0].name: node.args[-1] for node in quantized.graph.nodes if kind_of(node) == "quantize"}
+    assert dtypes["softmax"] == dtypes["matmul_1"] == torch.int8
+    assert dtypes["relu"] == dtypes["linear_3"] == dtypes["add_1"] == torch.int16
     (scale,) = quantized.meta["result_scales"]
     torch.testing.assert_close(quantized(x) * scale[0], model(x), rtol=0, atol=0.05)
     target = "version=1.0 profiles=pro_int extensions=int16"

@@ -91,20 +91,6 @@ def _kept(graph: fx.Graph, plan: Plan, names: Collection[str]) -> set[str]:
     return found
 
 
-def sums_and_norms(plan: Plan) -> set[fx.Node]:
-    """Return the representatives of sums, of norms, and of what these are computed from.
-
-    Constants stay as they are, embeddings among them: of int16 they would take twice the memory.
-    """
-    found: set[fx.Node] = set()
-    for node in plan.groups:
-        if node.target in (aten.add.Tensor, aten.sub.Tensor, *NORMS):
-            found.add(plan.groups[node])
-            roots = (plan.groups.get(each) for each in node.all_input_nodes)
-            found.update(each for each in roots if each is not None and each.target not in MOVEMENT)
-    return found
-
-
 def module_of(node: fx.Node) -> str:
     """Return the path of the module that ``node`` is an operator of; empty at the root."""
     stack = node.meta.get("nn_module_stack") or {"": ("",)}

@@ -14,7 +14,8 @@ from fx_importer.errors import UsageError
 from fx_importer.quantization.normalization.normalize import normalize
 from fx_importer.quantization.post_training.calibration import Call
 from fx_importer.quantization.post_training.integer_io import integers_outside
-from fx_importer.quantization.post_training.plan import WEIGHTED, Plan, is_huge, planned, sums_and_norms
+from fx_importer.quantization.post_training.plan import WEIGHTED, Plan, is_huge, planned
+from fx_importer.quantization.post_training.wide_values import wide_values
 from fx_importer.quantization.rules.movement import MOVEMENT
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
@@ -24,7 +25,7 @@ _LEVELS: dict[str, dict[str, Any]] = {
 }
 """Dtypes and ranges of activations. Those of int16 are symmetric."""
 ACTIVATIONS = (*_LEVELS, "mixed")
-"""What activations are: mixed ones are int16 where `sums_and_norms` says."""
+"""What activations are: mixed ones are int16 where `wide_values` says."""
 _LEAST_SCALE = 2.0**-16
 """Of values that are all zero, and of weights whose channel is."""
 OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
@@ -125,7 +126,7 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str
         def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
             found = plan(model.graph)
             owners: dict[fx.Node, Any] = {}
-            wide = sums_and_norms(found) if activations == "mixed" else set[fx.Node]()
+            wide = wide_values(found) if activations == "mixed" else set[fx.Node]()
 
             def kind_of(root: fx.Node | None) -> str:
                 if activations == "mixed":

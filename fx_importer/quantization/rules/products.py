@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ def convolution(scope: Scope, node: fx.Node, given: dict[str, Any], params: Para
     stride, dilation = pair(given["stride"]), pair(given["dilation"])
     padding, shape = given["padding"], shape_of(weight)
     sides = same_padding(padding, shape, dilation) if isinstance(padding, str) else four_sides(pair(padding))
+    x, padded = _without_pad(x, of_x, sides, [by * (size - 1) for by, size in zip(dilation, shape[2:], strict=True)])
+    sides = [each + by for each, by in zip(sides, padded, strict=True)]
     windows = (stride, sides, dilation, given["groups"])
     if of_x.bits == 16:
         made = scope.call(node, integer.wide_conv2d.default, x, weight, *biases, *windows, *scales, *out_of(params))
@@ -39,6 +42,20 @@ def convolution(scope: Scope, node: fx.Node, given: dict[str, Any], params: Para
         node, integer.conv2d.default, x, weight, *biases, *windows, of_x.zero_point, *scales, *out_of(params)
     )
     return scope.call(node, aten.squeeze.dim, made, 2) if added else made
+
+
+def _without_pad(x: fx.Node, of_x: Params, sides: Sequence[int], most: Sequence[int]) -> tuple[fx.Node, list[int]]:
+    """Return ``x`` before zeros around its images, and these as top, bottom, left and right of a convolution.
+
+    With ``sides`` they are at most ``most`` rows and columns: less than a window.
+    """
+    if x.target is aten.constant_pad_nd.default and len(x.args[1]) == 4 and x.args[2] == of_x.zero_point:  # type: ignore[arg-type]
+        left, right, top, bottom = x.args[1]  # type: ignore[misc]
+        found = [top, bottom, left, right]
+        bounds = [each for each in most for _ in range(2)]
+        if all(by >= 0 and by + at <= bound for by, at, bound in zip(found, sides, bounds, strict=True)):
+            return x.args[0], found  # type: ignore[return-value]
+    return x, [0, 0, 0, 0]
 
 
 def _convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

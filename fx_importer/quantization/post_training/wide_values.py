@@ -1,0 +1,51 @@
+"""Which values of a quantized program are int16 with mixed activations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from torch import fx
+
+from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.post_training.plan import Plan
+from fx_importer.quantization.rules.elementwise import is_elementwise
+from fx_importer.quantization.rules.movement import MOVEMENT
+from fx_importer.quantization.rules.norms import NORMS
+
+
+def wide_values(plan: Plan) -> set[fx.Node]:
+    """Return the representatives of values that mixed activations have in int16.
+
+    These are sums, norms and what they are computed from, and between the two products of an MLP whose result is added,
+    the functions of elements and the result of the first product. There activations of single channels are a hundred
+    times larger than others (Sun et al., Massive Activations in Large Language Models). Constants stay as they are,
+    embeddings among them: of int16 they would take twice the memory.
+    """
+    found: set[fx.Node] = set()
+    products: list[fx.Node] = []
+    for node in plan.groups:
+        if node.target in (aten.add.Tensor, aten.sub.Tensor, *NORMS):
+            found.add(plan.groups[node])
+            roots = (plan.groups.get(each) for each in node.all_input_nodes)
+            sources = [each for each in roots if each is not None and each.target not in MOVEMENT]
+            found.update(sources)
+            products += [each for each in sources if each.target is aten.linear.default]
+    for product in products:
+        found |= _functions_before(product.all_input_nodes[0], plan, found)
+    return found
+
+
+def _functions_before(value: fx.Node, plan: Plan, known: Collection[fx.Node]) -> set[fx.Node]:
+    """Return the representatives of the functions of elements that ``value`` is, and of the products before these."""
+    found: set[fx.Node] = set()
+    stack = [value] if is_elementwise(value.target) else []
+    while stack:
+        node = stack.pop()
+        root = plan.groups.get(node)
+        if root in known or root in found or not (is_elementwise(node.target) or node.target is aten.linear.default):
+            continue
+        if root is not None:
+            found.add(root)
+        if node.target is not aten.linear.default:
+            stack += node.all_input_nodes
+    return found

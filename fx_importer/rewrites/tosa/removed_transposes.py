@@ -1,0 +1,130 @@
+"""Transposes around operations of integer programs, which ``tosa-reduce-transposes`` does not pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import producer, replace
+from fx_importer.mlir.emit_tosa import TosaOps
+from fx_importer.mlir.walk import operations, rewrite
+
+Order = tuple[int, ...]
+"""A permutation of axes, as ``perms`` of ``tosa.transpose``."""
+
+_ELEMENTWISE = frozenset(
+    f"tosa.{name}"
+    for name in (
+        *("abs", "add", "arithmetic_right_shift", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast"),
+        *("clamp", "clz", "equal", "greater", "greater_equal", "intdiv", "logical_and", "logical_left_shift"),
+        *("logical_not", "logical_or", "logical_right_shift", "logical_xor", "maximum", "minimum", "mul", "negate"),
+        *("rescale", "select", "sub", "table"),
+    )
+)
+_LEADING = {"tosa.mul": 2, "tosa.negate": 1, "tosa.pad": 1, "tosa.rescale": 1, "tosa.slice": 1, "tosa.table": 1}
+"""The number of operands that are tensors in the order of axes of the result; all for other operations."""
+_OF_AXIS = frozenset(("tosa.concat", "tosa.reduce_max", "tosa.reduce_min", "tosa.reduce_sum"))
+_OF_SIZES = {"tosa.pad": (1,), "tosa.slice": (1, 2)}
+"""The operands that are sizes by axis."""
+_MOVED = _ELEMENTWISE | _OF_AXIS | frozenset(_OF_SIZES)
+
+
+@rewrite("fx-importer-remove-tosa-transposes")
+def remove_tosa_transposes(module: ir.Operation) -> None:
+    """Compute in another order of axes what is transposed before and after, if no transpose is left.
+
+    So convolutions, which have channels last, and the rescales, tables and sums between them are in one order. Only
+    programs with ``tosa.rescale`` have operations that ``tosa-reduce-transposes`` does not pass.
+    """
+    if not operations(module, {"tosa.rescale"}):
+        return
+    orders = {_order(op) for op in operations(module, {"tosa.transpose"})}
+    for order in sorted(orders):
+        found = _movable(module, order)
+        for op in operations(module, _MOVED):
+            if op.results[0] in found:
+                _reorder(op, order)
+        for op in operations(module, {"tosa.transpose"}):
+            if op.operands[0] in found and _order(op) == order:
+                replace(op, op.operands[0])
+
+
+def _movable(module: ir.Operation, order: Order) -> set[ir.Value]:
+    """Return the values that can have their axes in ``order`` without a transpose: the largest such set."""
+    found = {
+        op.results[0]
+        for op in operations(module, _MOVED)
+        if _has_order(op.results[0].type, order) and not _by_channel(op)
+    }
+    while left := {each for each in found if not _fits(each, found, order)}:
+        found -= left
+    return found
+
+
+def _fits(value: ir.Value, found: set[ir.Value], order: Order) -> bool:
+    return all(_is_source(each, found, order) for each in _tensors(value.owner)) and all(
+        _is_reader(use.owner, use.operand_number, value, found, order) for use in value.uses
+    )
+
+
+def _is_source(operand: ir.Value, found: set[ir.Value], order: Order) -> bool:
+    """Return whether ``operand`` is there in ``order``."""
+    if operand in found or set(ir.RankedTensorType(operand.type).shape) == {1}:
+        return True
+    return producer(operand) == "tosa.transpose" and _composed(_order(operand.owner), order) == tuple(range(len(order)))
+
+
+def _is_reader(user: ir.Operation, number: int, value: ir.Value, found: set[ir.Value], order: Order) -> bool:
+    """Return whether ``user`` takes ``value`` in ``order``."""
+    if user.name == "tosa.transpose":
+        return _order(user) == order
+    if user.name == "tosa.reshape":
+        sizes = ir.RankedTensorType(value.type).shape
+        kept = [axis for axis in order if sizes[axis] != 1]
+        return kept == sorted(kept)
+    return len(user.results) == 1 and user.results[0] in found and number < len(_tensors(user))
+
+
+def _reorder(op: ir.Operation, order: Order) -> None:
+    """Let ``op`` compute with its axes in ``order``."""
+    for number, each in enumerate(_tensors(op)):
+        if producer(each) == "tosa.transpose":
+            op.operands[number] = each.owner.operands[0]
+    if op.name in _OF_AXIS:
+        axis = ir.IntegerAttr(op.attributes["axis"])
+        op.attributes["axis"] = ir.IntegerAttr.get(axis.type, order.index(axis.value))
+    for number in _OF_SIZES.get(op.name, ()):
+        sizes = np.array(ir.DenseIntElementsAttr(op.operands[number].owner.attributes["values"]))
+        by_axis = sizes.reshape(len(order), -1)[list(order)]
+        emit = TosaOps(ir.InsertionPoint(op), op.location)
+        op.operands[number] = emit.const_shape(by_axis.reshape(-1).tolist())
+    op.results[0].set_type(_reordered(op.results[0].type, order))
+
+
+def _tensors(op: ir.Operation) -> list[ir.Value]:
+    return list(op.operands)[: _LEADING.get(op.name)]
+
+
+def _by_channel(op: ir.Operation) -> bool:
+    """Return whether ``op`` reads other things by its last axis, or sizes that are not constant."""
+    if op.name == "tosa.rescale":
+        return ir.BoolAttr(op.attributes["per_channel"]).value
+    return any(producer(op.operands[number]) != "tosa.const_shape" for number in _OF_SIZES.get(op.name, ()))
+
+
+def _has_order(type_: ir.Type, order: Order) -> bool:
+    return isinstance(type_, ir.RankedTensorType) and type_.rank == len(order)
+
+
+def _order(op: ir.Operation) -> Order:
+    return tuple(ir.DenseI32ArrayAttr(op.attributes["perms"]))
+
+
+def _composed(first: Order, then: Order) -> Order:
+    return tuple(first[axis] for axis in then)
+
+
+def _reordered(type_: ir.Type, order: Order) -> ir.Type:
+    old = ir.RankedTensorType(type_)
+    unknown = ir.Location.unknown(type_.context)
+    return ir.RankedTensorType.get([old.shape[axis] for axis in order], old.element_type, loc=unknown)
