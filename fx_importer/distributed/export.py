@@ -41,8 +41,9 @@ class MeshProgram:
         """Return the part of ``weights`` of each rank, for `Lowered.caller_on_mesh`.
 
         Args:
-            weights: a whole state dict; or the path of a safetensors file, or of a folder that
-                `torch.distributed.checkpoint` has written, of which only the parts are read.
+            weights: a whole state dict; or the path of a safetensors file, of a folder of transformers with several and
+                their index, or of a folder that `torch.distributed.checkpoint` has written. Of these, only the parts
+                are read.
 
         Raises:
             UsageError: listing the weights that are missing, or have another shape.
@@ -69,10 +70,12 @@ def export_on_mesh(
 
     Raises:
         UsageError: if the programs differ, naming the first operator that does; if a mesh does not divide a dimension
-            of a weight, or a plan names nothing.
+            of a weight, or a plan names nothing; for other values of ``build`` and ranks that the mesh does not have.
     """
     axes = Mesh.get(mesh)
     chosen = (0, axes.size - 1) if ranks is None else tuple(ranks)
+    if not chosen or not {*chosen} <= {*range(axes.size)}:
+        raise UsageError(f"ranks={list(chosen)}: name ranks of the mesh {axes}, from 0 to {axes.size - 1}")
     programs = [_exported(build, axes, rank, gradients) for rank in dict.fromkeys(chosen)]
     for rank, other in zip(chosen[1:], programs[1:], strict=False):
         _check_same(programs[0].program, other.program, chosen[0], rank)
@@ -114,11 +117,13 @@ def _built(build: Build, mesh: Mesh, rank: int) -> Iterator[tuple[torch.nn.Modul
         warnings.filterwarnings("error", message=".*could not be resolved.*")
         device_mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
         try:
-            module, inputs = build(device_mesh)
+            built: Any = build(device_mesh)
         except UserWarning as warning:
             sentence = str(warning).partition(" in module ")[0]
             raise UsageError(f"a plan names what the module does not have: {sentence}") from None
-        yield module, inputs, device_mesh
+        if not isinstance(built, Sequence) or len(built) != 2 or not isinstance(built[1], (tuple, list)):
+            raise UsageError("build returns the module and a tuple of its inputs: return module, (x,)")
+        yield *built, device_mesh
 
 
 def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | None) -> MeshProgram:

@@ -178,6 +178,8 @@ def _divided(placements: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, int]]
         if type(dim) is int:
             yield axis, dim
         elif type(dim).__name__.endswith("Partial"):
-            raise ValueError(f"is {placement} along '{axis}': a program of whole tensors has no summands")
+            raise ValueError(
+                f"is {placement} along '{axis}': a program of whole tensors has no summands; export_on_mesh takes them"
+            )
         elif dim is not None and type(dim).__name__ != "Replicate":
             raise ValueError(f"is {placement!r} along '{axis}': Shard(0) or 0 divides, Replicate() or None repeats")

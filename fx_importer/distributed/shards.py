@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,10 @@ Layout = tuple["int | None", ...]
 """For each axis of a mesh, the dimension that is divided along it; None where it is repeated."""
 
 Source = Mapping[str, torch.Tensor] | str | os.PathLike[str]
-"""Whole weights by name: tensors, or the path of a safetensors file or of a folder of torch.distributed.checkpoint."""
+"""Whole weights by name: tensors; or the path of a safetensors file, of a folder of transformers with such files and
+their index, or of a folder of torch.distributed.checkpoint."""
+
+_INDEX, _ONE_FILE = "model.safetensors.index.json", "model.safetensors"
 
 
 def read_shards(
@@ -26,31 +30,59 @@ def read_shards(
     """Return the part of each weight in ``shapes`` that ``rank`` holds. Of a file, only the parts are read.
 
     Raises:
-        UsageError: listing the weights that are missing, or whose parts do not have ``shapes``.
+        UsageError: listing the weights that are missing or no tensors, or whose parts do not have ``shapes``; or if a
+            file cannot be read.
     """
     if isinstance(source, Mapping):
         return _shards(source, source.keys(), layouts, shapes, mesh, rank)
-    if Path(source).is_dir():
-        checkpoint = Checkpoint(source)
+    if not isinstance(source, (str, os.PathLike)):
+        raise UsageError(f"weights are a mapping from names to tensors, or a path, and not {type(source).__name__}")
+    path = Path(source)
+    if path.is_dir() and not any((path / name).is_file() for name in (_INDEX, _ONE_FILE)):
+        checkpoint = Checkpoint(path)
         return _shards(checkpoint, checkpoint.tensors.keys(), layouts, shapes, mesh, rank)
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     try:
-        with safe_open(os.fspath(source), framework="pt") as file:
-            slices = _Slices(file)
-            return _shards(slices, set(file.keys()), layouts, shapes, mesh, rank)
+        files = _Files(path)
+        return _shards(files, files.homes.keys(), layouts, shapes, mesh, rank)
     except (OSError, SafetensorError) as error:
-        raise UsageError(f"'{os.fspath(source)}' is no safetensors file that can be read: {error}") from error
+        raise UsageError(f"'{path}' is no safetensors file that can be read: {error}") from error
 
 
-class _Slices:
-    """Tensors of a file, which are read when they are sliced."""
+class _Files:
+    """Tensors of a safetensors file, or of those that an index of transformers lists, which are read when sliced."""
 
-    def __init__(self, file: Any):
-        self._file = file
+    def __init__(self, path: Path):
+        if path.is_dir():
+            path = path / (_INDEX if (path / _INDEX).is_file() else _ONE_FILE)
+        self._opened: dict[Path, Any] = {}
+        self.homes: Mapping[str, Path] = (
+            _listed(path) if path.suffix == ".json" else dict.fromkeys(self._file(path).keys(), path)
+        )
+        """The file of each tensor."""
 
     def __getitem__(self, name: str) -> Any:
-        return self._file.get_slice(name)
+        return self._file(self.homes[name]).get_slice(name)
+
+    def _file(self, path: Path) -> Any:
+        from safetensors import safe_open
+
+        if path not in self._opened:
+            self._opened[path] = safe_open(path, framework="pt")
+        return self._opened[path]
+
+
+def _listed(index: Path) -> dict[str, Path]:
+    """Return the file of each tensor in ``index``, which transformers has written."""
+    try:
+        homes: dict[str, str] = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+        outside = [name for name in homes.values() if Path(name).name != name]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"'{index}' is no index of safetensors files: {type(error).__name__}: {error}") from None
+    if outside:
+        raise UsageError(f"'{index}' lists '{outside[0]}', which is no file in its directory")
+    return {name: index.parent / home for name, home in homes.items()}
 
 
 def _shards(
@@ -67,6 +99,9 @@ def _shards(
         if name not in names:
             continue
         whole = source[name]
+        if not isinstance(whole, torch.Tensor) and not hasattr(whole, "get_shape"):
+            wrong.append(f"'{name}' is of type {type(whole).__name__}")
+            continue
         sizes = list(whole.shape if isinstance(whole, torch.Tensor) else whole.get_shape())
         bounds = _bounds(layouts[name], shape, mesh, rank)
         if len(sizes) != len(shape) or [size * parts for size, (_, parts) in zip(shape, bounds, strict=True)] != sizes:

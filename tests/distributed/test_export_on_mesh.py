@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,17 @@ def lowered(program: MeshProgram) -> Lowered:
     return lower(program.program, output_type="stablehlo", mesh=str(program.mesh), weights="args")
 
 
+def in_two_files(folder: Path) -> Path:
+    """Write the weights as transformers writes large ones."""
+    folder.mkdir()
+    homes = {name: f"model-{name.endswith('bias'):d}.safetensors" for name in WHOLE.state_dict()}
+    for file in {*homes.values()}:
+        part = {name: held for name, held in WHOLE.state_dict().items() if homes[name] == file}
+        safetensors.torch.save_file(part, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": homes}))
+    return folder
+
+
 def test_weights_have_their_names_and_parts(tmp_path: Path):
     program = exported(TENSOR)
     assert program.layouts["up.weight"] == (None, 0)
@@ -86,15 +98,25 @@ def test_weights_have_their_names_and_parts(tmp_path: Path):
     safetensors.torch.save_file(WHOLE.state_dict(), tmp_path / "whole.safetensors")
     states = program.states(tmp_path / "whole.safetensors")
     assert torch.equal(states[3]["down.weight"], WHOLE.down.weight[:, 16:])
+    folder = in_two_files(tmp_path / "folder")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, that no process group is there
         save(WHOLE.state_dict(), checkpoint_id=tmp_path / "checkpoint")
-    of_checkpoint = program.states(tmp_path / "checkpoint")
+    of_checkpoint, of_folder = program.states(tmp_path / "checkpoint"), program.states(folder)
     for rank, state in enumerate(program.states(WHOLE.state_dict())):
         assert all(torch.equal(state[name], states[rank][name]) for name in state)
         assert all(torch.equal(state[name], of_checkpoint[rank][name]) for name in state)
+        assert all(torch.equal(state[name], of_folder[rank][name]) for name in state)
     with pytest.raises(UsageError, match="is no checkpoint of torch.distributed"):
         program.states(tmp_path)
+    index = folder / "model.safetensors.index.json"
+    for text, sentence in (
+        ("{", "is no index"),
+        ('{"weight_map": {"up.bias": "../x"}}', "lists '../x', which is no file"),
+    ):
+        index.write_text(text)
+        with pytest.raises(UsageError, match=sentence):
+            program.states(folder)
 
 
 def test_a_saved_program_needs_no_process_group(tmp_path: Path):
@@ -160,6 +182,22 @@ def test_weights_that_do_not_fit():
     program = exported(TENSOR)
     with pytest.raises(UsageError, match=r"'norm.weight' is missing; .*'up.bias' has shape \[30\], and is not \[16\]"):
         program.states({name: each for name, each in Block(30).state_dict().items() if name != "norm.weight"})
+    with pytest.raises(UsageError, match="'norm.weight' is of type int"):
+        program.states(dict.fromkeys(WHOLE.state_dict(), 1))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a mapping from names to tensors, or a path, and not NoneType"):
+        program.states(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("built", [None, torch.nn.Linear(16, 4), (torch.nn.Linear(16, 4), X)])
+def test_what_build_returns(built: Any):
+    with pytest.raises(UsageError, match=r"return module, \(x,\)"):
+        export_on_mesh(lambda mesh: built, "tp=2")
+
+
+@pytest.mark.parametrize("ranks", [[], [0, 7]])
+def test_ranks_that_the_mesh_does_not_have(ranks: list[int]):
+    with pytest.raises(UsageError, match="name ranks of the mesh tp=2, from 0 to 1"):
+        export_on_mesh(lambda mesh: (WHOLE, (X,)), "tp=2", ranks=ranks)
 
 
 def test_other_programs_of_dtensors_are_refused():

@@ -98,8 +98,10 @@ def test_each_rank_has_inputs_and_state_of_its_own(backend: str):
         assert [float(seen) for _, seen in found] == [3 * step, 9 * step]
     with pytest.raises(UsageError, match=r"has shape \[4\]"):
         call([(torch.ones(3),), (torch.ones(4),)])
-    with pytest.raises(UsageError, match="takes as many tuples of inputs"):
+    with pytest.raises(UsageError, match="takes a list of as many tuples of inputs, one for each rank, and got tuple$"):
         call([(torch.ones(3),)])
+    with pytest.raises(UsageError, match="and got Tensor, Tensor$"):
+        call([torch.ones(3)] * 2)  # type: ignore[list-item]
     assert [float(seen) for _, seen in call([(torch.ones(3),)] * 2)] == [9, 21]
 
 

@@ -58,10 +58,11 @@ class MeshCaller:
         return lambda inputs: self._call(inputs, functions.__getitem__)
 
     def _call(self, inputs: Sequence[Sequence[Any]], function: Callable[[int], Callable[..., Any]]) -> list[Any]:
-        if len(inputs) != len(self.ranks) or not all(isinstance(each, (tuple, list)) for each in inputs):
+        kinds = [type(each).__name__ for each in inputs] if isinstance(inputs, (tuple, list)) else type(inputs).__name__
+        if len(kinds) != len(self.ranks) or not {*kinds} <= {"tuple", "list"}:
             raise UsageError(
-                f"a mesh of {len(self.ranks)} devices takes as many tuples of inputs, one for each rank, and got "
-                f"{len(inputs)} values"
+                f"a mesh of {len(self.ranks)} devices takes a list of as many tuples of inputs, one for each rank, and "
+                f"got {kinds if isinstance(kinds, str) else ', '.join(kinds) or 'none'}"
             )
         for meeting in self._meetings.values():
             meeting.reset()
