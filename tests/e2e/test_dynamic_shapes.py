@@ -90,6 +90,11 @@ def convolved(x, weight, bias):
     return *images, *own, volume, F.conv_transpose2d(x, kernel[:4], stride=2, padding=1, groups=2, dilation=2)
 
 
+def written_slices(x, two, half):
+    whole = x.slice_scatter(x * 2)
+    return whole, x.slice_scatter(two, 0, 1, 3), x.slice_scatter(two, 0, -2), x.slice_scatter(half, 0, 1, None, 2)
+
+
 def convolved_by_groups(x, weight):
     return F.conv3d(x, weight, padding=1, groups=2)
 
@@ -541,6 +546,7 @@ OPERATORS = (
         *((3, 4), (5, 9)),
     )[:1],
     *variants("products_over_nothing", lambda x: (x[:, :0] @ x[:0], x[:, :0] @ x[0, :0]), (3, 4), (5, 9))[:1],
+    *variants("slices_with_step", lambda x: x.slice_scatter(x[1::2] * 2, 0, 1, None, 2), (5, 3), (6, 4))[:1],
     *variants("circular", lambda x: F.pad(x, (1, 2), mode="circular"), (2, 3, 5), (3, 3, 8)),
 )
 
@@ -632,6 +638,12 @@ def test_operators(case, output_type):
             tolerance=(1e-5, 1e-5),
         ),
         Case(
+            "writes_to_slices",
+            lambda: (written_slices, (normal(6, 4), normal(2, 4), normal(3, 4))),
+            dynamic_shapes=({0: ANY, 1: ANY}, {1: ANY}, {0: ANY, 1: ANY}),
+            others=lambda: [(normal(8, 5), normal(2, 5), normal(4, 5)), (normal(9, 3), normal(2, 3), normal(4, 3))],
+        ),
+        Case(
             "volumes_by_groups",
             lambda: (convolved_by_groups, (normal(2, 4, 5, 4, 6), normal(4, 2, 3, 3, 3))),
             dynamic_shapes=({0: ANY, 2: ANY}, {0: ANY}),
@@ -703,5 +715,23 @@ def test_windows_of_dynamic_sizes_in_a_program_that_is_traced_again(output_type)
         lambda: (windows, (normal(2, 6),)),
         dynamic_shapes=(dict.fromkeys(range(2), Dim.AUTO),),
         others=lambda: [(normal(3, 9),)],
+    )
+    check(case, output_type)
+
+
+@pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
+def test_convolutions_with_dynamic_weights(output_type):
+    def function(x, weight, bias, images):
+        lines = F.conv1d(x, weight, bias, stride=2, padding=1), F.conv1d(x, weight[:, :2], dilation=2, groups=2)
+        kernel = images[:2, :, :3, :2]
+        forward = F.conv2d(images, kernel, padding=(1, 0))
+        return *lines, forward, F.conv_transpose2d(forward, kernel, stride=(2, 1), padding=1, output_padding=(1, 0))
+
+    case = Case(
+        "dynamic_weights",
+        lambda: (function, (normal(2, 4, 9), normal(6, 4, 3), normal(6), normal(3, 4, 5, 6))),
+        dynamic_shapes=({0: ANY, 2: ANY}, {0: ANY, 2: ANY}, {0: ANY}, {0: ANY, 1: ANY}),
+        others=lambda: [(normal(3, 4, 8), normal(4, 4, 2), normal(4), normal(5, 3, 5, 6))],
+        tolerance=(1e-5, 1e-5),
     )
     check(case, output_type)

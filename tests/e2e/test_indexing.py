@@ -187,6 +187,7 @@ DATA_DEPENDENT = {
     "unique_flags": lambda x: torch.unique(x > 0),
     "unique_consecutive": lambda x: torch.unique_consecutive(x > 0, return_inverse=True, return_counts=True),
     "unique_consecutive_slices": lambda x: torch.unique_consecutive(x[:2, :, :1] > 0, True, True, dim=-2),
+    "weighted_counts": lambda x: torch.bincount((x[0, 0] > 0).int() * 2, x[1, 0], minlength=2),
     "repeated_rows": lambda x: x.repeat_interleave((x[:, 0, 0] > 0) * torch.arange(1, len(x) + 1), 0),
     "repeated_numbers": lambda x: torch.repeat_interleave((x[0].flatten() * 3).to(torch.int32).clamp(0)),
 }

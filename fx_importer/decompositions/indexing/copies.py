@@ -25,6 +25,7 @@ def _copy(operator: OpOverload, view: Callable[..., Any]) -> Decomposition:
 
 
 COPIES = (
+    _copy(aten._reshape_alias_copy.default, lambda x, size, stride: aten.reshape.default(x, size)),
     _copy(aten.as_strided_copy.default, aten.as_strided.default),
     _copy(aten.diagonal_copy.default, diagonal),
     _copy(aten.detach_copy.default, aten.detach.default),

@@ -80,3 +80,25 @@ def slice_scatter_beside_dynamic_axes(
     mask = (places >= inside.start) & (places <= inside[-1]) & ((places - inside.start) % step == 0)
     mask = mask.reshape([size if axis == dim % x.dim() else 1 for axis in range(x.dim())])
     return torch.where(mask, src.index_select(dim, source), x)
+
+
+@decomposes(aten.slice_scatter.default)
+def slice_scatter_along_dynamic_axis(
+    x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    """Read ``src`` where a place along ``dim``, an axis of dynamic size, is one of the slice; no match for none."""
+    size, count = x.shape[dim], src.shape[dim]
+    if are_static(size) or not all(each is None or isinstance(each, int) for each in (start, step)) or is_empty(src):
+        return NotImplemented
+    first = 0 if start is None else start if start >= 0 else torch.sym_max(size + start, 0)
+    steps = torch.arange(size) - first
+    source = torch.div(steps, step, rounding_mode="floor")
+    mask = (source >= 0) & (source < count) & (torch.remainder(steps, step) == 0)
+    mask = mask.reshape([size if axis == dim % x.dim() else 1 for axis in range(x.dim())])
+    return torch.where(mask, src.to(x.dtype).index_select(dim, torch.clamp(source, 0, count - 1)), x)
+
+
+@decomposes(aten.slice_scatter.default)
+def slice_scatter_with_step(x: Tensor, src: Tensor, dim: int = 0, *bounds: int | None) -> Any:
+    """As `slice_scatter_along_dynamic_axis`, if there is a step."""
+    return slice_scatter_along_dynamic_axis.rule(x, src, dim, *bounds) if len(bounds) == 3 else NotImplemented

@@ -99,6 +99,18 @@ HISTOGRAMS = (histc, histogram, histogram_bins_tensor)
 
 
 @decomposes(aten.bincount.default)
+def weighted_bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
+    """Return the sum of the weights of each integer, as many as the largest one has; no match without weights."""
+    if weights is None or is_empty(x):
+        return NotImplemented
+    x = x.long()
+    number: Any = torch.clamp(x.max() + 1, min=minlength).item()
+    torch._check(number >= 0)
+    kind = torch.float32 if weights.dtype == torch.float32 else torch.float64
+    return torch.zeros(number, dtype=kind).index_add(0, x, weights.to(kind))
+
+
+@decomposes(aten.bincount.default)
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
     """Count in int64."""
     return NotImplemented if x.dtype == torch.int64 else torch.bincount(x.long(), weights, minlength)

@@ -152,6 +152,7 @@ LINALG = (
         because="the C++ lowering compares bools as signed integers",
     )
     .preferring(histogram.bincount, because="the C++ lowering supports int64 only")
+    .preferring(histogram.weighted_bincount, because="the C++ lowering has no weights")
     .preferring(small_floats.convert_small_floats, because="LLVM has no fp8")
     .replacing(bit_views.view_of_bits, because="the C++ lowerings support one width, or none")
     .preferring(

@@ -84,6 +84,7 @@ STABLEHLO = (
     .replacing(*unsigned.UNSIGNED, because="the C++ lowering computes it as signed, or not at all")
     .replacing(indexing.index, indexing.index_put, because="the C++ lowerings do not wrap negative indices")
     .replacing(indexing.index_copy, because="torch's decomposition hides that indices are not negative")
+    .preferring(strided_views.slice_scatter_with_step, because="the C++ lowering needs static sizes")
     .preferring(indexing.index_by_mask, because="the C++ lowering reads a mask as indices 0 and 1")
     .preferring(
         indexing.index_of_dynamic_shape,

@@ -143,6 +143,7 @@ TOSA = (
     .preferring(
         indexing.index_of_adjacent_axes,
         convolutions.conv1d_of_dynamic_shape,
+        strided_views.slice_scatter_along_dynamic_axis,
         strided_views.slice_scatter_beside_dynamic_axes,
         sum_mean_prod.mean_of_dynamic_axes,
         cumulative.cumsum_beside_dynamic_axes,

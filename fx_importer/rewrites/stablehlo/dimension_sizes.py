@@ -142,6 +142,8 @@ def _convolution(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomi
     numbers = stablehlo_d.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     if axis == numbers.output_batch_dimension and ir.IntegerAttr(op.attributes["batch_group_count"]).value == 1:
         return sizes.along(op.operands[0], numbers.input_batch_dimension)
+    if axis == numbers.output_feature_dimension:
+        return sizes.along(op.operands[1], numbers.kernel_output_feature_dimension)
     spatial: Sequence[int] = numbers.output_spatial_dimensions
     if axis not in spatial:
         return None

@@ -8,6 +8,7 @@ from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.stablehlo.operators import (
     bitcast,
     collectives,
+    convolution,
     cumsum,
     reduce_window,
     row_writes,
@@ -24,6 +25,7 @@ LOWERINGS: dict[str, OperatorLowering] = {
     **slice_scatter.LOWERINGS,
     **cumsum.LOWERINGS,
     **collectives.LOWERINGS,
+    **convolution.LOWERINGS,
 }
 
 
