@@ -39,7 +39,7 @@ class Collective:
     """``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``collective_broadcast`` or
     ``collective_permute``."""
     type: str
-    """Of the result on each device: ``f32[4,8]``."""
+    """Of the result on each device: ``f32[4,8]``; several of one that XLA has combined."""
     devices: int
     """How many devices a group has."""
     axes: tuple[str, ...] | None
@@ -70,7 +70,15 @@ class Communication:
         """Return a table."""
         head = ("collective", "result", "along", "devices", "count", "bytes", "sent by each device")
         rows = [
-            (each.kind, each.type, "·".join(each.axes or ("?",)), each.devices, each.count, each.nbytes, each.sent)
+            (
+                each.kind,
+                _shortened(each.type),
+                "·".join(each.axes or ("?",)),
+                each.devices,
+                each.count,
+                each.nbytes,
+                each.sent,
+            )
             for each in self.collectives
         ]
         table = [head, *rows, ("in all", "", "", "", sum(each.count for each in self.collectives), "", self.sent)]
@@ -83,6 +91,11 @@ class Communication:
             ).rstrip()
             for row in text
         )
+
+
+def _shortened(types: str) -> str:
+    first, *others = types.split(" ")
+    return f"{first} and {len(others)} more" if others else first
 
 
 def of_function(module: ir.Module, name: str, mesh: Mesh) -> Communication:

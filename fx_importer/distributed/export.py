@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,19 +37,21 @@ class MeshProgram:
     layouts: Mapping[str, Layout]
     """By name in the state dict: for each axis of the mesh the dimension that is divided along it, or None."""
 
-    def states(self, weights: Source) -> list[dict[str, torch.Tensor]]:
-        """Return the part of ``weights`` of each rank, for `Lowered.caller_on_mesh`.
+    def states(self, weights: Source, ranks: Iterable[int] | None = None) -> list[dict[str, torch.Tensor]]:
+        """Return the part of ``weights`` of each of ``ranks``, by default of all, for `Lowered.caller_on_mesh`.
 
         Args:
             weights: a whole state dict; or the path of a safetensors file, of a folder of transformers with several and
                 their index, or of a folder that `torch.distributed.checkpoint` has written. Of these, only the parts
                 are read.
+            ranks: those of this process, where several have a part of the mesh each.
 
         Raises:
-            UsageError: listing the weights that are missing, or have another shape.
+            UsageError: listing the weights that are missing, or have another shape; or for other ranks.
         """
         shapes = {name: tuple(held.shape) for name, held in self.program.state_dict.items()}
-        return [read_shards(weights, self.layouts, shapes, self.mesh, rank) for rank in range(self.mesh.size)]
+        chosen = range(self.mesh.size) if ranks is None else _ranks_of(self.mesh, ranks)
+        return [read_shards(weights, self.layouts, shapes, self.mesh, rank) for rank in chosen]
 
 
 def export_on_mesh(
@@ -73,13 +75,18 @@ def export_on_mesh(
             of a weight, or a plan names nothing; for other values of ``build`` and ranks that the mesh does not have.
     """
     axes = Mesh.get(mesh)
-    chosen = (0, axes.size - 1) if ranks is None else tuple(ranks)
-    if not chosen or not {*chosen} <= {*range(axes.size)}:
-        raise UsageError(f"ranks={list(chosen)}: name ranks of the mesh {axes}, from 0 to {axes.size - 1}")
+    chosen = (0, axes.size - 1) if ranks is None else _ranks_of(axes, ranks)
     programs = [_exported(build, axes, rank, gradients) for rank in dict.fromkeys(chosen)]
     for rank, other in zip(chosen[1:], programs[1:], strict=False):
         _check_same(programs[0].program, other.program, chosen[0], rank)
     return programs[0]
+
+
+def _ranks_of(mesh: Mesh, ranks: Iterable[int]) -> tuple[int, ...]:
+    chosen = tuple(ranks)
+    if not chosen or not {*chosen} <= {*range(mesh.size)}:
+        raise UsageError(f"ranks={list(chosen)}: name ranks of the mesh {mesh}, from 0 to {mesh.size - 1}")
+    return chosen
 
 
 def plan_on_mesh(build: Build, mesh: Any) -> Plan:

@@ -107,6 +107,8 @@ def test_weights_have_their_names_and_parts(tmp_path: Path):
         assert all(torch.equal(state[name], states[rank][name]) for name in state)
         assert all(torch.equal(state[name], of_checkpoint[rank][name]) for name in state)
         assert all(torch.equal(state[name], of_folder[rank][name]) for name in state)
+    (own,) = program.states(folder, ranks=[3])
+    assert torch.equal(own["down.weight"], of_folder[3]["down.weight"])
     with pytest.raises(UsageError, match="is no checkpoint of torch.distributed"):
         program.states(tmp_path)
     index = folder / "model.safetensors.index.json"
