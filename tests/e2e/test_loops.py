@@ -38,6 +38,10 @@ PROGRAMS = {
     "sort_of_ties": (lambda x: (x.sort(dim=-1, stable=True), x.sort(dim=1, stable=True, descending=True)), TIES),
     "sort_of_rank_4": (lambda x: (x.sort(2), x.sort(0, descending=True)), normal(3, 2, 17, 2)),
     "topk_in_any_order": (lambda x: x.topk(3, -1, sorted=False)[0].sum(-1), normal(3, 7)),
+    "first_of_many_sorted": (
+        lambda x: (x.sort(dim=1, stable=True)[1][:, :5], x.sort(dim=1, stable=True, descending=True)[0][:, :9]),
+        torch.cat([ODD.reshape(1, -1, 1).expand(2, -1, 3), (normal(2, 200, 3) * 4).round()], 1),
+    ),
     "topk_of_one": (lambda x: x.topk(1), normal(3, 1)),
     "sort_of_nothing": (lambda x: x.sort(0), torch.ones(0, 2)),
     "sort_of_bfloat16": (lambda x: x.sort(stable=True), normal(50, dtype=torch.bfloat16)),

@@ -13,6 +13,7 @@ from fx_importer.mlir.emit_arith import CMPF
 from fx_importer.mlir.emit_loops import LoopEmitter
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.linalg.merge_sort import sort
+from fx_importer.rewrites.linalg.selection import select, slices_of_first
 
 
 def _scan(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
@@ -74,10 +75,11 @@ def _scatter(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
     return emit.loop(0, count, 1, [out], body)
 
 
-def _sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
-    """Emit a merge sort. The region takes two elements of each operand, and returns whether they are in order.
+def _sort(op: ir.Operation, emit: LoopEmitter) -> None:
+    """Emit a merge sort, or a selection where only the first elements of each row are read.
 
-    NaN is greater than any number, as in torch.
+    The region takes two elements of each operand, and returns whether they are in order. NaN is greater than any
+    number, as in torch.
     """
     block = op.regions[0].blocks[0]
 
@@ -92,12 +94,20 @@ def _sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
             return ordered
         return emit.value("arith.ori", "i1", ordered, emit.compare_floats("uno", nan_stays, nan_stays))
 
-    return sort(list(op.operands), ir.IntegerAttr(op.attributes["dimension"]).value, ordered, emit)
+    axis, tensors = ir.IntegerAttr(op.attributes["dimension"]).value, list(op.operands)
+    if (first := slices_of_first(op, axis)) is None:
+        replace(op, *sort(tensors, axis, ordered, emit))
+        return
+    count, readers = first
+    for value, slices in zip(select(tensors, axis, count, ordered, emit), readers, strict=True):
+        for each in slices:
+            replace(each, value)
+    op.erase()
 
 
-_LOWERINGS: dict[str, Callable[[ir.Operation, LoopEmitter], Sequence[ir.Value]]] = {
-    "tm_tensor.scan": _scan,
-    "tm_tensor.scatter": _scatter,
+_LOWERINGS: dict[str, Callable[[ir.Operation, LoopEmitter], None]] = {
+    "tm_tensor.scan": lambda op, emit: replace(op, *_scan(op, emit)),
+    "tm_tensor.scatter": lambda op, emit: replace(op, *_scatter(op, emit)),
     "tm_tensor.sort": _sort,
 }
 
@@ -105,4 +115,4 @@ _LOWERINGS: dict[str, Callable[[ir.Operation, LoopEmitter], Sequence[ir.Value]]]
 @rewrite("fx-importer-tm-tensor-to-loops", ops=_LOWERINGS, emitter=LoopEmitter)
 def tm_tensor_to_loops(op: ir.Operation, emit: LoopEmitter) -> None:
     """Replace every ``tm_tensor.scan``, ``tm_tensor.scatter`` and ``tm_tensor.sort``."""
-    replace(op, *_LOWERINGS[op.name](op, emit))
+    _LOWERINGS[op.name](op, emit)
