@@ -547,6 +547,7 @@ OPERATORS = (
     )[:1],
     *variants("products_over_nothing", lambda x: (x[:, :0] @ x[:0], x[:, :0] @ x[0, :0]), (3, 4), (5, 9))[:1],
     *variants("slices_with_step", lambda x: x.slice_scatter(x[1::2] * 2, 0, 1, None, 2), (5, 3), (6, 4))[:1],
+    *variants("bags", lambda x: F.embedding_bag((x[:, :2] > 0).long(), x, mode="mean"), (5, 3), (6, 4))[:1],
     *variants("circular", lambda x: F.pad(x, (1, 2), mode="circular"), (2, 3, 5), (3, 3, 8)),
 )
 

@@ -98,7 +98,7 @@ def _sums_by_rows(inside: Tensor, bag: Tensor, rows: Tensor) -> Tensor:
     wide = torch.float32 if rows.dtype in HALF_DTYPES else rows.dtype
     taken = torch.where(inside.any(0).unsqueeze(-1), rows.to(wide), torch.zeros((), dtype=wide))
     zeros = torch.zeros((inside.shape[0], rows.shape[1]), dtype=wide)
-    return torch.index_add(zeros, 0, torch.clamp(bag, min=0), taken)
+    return torch.index_put(zeros, (torch.clamp(bag, min=0).to(torch.int64),), taken, accumulate=True)
 
 
 @decomposes(aten._embedding_bag_forward_only.default)
