@@ -118,6 +118,12 @@ def test_loops_of_dynamic_sizes(name):
         assert_same(lowered.run(*given), program(*given), None)
 
 
+def test_topk_of_short_rows_on_iree():
+    lowered = lower(lambda x: x.topk(2), normal(5, 8), output_type=LINALG, dynamic_shapes=({0: ANY},))
+    given = normal(7, 8)
+    assert_same(lowered.run(given, backend="iree"), given.topk(2), None)
+
+
 def test_index_out_of_range():
     inputs = normal(3, 4), torch.tensor([0, 1]), normal(2, 4)
     lowered = lower(lambda x, i, y: x.index_put((i,), y, accumulate=True), *inputs, output_type=LINALG)

@@ -31,8 +31,9 @@ _GPT2 = {"n_embd": 256, "n_layer": 2, "n_head": 4, "n_positions": 128}
 def random_blocks(kind: str, rows: int, columns: int, seed: int) -> np.ndarray:
     """Return random weights of ``kind``, [rows, columns] or uint8 [rows, bytes], of about 0.1 to 0.3."""
     generator = np.random.default_rng(seed)
-    if kind in ("F32", "F16"):
-        return (0.2 * generator.normal(size=(rows, columns))).astype(np.float32 if kind == "F32" else np.float16)
+    if kind in ("F32", "F16", "BF16"):
+        values = (0.2 * generator.normal(size=(rows, columns))).astype(np.float32)
+        return gguf.quantize(values, gguf.GGMLQuantizationType[kind])
     weights, nbytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     blocks = generator.integers(0, 256, (rows, columns // weights, nbytes), dtype=np.uint8)
     largest = {"Q8_0": 128, "Q6_K": 32 * 127, "Q4_K": 15 * 63, "Q5_K": 31 * 63, "Q5_0": 16, "Q5_1": 31}.get(kind, 8)

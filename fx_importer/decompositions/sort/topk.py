@@ -27,6 +27,16 @@ def topk_unsorted(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted
     return NotImplemented if sorted else torch.topk(x, k, dim, largest, True)
 
 
+@decomposes(aten.topk.default)
+def topk_of_short_rows(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """Return the first ``k`` sorted elements and their indices of rows of up to 128 elements, as routers of experts."""
+    size = x.shape[dim] if x.dim() else 1
+    return leading_of_sorted(x, k, dim, largest) if isinstance(size, int) and size <= _SHORT else NotImplemented
+
+
+_SHORT = 128
+
+
 @decomposes(aten.kthvalue.default)
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Return the k-th smallest value along ``dim``, counted from 1, and its index."""

@@ -98,6 +98,10 @@ LINALG = (
     .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
     .preferring(strided_views.reshape_of_empty, because="the C++ lowering divides by zero")
     .preferring(pad.pad_negative_widths, because="the C++ lowering drops a pad that keeps the size")
+    .preferring(
+        topk.topk_of_short_rows,
+        because="IREE runs the loops of a sort as one dispatch for each element, and reads outside of their buffers",
+    )
     .preferring(topk.topk_unsorted, because="the C++ lowerings support sorted=True only")
     .preferring(factories.arange_int8, because="the C++ lowering crashes on 8-bit integers")
     .preferring(
