@@ -37,7 +37,7 @@ from tests.llm.gguf_files import save_tiny_gguf
 
 PAGE = DOCS / "llm.md"
 LAYERS, STEPS, TURN = 4, 24, 8
-SHAPES: dict[str, dict[str, int]] = {
+SHAPES: dict[str, dict[str, Any]] = {
     "135M": {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3},
     "1B": {"hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 8},
 }
@@ -126,7 +126,7 @@ def measure(shape: str, kind: str, context: int, library: Path | None) -> Row:
     """Return the milliseconds of a step, by column."""
     with tempfile.TemporaryDirectory(prefix="fx-importer-speed-") as scratch:
         path = Path(scratch) / "model.gguf"
-        sizes = {**SHAPES[shape], "num_hidden_layers": LAYERS, "max_position_embeddings": 8192}
+        sizes: dict[str, Any] = {**SHAPES[shape], "num_hidden_layers": LAYERS, "max_position_embeddings": 8192}
         model = save_tiny_gguf(path, kind_of=lambda name: kind, **sizes)
         wanted = transformers_step(model, context, compiled=False)
         steps = steps_of(path, model, kind, context, library)

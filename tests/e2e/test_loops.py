@@ -121,7 +121,7 @@ def test_loops_of_dynamic_sizes(name):
 def test_topk_of_short_rows_on_iree():
     lowered = lower(lambda x: x.topk(2), normal(5, 8), output_type=LINALG, dynamic_shapes=({0: ANY},))
     given = normal(7, 8)
-    assert_same(lowered.run(given, backend="iree"), given.topk(2), None)
+    assert_same(lowered.caller(backend="iree")(given), given.topk(2), None)
 
 
 def test_index_out_of_range():

@@ -13,6 +13,7 @@ from fx_importer.llm import import_model, load
 from fx_importer.llm.gptq import WordFormat, _layer
 from fx_importer.llm.model_folder import read_source
 from tests.llm.test_architectures import expected
+from tests.llm.test_lora import save_adapter
 from tests.llm.tiny_models import save_tiny_model
 
 GROUP = 32
@@ -104,6 +105,24 @@ def test_tokens_are_those_of_the_unpacked_model(name, tmp_path):
     assert len(set(tokens[0])) >= 6
     assert [[each[0] for each in load(out).tokens([prompt], 12)]] == tokens
     assert (out / "weights.safetensors").exists() == ("activations" in name)
+
+
+@pytest.mark.parametrize("name", [pytest.param("gptq by activations", marks=pytest.mark.slow), "awq"])
+def test_an_adapter_as_an_argument(name, tmp_path):
+    """The tokens are those of the unpacked model with the adapter in its weight."""
+    model = save_quantized(tmp_path / "model", FORMATS[name], num_hidden_layers=1)
+    path, prompt = "model.layers.0.mlp.down_proj", [7, 99, 31, 250, 4]
+    out = import_model(tmp_path / "model", tmp_path / "out", context=24, adapter_rank=4)
+    plain = expected(model, [prompt], 12)
+    first, second = save_adapter(tmp_path / "adapter", {path: (64, 128, 4)})[path]
+    with torch.no_grad():
+        model.get_submodule(path).weight += second @ first * 1.5
+    adapted = expected(model, [prompt], 12)
+    assert plain != adapted
+    imported = load(out)
+    for folder, wanted in ((None, plain), (tmp_path / "adapter", adapted), (None, plain)):
+        imported.use_adapter(folder)
+        assert [[each[0] for each in imported.tokens([prompt], 12)]] == wanted
 
 
 def test_what_is_not_handled_is_said(tmp_path):
