@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import UsageError
+from fx_importer.quantization.normalization.normalize import normalize
 from fx_importer.quantization.post_training.calibration import calls_of, check_like_first
 from fx_importer.quantization.post_training.plan import planned
 
@@ -85,3 +86,14 @@ def test_calibration_that_is_none(calibration: Any, said: str) -> None:
 
 def test_calibration_of_dynamic_sizes() -> None:
     check_like_first(calls_of([X, X[:1]]), dynamic=True)
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes")  # torch.export's, of recurrent layers
+def test_steps_of_a_recurrent_layer_share_scales() -> None:
+    program = torch.export.export(nn.LSTM(3, 4, batch_first=True).eval(), (torch.randn(2, 5, 3),))
+    module = program.module(check_guards=False)
+    normalize(module)
+    groups = planned(module.graph).groups
+    sums = [groups[each] for each in module.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor)]
+    assert len(sums) == 10
+    assert len(set(sums)) == 2  # the gates, and the state of the cell

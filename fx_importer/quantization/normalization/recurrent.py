@@ -15,14 +15,38 @@ State = tuple[Tensor, ...]
 Parameters = Sequence[Tensor]
 Cell = Callable[[Tensor, State, Parameters], State]
 """Returns the state after a step, of which the first tensor is the result."""
+STEP = "step_of_recurrent_layer"
+"""In ``meta`` of an operator of a step: what is equal for the same operator of the other steps of the layer."""
 
 
 def unroll(node: fx.Node) -> None:
-    """Replace a recurrent layer of static sizes, in evaluation, by its steps."""
+    """Replace a recurrent layer of static sizes, in evaluation, by its steps, whose values `STEP` names."""
     *_, dropout, training, _, _ = node.args
     static = all(isinstance(size, int) for size in node.all_input_nodes[0].meta["val"].shape)
     if static and not (dropout and training):
+        graph, before = node.graph, set(node.graph.nodes)
         inline(node, RECURRENT[node.target])
+        _name_steps([each for each in graph.nodes if each not in before])
+
+
+def _name_steps(nodes: Sequence[fx.Node]) -> None:
+    """Give the values that an operator of the step computes in each of them the same name in ``meta``.
+
+    A step begins with the product of the hidden state, and all steps of a layer call the same operators.
+    """
+    starts: dict[fx.Node, list[int]] = {}
+    for at, node in enumerate(nodes):
+        if node.target is aten.linear.default:
+            starts.setdefault(node.args[1], []).append(at)  # type: ignore[arg-type]
+    for weight, places in starts.items():
+        if len(places) < 2:
+            continue
+        length = places[1] - places[0]
+        steps = [nodes[at : at + length] for at in places]
+        if all([each.target for each in step] == [each.target for each in steps[0]] for step in steps):
+            for step in steps:
+                for number, each in enumerate(step):
+                    each.meta.setdefault(STEP, (weight.name, number))
 
 
 def _lstm(x: Tensor, hx: Sequence[Tensor], *arguments: object) -> State:

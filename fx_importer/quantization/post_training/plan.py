@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.normalization.attention import HUGE
+from fx_importer.quantization.normalization.recurrent import STEP
 from fx_importer.quantization.rules import RULES
 from fx_importer.quantization.rules.elementwise import clamp_bounds, is_elementwise, positive_factor
 from fx_importer.quantization.rules.movement import LISTS, MOVEMENT
@@ -121,6 +122,7 @@ class _Planner:
                 self._moved(node)
             elif called and _is_activation(node):
                 self._computed(node)
+        self._share_steps()
         groups = {each: self._root(each) or each for each in self.parents}
         return Plan(groups, self.fixed, self.constants, self.weights)
 
@@ -223,6 +225,13 @@ class _Planner:
                 self._need(each)
                 if node.target not in LISTS or (len(each.users) == 1 and self._root(each) not in self.fixed):
                     self._share(node, each)
+
+    def _share_steps(self) -> None:
+        """Give a value one scale for all steps of a recurrent layer, so that these share their constants."""
+        first: dict[Any, fx.Node] = {}
+        for node in self.graph.nodes:
+            if (step := node.meta.get(STEP)) is not None and self._root(node):
+                self._share(node, first.setdefault(step, node))
 
     def _root(self, node: fx.Node) -> fx.Node | None:
         while (parent := self.parents.get(node)) not in (node, None):

@@ -49,12 +49,14 @@ def _without_pad(x: fx.Node, of_x: Params, sides: Sequence[int], most: Sequence[
 
     With ``sides`` they are at most ``most`` rows and columns: less than a window.
     """
-    if x.target is aten.constant_pad_nd.default and len(x.args[1]) == 4 and x.args[2] == of_x.zero_point:  # type: ignore[arg-type]
-        left, right, top, bottom = x.args[1]  # type: ignore[misc]
-        found = [top, bottom, left, right]
+    if x.target is aten.constant_pad_nd.default and x.args[2] == of_x.zero_point:
+        source, given, *_ = x.args
+        by_side: list[int] = [*given, 0, 0, 0, 0][:4]  # type: ignore[misc, list-item]
+        found = [*by_side[2:], *by_side[:2]]
         bounds = [each for each in most for _ in range(2)]
-        if all(by >= 0 and by + at <= bound for by, at, bound in zip(found, sides, bounds, strict=True)):
-            return x.args[0], found  # type: ignore[return-value]
+        fits = all(by >= 0 and by + at <= bound for by, at, bound in zip(found, sides, bounds, strict=True))
+        if fits and len(given) <= 4:  # type: ignore[arg-type]
+            return source, found  # type: ignore[return-value]
     return x, [0, 0, 0, 0]
 
 
