@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fx_importer.benchmarking import Engine, Example
-from fx_importer.execution.engines.iree_compiler import FLAGS
+from fx_importer.execution.engines.iree_compiler import KEEP_FLOAT64
 from fx_importer.execution.engines.iree_targets import HOST, iree_target
 from fx_importer.execution.optional_packages import imported, require
 from fx_importer.process.one_shot import run_command
@@ -25,7 +25,7 @@ def _turbine(example: Example) -> Callable[..., Any]:
     scratch = Scratch()
     source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
     aot.export(example.model, args=tuple(example.args), kwargs=dict(example.kwargs)).save_mlir(str(source))
-    flags = ["--iree-input-type=torch", *iree_target(HOST).flags, *FLAGS]
+    flags = ["--iree-input-type=torch", *iree_target(HOST).flags, KEEP_FLOAT64]
     run_command("iree-compile", [tools.find_tool("iree-compile"), source, *flags, "-o", compiled])
     config = runtime.Config("local-sync" if torch.get_num_threads() == 1 else "local-task")
     module = runtime.load_vm_modules(runtime.VmModule.mmap(config.vm_instance, str(compiled)), config=config)[-1]

@@ -21,7 +21,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import operations
 from fx_importer.process.one_shot import run_command
 
-_KEEP_FLOAT64 = "--iree-input-demote-f64-to-f32=false"  # the default demotes, and changes the type of the function
+KEEP_FLOAT64 = "--iree-input-demote-f64-to-f32=false"  # the default demotes, and changes the type of the function
 _UNKNOWN = re.compile("error: (Unknown [A-Z]\\w+ target|missing GPU target)")
 _INPUT_TYPES = {"stablehlo": "stablehlo", "chlo": "stablehlo", "torch": "torch", "tosa": "tosa"}
 """The input type by a dialect in the module. Modules without these dialects have the input type ``none``."""
@@ -68,7 +68,7 @@ def compile_to(
     else:
         module.operation.write_bytecode(str(source))
     tools = imported("iree", "iree", "iree.compiler.tools.binaries")
-    floats = [] if target.narrow_integers and kind == "torch" and not _has_float64(module) else [_KEEP_FLOAT64]
+    floats = [] if target.narrow_integers and kind == "torch" and not _has_float64(module) else [KEEP_FLOAT64]
     chosen = [f"--iree-input-type={kind}", "--mlir-print-op-on-diagnostic=false", *target.flags, *floats, *flags]
     with Trace().stage("iree-compile"):
         _run([tools.find_tool("iree-compile"), source, *chosen, "-o", output], target)
