@@ -71,7 +71,16 @@ def _is_source(operand: ir.Value, found: set[ir.Value], order: Order) -> bool:
     """Return whether ``operand`` is there in ``order``."""
     if operand in found or set(ir.RankedTensorType(operand.type).shape) == {1}:
         return True
+    if producer(operand) == "tosa.reshape":
+        return _keeps_elements(operand, order)
     return producer(operand) == "tosa.transpose" and _composed(_order(operand.owner), order) == tuple(range(len(order)))
+
+
+def _keeps_elements(value: ir.Value, order: Order) -> bool:
+    """Return whether elements stay where they are in memory with the axes of ``value`` in ``order``."""
+    type_ = ir.RankedTensorType(value.type)
+    kept = [axis for axis in order if type_.shape[axis] != 1]
+    return type_.has_static_shape and kept == sorted(kept)
 
 
 def _is_reader(user: ir.Operation, number: int, value: ir.Value, found: set[ir.Value], order: Order) -> bool:
@@ -79,24 +88,26 @@ def _is_reader(user: ir.Operation, number: int, value: ir.Value, found: set[ir.V
     if user.name == "tosa.transpose":
         return _order(user) == order
     if user.name == "tosa.reshape":
-        sizes = ir.RankedTensorType(value.type).shape
-        kept = [axis for axis in order if sizes[axis] != 1]
-        return kept == sorted(kept)
+        return _keeps_elements(value, order)
     return len(user.results) == 1 and user.results[0] in found and number < len(_tensors(user))
 
 
 def _reorder(op: ir.Operation, order: Order) -> None:
     """Let ``op`` compute with its axes in ``order``."""
+    emit = TosaOps(ir.InsertionPoint(op), op.location)
     for number, each in enumerate(_tensors(op)):
         if producer(each) == "tosa.transpose":
             op.operands[number] = each.owner.operands[0]
+        elif producer(each) == "tosa.reshape":
+            kind = _reordered(each.type, order)
+            shape = emit.const_shape(ir.RankedTensorType(kind).shape)
+            op.operands[number] = emit.op("tosa.reshape", [kind], [each, shape]).result
     if op.name in _OF_AXIS:
         axis = ir.IntegerAttr(op.attributes["axis"])
         op.attributes["axis"] = ir.IntegerAttr.get(axis.type, order.index(axis.value))
     for number in _OF_SIZES.get(op.name, ()):
         sizes = np.array(ir.DenseIntElementsAttr(op.operands[number].owner.attributes["values"]))
         by_axis = sizes.reshape(len(order), -1)[list(order)]
-        emit = TosaOps(ir.InsertionPoint(op), op.location)
         op.operands[number] = emit.const_shape(by_axis.reshape(-1).tolist())
     op.results[0].set_type(_reordered(op.results[0].type, order))
 

@@ -56,6 +56,20 @@ def test_sums_and_channels_that_are_read_first() -> None:
             sums = dequantize(quantize(x.mean((2, 3), keepdim=True)))
             return dequantize(quantize(torch.cat([x, (sums + x)[:, :4]], 1)))
 
+    class Excited(Net):
+        """The mean of each channel, through a convolution and a table, multiplies the channel."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.third = Weights(8, 8, 1, 1)
+
+        def between(self, x: Tensor) -> Tensor:
+            mean = dequantize(quantize(x.mean((2, 3), keepdim=True)))
+            factor = dequantize(quantize(F.conv2d(mean, *self.third())))
+            factor = dequantize(quantize(torch.sigmoid(factor), 1 / 256, -128), 1 / 256, -128)
+            x = dequantize(quantize(x * factor))
+            return dequantize(quantize(torch.cat([x, x[:, :4]], 1)))
+
     class Flat(Net):
         def between(self, x: Tensor) -> Tensor:
             x = dequantize(quantize(x + x, 0.06))
@@ -63,7 +77,7 @@ def test_sums_and_channels_that_are_read_first() -> None:
             return dequantize(quantize(torch.cat([x, rows.reshape(x.shape)[:, :4]], 1)))
 
     x = torch.randint(-128, 128, (2, 3, 9, 7), dtype=torch.int8)
-    for model, most in ((Pooled(), 2), (Flat(), 6)):
+    for model, most in ((Pooled(), 2), (Excited(), 2), (Flat(), 6)):
         found = lowered(model, x)
         assert len(transposes(found)) <= most, transposes(found)
         assert found.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
