@@ -32,6 +32,7 @@ def test_squeeze(dims: list[int]) -> None:
 
 
 VIEWS = {
+    "_reshape_alias_copy": (torch.randn(4, 6), (3, 8), (8, 1)),
     "as_strided_copy": (torch.randn(4, 6), (3, 2), (6, 2), 1),
     "diagonal_copy": (torch.randn(4, 6), 1),
     "detach_copy": (torch.randn(4),),
