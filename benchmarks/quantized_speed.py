@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.quantized_models import MODELS, built
-from fx_importer import lower, quantize
+from fx_importer import StageFailed, UsageError, lower, quantize
 from fx_importer.api.lowered import Lowered
-from fx_importer.execution import backend_named
+from fx_importer.execution import Loaded, backend_named
 
 OUTPUT_TYPES = {"iree": "linalg-on-tensors", "jit": "linalg-on-tensors", "xla": "stablehlo"}
 
@@ -47,6 +47,14 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def _loaded(lowered: Lowered, backend: str, kind: str) -> Loaded:
+    """Return the function of a program; `UsageError` says which of the two the backend refuses."""
+    try:
+        return backend_named(backend).load(lowered.module)
+    except StageFailed as error:
+        raise UsageError(f"the {kind} program is refused: {str(error)[:200]}") from error
+
+
 def compared(name: str, backend: str, rounds: int) -> str:
     """Return a line with the medians of a call of both programs, and the ratio of float's to integers'."""
     model, x = _model(name)
@@ -58,7 +66,9 @@ def compared(name: str, backend: str, rounds: int) -> str:
         (lower(model, x, output_type=output_type), x),
         (lower(quantized, inputs, output_type=output_type, quantized="integer"), inputs),
     )
-    calls = [(backend_named(backend).load(each.module), given) for each, given in programs]
+    calls = [
+        (_loaded(each, backend, kind), given) for kind, (each, given) in zip(("float", "int"), programs, strict=True)
+    ]
     for call, given in calls:
         call(given)
     times = [[_seconds(functools.partial(call, given)) for call, given in calls] for _ in range(rounds)]
@@ -74,7 +84,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="calls of each")
     chosen = parser.parse_args()
     for name in chosen.models:
-        print(compared(name, chosen.backend, chosen.rounds), flush=True)
+        try:
+            print(compared(name, chosen.backend, chosen.rounds), flush=True)
+        except UsageError as error:  # the others are measured
+            print(f"{name} on {chosen.backend}: {error}", flush=True)
 
 
 if __name__ == "__main__":
