@@ -18,7 +18,8 @@ from fx_importer.fx_graph.programs import rename_state
 from fx_importer.llm import gguf_blocks
 from fx_importer.llm.adapter import AdapterArguments
 from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
-from fx_importer.llm.model_folder import GgufFile, LoadedModel, check_batch, read_source
+from fx_importer.llm.memory import check_conversion
+from fx_importer.llm.model_folder import GgufFile, LoadedModel, ModelFolder, check_batch, read_source
 from fx_importer.llm.packed_weights import check_format
 from fx_importer.llm.settings import SETTINGS, Settings
 from fx_importer.llm.vision import takes_images
@@ -83,7 +84,7 @@ def import_model(
 
     Raises:
         UsageError: for a folder that is not complete, an architecture or a number that is not supported, or files
-            that cannot be written.
+            that cannot be written, and for weights to be converted for which the memory does not suffice.
         FxImporterError: if the model cannot be exported or lowered.
     """
     path, target = Path(folder), Path(output)
@@ -102,6 +103,8 @@ def import_model(
     if draft is not None and not 1 <= draft <= MOST_DRAFT:
         raise UsageError(f"a draft of {draft} tokens: accepted are 1 to {MOST_DRAFT}")
     chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
+    if isinstance(source, ModelFolder) and not source.is_quantized:
+        check_conversion(path, _DTYPES.get(dtype or ""), quantize is not None)
     loaded = source.load(_DTYPES.get(dtype or ""))
     model = loaded.model
     if lora is not None:

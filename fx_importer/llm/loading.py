@@ -18,6 +18,7 @@ from fx_importer.llm.batch_model import BatchModel
 from fx_importer.llm.image_model import ImageModel
 from fx_importer.llm.imported import MODULE
 from fx_importer.llm.language_model import LanguageModel
+from fx_importer.llm.memory import available_memory
 from fx_importer.llm.paged_model import PagedModel
 from fx_importer.llm.settings import Settings
 from fx_importer.mlir.untrusted_module import read_untrusted_module
@@ -88,19 +89,10 @@ def _empty_state(manifest: Manifest) -> dict[str, torch.Tensor]:
     """Return zeros for the state. Raises `UsageError` if the memory does not suffice, before it is taken."""
     types = {name: (each.type.sizes, getattr(torch, each.type.dtype)) for name, each in manifest.state.items()}
     needed = sum(math.prod(sizes) * dtype.itemsize for sizes, dtype in types.values())
-    available = _available_memory()
+    available = available_memory()
     if available is not None and needed > available:
         raise UsageError(
             f"the cache takes {needed / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB of memory are available: "
             "import the model with a shorter context, a smaller batch, or fewer pages"
         )
     return {name: torch.zeros(sizes, dtype=dtype) for name, (sizes, dtype) in types.items()}
-
-
-def _available_memory() -> int | None:
-    """Return the bytes of memory that can be taken without swapping; None where Linux does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((1024 * int(each.split()[1]) for each in lines if each.startswith("MemAvailable:")), None)

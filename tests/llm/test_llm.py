@@ -9,7 +9,7 @@ import torch
 
 from fx_importer import UsageError
 from fx_importer.cli.commands.llm import run_language_model
-from fx_importer.llm import import_model, load, loading
+from fx_importer.llm import import_model, load, loading, memory
 from fx_importer.llm.sampling import Sampling
 from tests.llm.test_architectures import expected
 from tests.llm.tiny_models import save_tiny_model
@@ -91,9 +91,19 @@ def test_the_command_prints_several_texts(tiny, loaded, capsys):
 
 def test_a_cache_that_does_not_fit_is_said(tiny, monkeypatch):
     """Before it is taken."""
-    monkeypatch.setattr(loading, "_available_memory", lambda: 1000)
+    monkeypatch.setattr(loading, "available_memory", lambda: 1000)
     with pytest.raises(UsageError, match=r"the cache takes 0\.0 GiB, and 0\.0 GiB of memory are available"):
         load(tiny[2])
+
+
+@pytest.mark.parametrize("options", [{"quantize": "int8"}, {"dtype": "float16"}])
+def test_converted_weights_that_do_not_fit_are_said(options, tiny, tmp_path, monkeypatch):
+    """Before they are converted. Those that stay as they are take no memory."""
+    monkeypatch.setattr(memory, "available_memory", lambda: 1000)
+    with pytest.raises(UsageError, match=r"the converted weights take at least 0\.0 GiB, and 0\.0 GiB of memory are"):
+        import_model(tiny[0], tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    memory.check_conversion(tiny[0], torch.float32, quantized=False)
 
 
 def test_sampling_draws_among_the_likely():
