@@ -36,7 +36,7 @@ def with_one_result(program: ExportedProgram, number: int, *, without: int = 0) 
     call = program.module_call_graph[0].signature
     assert call is not None
     args, kwargs = pytree.tree_unflatten(list(range(call.in_spec.num_leaves)), call.in_spec)
-    gone = args[len(args) - without :]
+    gone, called = args[len(args) - without :], call.forward_arg_names
     given = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
     names = {given[place].arg.name for place in gone}
     erased, others = [], []
@@ -50,6 +50,8 @@ def with_one_result(program: ExportedProgram, number: int, *, without: int = 0) 
         graph,
         ExportGraphSignature(list(signature.input_specs), [signature.output_specs[place] for place in kept]),
     )
+    if guards := getattr(program, "_guards_code", None):  # tracing again evaluates them
+        changed._guards_code = [each for each in guards if not any(f"L['{name}']" in each for name in names)]
     changed._module_call_graph = copy.copy(program.module_call_graph)
     changed._module_call_graph[0] = dataclasses.replace(
         program.module_call_graph[0],
@@ -57,7 +59,7 @@ def with_one_result(program: ExportedProgram, number: int, *, without: int = 0) 
             call,
             in_spec=pytree.tree_structure((args[: len(args) - without], kwargs)),
             out_spec=pytree.tree_structure(0),
-            forward_arg_names=None,
+            forward_arg_names=called and called[: len(args) - without] + called[len(args) :],
         ),
     )
     examples, named = program.example_inputs or ((), {})

@@ -32,6 +32,7 @@ class PrivateNames:
 
 _NONE = "nothing public: follow the new place of the name"
 PRIVATE_NAMES = (
+    PrivateNames("torch", ("_check",), "torch._assert: torch documents it, in spite of its name"),
     PrivateNames("torch._logging", ("set_logs",), "logging.getLogger('torch').setLevel"),
     PrivateNames(
         "torch._C",
