@@ -72,8 +72,8 @@ class IreeBackend:
 
         Raises:
             NotInstalledError: without ``iree-base-compiler`` and ``iree-base-runtime``.
-            UsageError: if there is no such function, it takes or returns anything but tensors, or this machine has no
-                device of the target, or one that computes wrong numbers with code for it.
+            UsageError: if there is no such function, it takes or returns anything but tensors, or sorts in linalg, or
+                this machine has no device of the target, or one that computes wrong numbers with code for it.
             StageFailed: if IREE cannot compile it, with its errors.
         """
         check_installed(self.name)

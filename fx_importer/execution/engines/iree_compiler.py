@@ -11,6 +11,7 @@ from fx_importer.errors import CrashedError, UsageError
 from fx_importer.execution.engines.insertion_bounds import clamp_insertions
 from fx_importer.execution.engines.iree_narrow_integers import narrow_constants
 from fx_importer.execution.engines.iree_parameters import with_parameters
+from fx_importer.execution.engines.iree_sorts import refuse_sorts
 from fx_importer.execution.engines.iree_targets import HOST, IreeTarget
 from fx_importer.execution.exact_floats import use_float_kernels
 from fx_importer.execution.layouts.channels_last import use_channels_last
@@ -34,7 +35,11 @@ def input_type_of(module: ir.Module) -> str:
 
 
 def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
-    """Rewrite ``module``, of the input type ``kind``, to what IREE compiles best for ``target``."""
+    """Rewrite ``module``, of the input type ``kind``, to what IREE compiles best for ``target``.
+
+    Raises:
+        UsageError: for a sort of linalg, which IREE runs wrongly.
+    """
     if target.narrow_integers:
         narrow_constants(module)
     if kind == "torch":
@@ -42,6 +47,7 @@ def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
     elif kind == "stablehlo":
         use_layouts_of_convolutions(module)
     elif kind == "none":
+        refuse_sorts(module)
         if target.name == HOST:
             use_float_kernels(module)
         use_channels_last(module)

@@ -1,0 +1,24 @@
+"""Sorts on IREE, which runs the loops of linalg wrongly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fx_importer import UsageError, lower
+
+pytest.importorskip("iree.compiler", reason="the extra 'iree' is not installed")
+
+
+@pytest.mark.parametrize("function", [torch.argsort, torch.sort])
+def test_sorts_of_linalg_are_refused_and_of_the_torch_dialect_run(function):
+    x = torch.rand(5, 200, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(UsageError, match="does not run sorts of linalg.*output_type='torch'"):
+        lower(function, x, output_type="linalg").caller(backend="iree")
+    lower(function, x, output_type="torch").verify(backends=["iree"]).raise_if_failed()
+
+
+@pytest.mark.parametrize("length", [20, 200])
+def test_topk_of_linalg_runs(length):
+    x = torch.rand(3, length, generator=torch.Generator().manual_seed(0))
+    lower(lambda x: torch.topk(x, 5), x, output_type="linalg").verify(backends=["iree"]).raise_if_failed()
