@@ -174,7 +174,8 @@ def report(what: str, pairs: Pairs, seconds: float) -> None:
     for found, expected in pairs:
         difference = max(difference, float((found - expected).abs().max()))
         largest = max(largest, float(expected.abs().max()))
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        # Elements near zero are sums of larger terms: their error is that of the others.
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * max(1.0, float(expected.abs().max())))
     print(
         f"{what}: {difference:.2g} from eager's, which are up to {largest:.3g}"
         + f", in {seconds:.1f} s" * bool(seconds)
