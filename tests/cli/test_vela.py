@@ -60,6 +60,10 @@ def test_estimates_of_a_float_model(
     assert all(each["cycles"]["total"] > 0 and each["memory"]["SRAM"] > 0 for each in found)
     compile_model(str(file), accelerators[:1], tmp_path / "model.tflite", None)
     assert (tmp_path / "model.tflite").stat().st_size > 0
+    compile_model(str(file), accelerators[1:], None, None, json_file=tmp_path / "int16.json", activations="int16")
+    wide = json.loads((tmp_path / "int16.json").read_text())[0]
+    assert wide["cpu_operators"] == 0
+    assert wide["memory"]["SRAM"] > found[1]["memory"]["SRAM"]
     with pytest.raises(UsageError, match="no accelerator 'ethos-u85-255': it .* did you mean 'ethos-u85-256'"):
         check_accelerator("ethos-u85-255")
 
