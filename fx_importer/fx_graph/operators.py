@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+OUT_TAG = getattr(torch.Tag, "out", None)
+"""The tag of operators that write to arguments which they do not read; None for torch 2.12, which has none."""
+
 
 def operator_named(name: str) -> OpOverload | OpOverloadPacket | None:
     """Return the operator that torch prints as ``name``, with or without its overload or a leading ``torch.``.

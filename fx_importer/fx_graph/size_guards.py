@@ -24,7 +24,7 @@ _IRRELEVANT = {
     "torch/_prims/__init__.py": re.compile("_collapse_view_helper|_split_dim_.*"),
     "torch/_refs/__init__.py": re.compile("_reshape_view_helper.*"),
     "torch/_dynamo/guards.py": re.compile("check"),
-    "torch/_meta_registrations.py": re.compile("pooling_output_shape_pad_lr"),
+    "torch/_meta_registrations.py": re.compile("pooling_output_shape_pad_lr|div_rtn"),
 }
 """The functions of torch, by file, whose guards say nothing of results: they decide strides, or whether a reshape is a
 view, which tensors of MLIR do not have; or the sizes of pools, whose operators compute them when the program runs."""

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from fx_importer.fx_graph.operators import OUT_TAG
 from fx_importer.importing.handlers.schema_operators import call_overload
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.schema_arguments import plan_for
@@ -37,7 +38,7 @@ def operator_of(node: fx.Node) -> OpOverload:
     overload = node.args[0]
     if not isinstance(overload, OpOverload):
         raise UnsupportedNodeError(f"{overload} writes to what it captures: return new values from its graph instead")
-    if torch.Tag.out in overload.tags:
+    if OUT_TAG in overload.tags:
         raise UnsupportedNodeError(
             f"{overload} writes to arguments that it does not read: call the variant that returns its results"
         )
