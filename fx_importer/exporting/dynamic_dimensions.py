@@ -53,14 +53,16 @@ def dimension_names(f: Any, program: ExportedProgram, dynamic_shapes: Any) -> di
     inputs = [each.arg for each in program.graph_signature.input_specs if each.kind is InputKind.USER_INPUT]
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
     args, kwargs = pytree.tree_unflatten([values.get(each.name) for each in inputs], structure)
+    bound: Any = (*args, *kwargs.values())
     if isinstance(dynamic_shapes, Mapping):
-        bound = inspect.signature(getattr(f, "forward", f)).bind(*args, **kwargs).arguments
-    else:
-        bound = (*args, *kwargs.values())
+        try:
+            bound = inspect.signature(getattr(f, "forward", f)).bind(*args, **kwargs).arguments
+        except ValueError:  # of a builtin, which is exported as a function of *args
+            bound = {"args": args}
     names: dict[str, str] = {}
     for dimension, size in _sizes(dynamic_shapes, bound):
         name = dimension if isinstance(dimension, str) else getattr(dimension, "__name__", None)
-        if name and isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+        if name and name.isidentifier() and isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
             names.setdefault(str(size.node.expr), name)
     return names
 

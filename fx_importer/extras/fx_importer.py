@@ -19,6 +19,7 @@ from fx_importer.errors import UsageError
 from fx_importer.importing import FxImporterHooks, InputInfo
 from fx_importer.importing import NodeBuilder as GraphNodeImporter
 from fx_importer.importing.affine_expressions import NotAffine, to_affine
+from fx_importer.importing.handlers import import_call
 from fx_importer.importing.handlers.schema_operators import import_overload
 from fx_importer.importing.locations import Locations
 from fx_importer.importing.sparse import encoding
@@ -102,7 +103,8 @@ def _import_changed(function: _Canonicalize, node: fx.Node, build: GraphNodeImpo
     before: tuple[Any, Any, Any] = node.target, node.args, node.kwargs
     try:
         if function(node) is not None:
-            return import_overload(node, build)
+            own = isinstance(node.target, torch._ops.OpOverload)  # whose handler may be this one
+            return import_overload(node, build) if own else import_call(node, build)
         if node.users:
             raise UnsupportedNodeError(f"{function.__name__} leaves it out, but {next(iter(node.users))} uses it")
         return None

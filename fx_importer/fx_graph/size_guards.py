@@ -64,7 +64,8 @@ def guard_texts(program: ExportedProgram) -> tuple[str, ...]:
 def restore_guards(program: ExportedProgram) -> None:
     """Add the guards of a program from a ``.pt2`` file to its shape environment, where torch.export has them."""
     environment = _environment(program)
-    if not program._guards_code or environment is None or environment.var_to_sources:  # sizes of files have no sources
+    code = getattr(program, "_guards_code", None)
+    if not code or environment is None or environment.var_to_sources:  # sizes of files have no sources
         return
     module = program.module()
     check = getattr(module, "_guards_fn", None)  # without example inputs, there is none

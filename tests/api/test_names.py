@@ -114,6 +114,11 @@ def test_a_name_that_occurs_once_takes_its_range_from_the_model():
     assert len(lowered.manifest.functions["main"].symbols) == 1
 
 
+def test_names_of_dimensions_of_a_builtin():
+    lowered = lower(torch.relu, torch.ones(4, 3), output_type="linalg", dynamic_shapes={"args": ({0: "n"},)})
+    assert [each.type.shape for each in lowered.manifest.functions["main"].arguments] == [("n", 3)]
+
+
 class Nested(torch.nn.Module):
     def forward(self, pair, *rest, scale):
         return torch.cat([pair["x"], rest[0]]) * scale, rest[1]

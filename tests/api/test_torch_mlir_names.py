@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
 import sys
 
 import pytest
@@ -63,6 +64,11 @@ def test_register_canonicalize():
     def lost(node):
         return None
 
+    @extras.register_canonicalize(torch.ops.aten.cos.default)
+    def python_function(node):
+        node.target = math.cos
+        return node
+
     def exported(function):
         return lower(function, torch.ones(2), output_type="raw").exported_program
 
@@ -71,6 +77,8 @@ def test_register_canonicalize():
     assert "torch.aten.gelu" in str(importer.import_frozen_program(program))
     assert "aten.relu" in str(program.graph)
     assert "torch.aten.relu" in str(FxImporter().import_frozen_program(program))
+    with pytest.raises(UnsupportedProgramError, match="cos is not an operator that can be imported"):
+        importer.import_frozen_program(exported(torch.cos))
     program = exported(lambda x: -x.abs())
     with pytest.raises(UnsupportedProgramError, match="lost leaves it out, but neg uses it"):
         importer.import_frozen_program(program)

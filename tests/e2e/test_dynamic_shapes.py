@@ -726,7 +726,8 @@ def test_convolutions_with_dynamic_weights(output_type):
         lines = F.conv1d(x, weight, bias, stride=2, padding=1), F.conv1d(x, weight[:, :2], dilation=2, groups=2)
         kernel = images[:2, :, :3, :2]
         forward = F.conv2d(images, kernel, padding=(1, 0))
-        return *lines, forward, F.conv_transpose2d(forward, kernel, stride=(2, 1), padding=1, output_padding=(1, 0))
+        back = F.conv_transpose2d(forward, kernel, stride=(2, 1), padding=1, output_padding=(1, 0))
+        return *lines, forward, back, torch.convolution(images, kernel, None, [2], [1], [1], False, [1], 1)
 
     case = Case(
         "dynamic_weights",

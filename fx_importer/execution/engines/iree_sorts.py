@@ -17,7 +17,7 @@ def refuse_sorts(module: ir.Module) -> None:
         if _carries_tensors(passes) and any(_carries_tensors(each) and _inserts(each) for each in loops):
             raise UsageError(
                 "the IREE backend does not run sorts of linalg (sort, argsort, median, topk of most of a long row): "
-                "IREE 3.13 gives wrong numbers for their loops. Lower to output_type='torch' or 'stablehlo', whose "
+                "IREE 3.13 gives wrong numbers for their loops. Lower to output_type='stablehlo' or 'torch', whose "
                 f"sorts it runs, or use backend='jit'; at {passes.location}"
             )
 

@@ -13,7 +13,7 @@ pytest.importorskip("iree.compiler", reason="the extra 'iree' is not installed")
 @pytest.mark.parametrize("function", [torch.argsort, torch.sort])
 def test_sorts_of_linalg_are_refused_and_of_the_torch_dialect_run(function):
     x = torch.rand(5, 200, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(UsageError, match="does not run sorts of linalg.*output_type='torch'"):
+    with pytest.raises(UsageError, match="does not run sorts of linalg.*output_type='stablehlo'"):
         lower(function, x, output_type="linalg").caller(backend="iree")
     lower(function, x, output_type="torch").verify(backends=["iree"]).raise_if_failed()
 
