@@ -27,7 +27,7 @@ _FEWEST = 3
 _ENOUGH = 5
 """Turns after which times that are close need no more of them."""
 _WARM = 1.0
-"""Seconds of a call from which on the first one has warmed it up enough."""
+"""Seconds of a call from which on one call warms it up enough."""
 
 
 def measure(
@@ -52,8 +52,8 @@ def measure(
         threads: of each engine.
         turns: of each engine.
         limits: of one request to an engine.
-        seconds: after calls that took so long together, an engine has no more turns than `_FEWEST`; none where one call
-            takes longer, of which the one that warms up counts.
+        seconds: after calls that took so long together, an engine has no more turns than `_FEWEST`; one where a call
+            takes longer.
         close: an engine whose quartiles differ by no more, divided by the lower one, has no more turns than `_ENOUGH`.
         loading_at_once: how many engines load at the same time; with one thread, on a processor each.
 
@@ -114,8 +114,7 @@ class _Run:
                 seconds, self.measured["call_memory"] = self.child.ask(self.engine.name, Turn(self.each), limits)
                 self.each = min(max(math.ceil(_TURN / max(seconds, 1e-9)), 1), _MOST)
                 if seconds > _WARM:
-                    self.calls.append(seconds)
-                    break
+                    break  # it does not count: other engines may be loading
         except Exception as error:  # of any kind: a model or an engine raised it
             self._failed(error)
 

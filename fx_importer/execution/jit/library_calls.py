@@ -82,7 +82,7 @@ def _transpose_small_weights(module: ir.Module) -> None:
     """Transpose the weights ``[n, k]`` of products of few rows, which is done once at load."""
     for op in operations(module.operation, ("linalg.matmul",)):
         is_transposed = axes_of_product(op) == ("mk", "nk", "mn") and producer(op.operands[1]) == "arith.constant"
-        if is_transposed and _work(op) >= SMALLEST_WORK and _is_by_rows(op):
+        if is_transposed and _work(op) >= SMALLEST_WORK and _is_by_rows(op, "kn"):
             emit = LinalgOps.before(op)
             op.operands[1] = transposed(emit, op.operands[1], (1, 0))
             op.attributes["indexing_maps"] = emit.affine_maps([emit.select_axes(3, each) for each in _MATMUL])
@@ -158,14 +158,14 @@ def _product(region: _Region) -> Kernel | None:
         and _work(op) >= _LARGE_WORK
         and (rows >= FEWEST_ROWS or rows == ir.ShapedType.get_dynamic_size())
     )
-    by_rows = axes == ("mk", "kn", "mn") and _is_by_rows(op)
+    by_rows = axes in (("mk", "kn", "mn"), ("mk", "nk", "mn")) and _is_by_rows(op, axes[1])
     return Product(*axes, accumulate=not region.zero, is_large=is_large, by_rows=by_rows)
 
 
-def _is_by_rows(op: ir.Operation) -> bool:
-    """Return whether a matmul to ``[m, n]`` has few rows and a small right matrix."""
+def _is_by_rows(op: ir.Operation, weight: str) -> bool:
+    """Return whether `define_row_product` computes a matmul to ``[m, n]``, with a right matrix of axes ``weight``."""
     (rows, inner), (_, columns) = (ir.ShapedType(value.type).shape for value in (op.operands[0], op.operands[2]))
-    return _element(op.operands[0]) == "f32" and computes_rows(rows, inner, columns)
+    return _element(op.operands[0]) == "f32" and computes_rows(weight, rows, inner, columns)
 
 
 def _convolution(region: _Region) -> Kernel | None:

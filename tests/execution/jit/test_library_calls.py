@@ -21,6 +21,8 @@ CASES = {
     "tiles of rows": (lambda a, b: a @ b, (800, 200), (200, 5)),
     "few rows": (lambda a, b: a @ b, (11, 100), (100, 208)),
     "few rows, added": (torch.addmm, (3, 208), (3, 100), (100, 208)),
+    "rows of a weight": (F.linear, (3, 208), (101, 208)),
+    "rows of a weight, added": (lambda c, a, b: torch.addmm(c, a, b.mT), (5, 101), (5, 208), (101, 208)),
     "batches": (torch.matmul, (4, 3, 40, 30), (4, 3, 30, 50)),
     "accumulation": (torch.addmm, (90, 110), (90, 100), (100, 110)),
     "convolution": (lambda x, w: F.conv2d(x, w, padding=1, stride=2), (2, 3, 17, 19), (8, 3, 3, 3)),
@@ -99,10 +101,10 @@ def test_results_do_not_depend_on_the_number_of_threads():
     if not routines():
         pytest.skip("PyTorch is not linked with MKL, whose sums would depend on it")
 
-    def f(x, w, v):
-        return torch.softmax(F.gelu(x @ w) @ v, -1), (x * 2).sum(0)
+    def f(x, w, v, u):
+        return torch.softmax(F.gelu(x @ w) @ v, -1), (x * 2).sum(0), F.linear(x[:1], u)
 
-    arguments = _arguments([(200, 3072), (3072, 768), (768, 300)], torch.float32)
+    arguments = _arguments([(200, 3072), (3072, 768), (768, 300), (301, 3072)], torch.float32)
     lowered = lower(f, *arguments, output_type="linalg-on-tensors")
     caller = lowered.caller()
     threads = torch.get_num_threads()
