@@ -19,6 +19,15 @@ def spectrogram(x: Tensor) -> Tensor:
     return torch.view_as_real(torch.stft(x, 8, hop_length=4, return_complex=True, window=torch.hann_window(8)))
 
 
+def smoothed(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the circular convolution along axis 1 with a decay, and the spectrum along axes 0 and 1."""
+    decay = 0.5 ** torch.arange(x.shape[1], dtype=x.dtype).unsqueeze(-1)
+    product = torch.fft.rfft(x, dim=1) * torch.fft.rfft(decay, dim=0)
+    return torch.fft.irfft(product, n=x.shape[1], dim=1), torch.view_as_real(
+        torch.fft.fft2(x, dim=(0, 1), norm="ortho")
+    )
+
+
 class Rotation(nn.Module):
     """Rotary positions as complex numbers: a constant, sliced and multiplied."""
 
@@ -61,6 +70,13 @@ def arithmetic(x: Tensor) -> tuple[Tensor, ...]:
         dynamic_shapes=({0: Dim.DYNAMIC},),
         others=lambda: [(normal(3, 72, dtype=torch.complex64),)],
     ),
+    Case(
+        "lengths_of_any_size",
+        lambda: (smoothed, (normal(2, 6, 3),)),
+        dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},),
+        others=lambda: [(normal(4, 9, 3),), (normal(5, 66, 3),)],
+        tolerance=(1e-4, 1e-5),
+    ),
 )
 def test_fourier(case, output_type):
-    check(case, output_type)
+    check(case, output_type, tosa=True)

@@ -1,7 +1,7 @@
 """Rules of discrete Fourier transforms, as products with matrices of cosines and sines.
 
-A transform of length up to `_MAX_DIRECT_LENGTH`, or of prime length, is one matrix product; other lengths are split in
-two factors (Cooley and Tukey, 1965). Angles are computed in float64, from integers reduced to one turn.
+A transform of length up to `_MAX_DIRECT_LENGTH`, or of prime or dynamic length, is one matrix product; other lengths
+are split in two factors (Cooley and Tukey, 1965). Angles are computed in float64, from integers reduced to one turn.
 """
 
 from __future__ import annotations
@@ -24,11 +24,16 @@ Parts = tuple[Tensor, Tensor | None]
 """The real and the imaginary part; None is zero."""
 
 
+def _operand(size: int, dtype: torch.dtype) -> Any:
+    """Return a size for arithmetic with tensors: a dynamic one as a tensor of rank 0."""
+    return size if isinstance(size, int) else torch.scalar_tensor(size, dtype=dtype)
+
+
 def _twiddle_factors(rows: int, columns: int, length: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the cosine and the sine of ``2 pi j k / length``, each ``rows`` × ``columns``."""
     j = torch.arange(rows, device=like.device).unsqueeze(-1)
-    turns = (j * torch.arange(columns, device=like.device)) % length
-    angles = turns.to(torch.float64) * (2 * math.pi / length)
+    turns = (j * torch.arange(columns, device=like.device)) % _operand(length, torch.int64)
+    angles = turns.to(torch.float64) * (2 * math.pi / _operand(length, torch.float64))
     return torch.cos(angles).to(like.dtype), torch.sin(angles).to(like.dtype)
 
 
@@ -47,14 +52,19 @@ def _factor(length: int) -> int:
     return next(each for each in range(math.isqrt(length), 0, -1) if length % each == 0)
 
 
-def _dft_last_axis(x: Parts, sign: int) -> tuple[Tensor, Tensor]:
-    """Return the sums over the last axis of ``x[n] * exp(sign * 2 pi i n k / length)``, for each ``k``."""
+def _is_direct(length: int) -> bool:
+    """Return whether a transform is one product: a dynamic length cannot be split."""
+    return not isinstance(length, int) or length <= _MAX_DIRECT_LENGTH or _factor(length) == 1
+
+
+def _dft_last_axis(x: Parts, sign: int, count: int | None = None) -> tuple[Tensor, Tensor]:
+    """Return the sums over the last axis of ``x[n] * exp(sign * 2 pi i n k / length)``, for each ``k < count``."""
     real, imaginary = x
     *batch, length = real.shape
-    first = _factor(length)
-    if length <= _MAX_DIRECT_LENGTH or first == 1:
-        cosine, sine = _twiddle_factors(length, length, length, real)
+    if _is_direct(length):
+        cosine, sine = _twiddle_factors(length, length if count is None else count, length, real)
         return _multiply(x, cosine, sign * sine, torch.matmul)
+    first = _factor(length)
     second = length // first
     # n = second * n1 + n2 and k = k1 + first * k2: sum over n1, multiply by twiddle factors of n2 * k1, sum over n2.
     split = [None if each is None else each.reshape(*batch, first, second).transpose(-1, -2) for each in x]
@@ -64,33 +74,36 @@ def _dft_last_axis(x: Parts, sign: int) -> tuple[Tensor, Tensor]:
     turned = _multiply(inner, cosine, sign * sine, torch.mul)
     outer = _dft_last_axis((turned[0].transpose(-1, -2), turned[1].transpose(-1, -2)), sign)
     real, imaginary = (each.transpose(-1, -2).reshape(*batch, length) for each in outer)
-    return real, imaginary
+    return (real, imaginary) if count is None else (real[..., :count], imaginary[..., :count])
 
 
-def _dft_along(x: Parts, dim: int, sign: int) -> tuple[Tensor, Tensor]:
+def _dft_along(x: Parts, dim: int, sign: int, count: int | None = None) -> tuple[Tensor, Tensor]:
     real, imaginary = x
     moved = real.movedim(dim, -1), None if imaginary is None else imaginary.movedim(dim, -1)
-    real, imaginary = _dft_last_axis(moved, sign)
+    real, imaginary = _dft_last_axis(moved, sign, count)
     return real.movedim(-1, dim), imaginary.movedim(-1, dim)
 
 
 def _normalized(x: Tensor, normalization: int, count: int) -> Tensor:
     """Return ``x``, ``x / sqrt(count)`` or ``x / count``, for a ``normalization`` of 0, 1 and 2."""
-    return x if not normalization else x * (1 / (math.sqrt(count) if normalization == 1 else count))
+    if isinstance(count, int) or not normalization:
+        return x if not normalization else x * (1 / (math.sqrt(count) if normalization == 1 else count))
+    number = torch.scalar_tensor(count, dtype=x.dtype)
+    return x / (torch.sqrt(number) if normalization == 1 else number)
 
 
 def _transform_size(shape: Sequence[int], dim: Sequence[int]) -> int:
     return math.prod(shape[axis] for axis in dim)
 
 
-def _is_static(x: Tensor, dim: Sequence[int]) -> bool:
-    return all(isinstance(x.shape[axis], int) and x.shape[axis] > 0 for axis in dim)
+def _is_empty(x: Tensor, dim: Sequence[int]) -> bool:
+    return 0 in [x.shape[axis] for axis in dim if isinstance(x.shape[axis], int)]
 
 
 @decomposes(aten._fft_c2c.default)
 def fft_c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
     """Return the transform along each axis of ``dim``."""
-    if not _is_static(x, dim):
+    if _is_empty(x, dim):
         return NotImplemented
     pairs = torch.view_as_real(x)
     parts = pairs.select(-1, 0), pairs.select(-1, 1)
@@ -105,15 +118,12 @@ def fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -
 
     If ``onesided``, the last axis has the half that the other half is the conjugate of.
     """
-    if not _is_static(x, dim):
+    if _is_empty(x, dim):
         return NotImplemented
     parts: Parts = (x, None)
     for axis in reversed(list(dim)):
-        real, imaginary = _dft_along(parts, axis % x.dim(), -1)
-        if onesided and parts[1] is None:
-            half = x.shape[axis] // 2 + 1
-            real, imaginary = real.narrow(axis, 0, half), imaginary.narrow(axis, 0, half)
-        parts = real, imaginary
+        half = x.shape[axis] // 2 + 1 if onesided and parts[1] is None else None
+        parts = _dft_along(parts, axis % x.dim(), -1, half)
     assert parts[1] is not None
     return torch.complex(
         *(_normalized(each, normalization, _transform_size(x.shape, dim)) for each in parts if each is not None)
@@ -126,7 +136,7 @@ def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
 
     The other half is the conjugate of its mirror image.
     """
-    if not _is_static(x, dim) or not isinstance(last_dim_size, int):
+    if _is_empty(x, dim):
         return NotImplemented
     pairs = torch.view_as_real(x)
     parts = pairs.select(-1, 0), pairs.select(-1, 1)
@@ -135,16 +145,21 @@ def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
         parts = _dft_along(parts, axis, 1)
     half = last_dim_size // 2 + 1
     real, imaginary = (each.narrow(last, 0, half) for each in parts)
-    mirrored = (last_dim_size - 1) // 2
-    if mirrored:
+    # Elements without a mirror image are real: their imaginary part is ignored.
+    alone = torch.arange(half, device=x.device)
+    alone = (alone * 2) % _operand(last_dim_size, torch.int64) == 0
+    alone = alone.reshape([half if axis == last else 1 for axis in range(x.dim())])
+    imaginary = torch.where(alone, 0.0, imaginary)
+    if _is_direct(last_dim_size):  # both halves add the same real part
+        weights = torch.where(alone, 1.0, 2.0).to(real.dtype)
+        cosine, sine = _twiddle_factors(half, last_dim_size, last_dim_size, real)
+        moved = (weights * real).movedim(last, -1), (weights * imaginary).movedim(last, -1)
+        result = (moved[0] @ cosine - moved[1] @ sine).movedim(-1, last)
+    else:
+        mirrored = (last_dim_size - 1) // 2
         real = torch.cat([real, real.narrow(last, 1, mirrored).flip(last)], last)
         imaginary = torch.cat([imaginary, -imaginary.narrow(last, 1, mirrored).flip(last)], last)
-    # Elements without a mirror image are real: their imaginary part is ignored.
-    alone = torch.arange(last_dim_size, device=x.device)
-    alone = (alone * 2) % last_dim_size == 0
-    shape = [last_dim_size if axis == last else 1 for axis in range(x.dim())]
-    imaginary = torch.where(alone.reshape(shape), 0.0, imaginary)
-    result, _ = _dft_along((real, imaginary), last, 1)
+        result, _ = _dft_along((real, imaginary), last, 1)
     return _normalized(result, normalization, _transform_size(x.shape, others) * last_dim_size)
 
 
