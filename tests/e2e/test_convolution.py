@@ -93,6 +93,9 @@ def convolved_bytes(x):
     Case("many_groups", lambda: (nn.Conv2d(90, 90, 3, padding=1, groups=45), (normal(1, 90, 4, 4),))),
     Case("transposed_depthwise", lambda: (nn.ConvTranspose2d(4, 4, 3, 2, padding=1, groups=4), (IMAGE,))),
     Case("depthwise_three_axes", lambda: (nn.Conv3d(3, 3, 2, groups=3), (normal(1, 3, 3, 3, 3),))),
+    Case(
+        "transposed_volume_cut", lambda: (nn.ConvTranspose3d(2, 3, (3, 1, 2), 2, padding=1), (normal(1, 2, 3, 3, 3),))
+    ),
     Case("transposed_one_axis", lambda: (nn.ConvTranspose1d(4, 6, 3, stride=2), (normal(2, 4, 8),))),
     Case(
         "bytes",

@@ -41,8 +41,9 @@ class _Geometry:
         return tuple(per_axis(each, axes) for each in (stride, padding, dilation, output_padding))
 
 
-def _transposed_where(condition: Callable[[_Geometry, Tensor], bool]) -> Decomposition:
-    """Return a rule for transposed convolutions with a static kernel whose geometry and input fulfill ``condition``."""
+def _transposed_where(condition: Callable[[_Geometry, Tensor, Tensor], bool]) -> Decomposition:
+    """Return a rule for transposed convolutions with a static kernel that fulfill ``condition``, of geometry, input and
+    weight."""
 
     @decomposes(aten.convolution.default)
     def rule(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
@@ -50,7 +51,7 @@ def _transposed_where(condition: Callable[[_Geometry, Tensor], bool]) -> Decompo
         static = all(isinstance(size, int) for size in weight.shape)
         return (
             _as_forward_convolution(x, weight, bias, given)
-            if given.transposed and static and condition(given, x)
+            if given.transposed and static and condition(given, x, weight)
             else NotImplemented
         )
 
@@ -78,11 +79,16 @@ def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, give
 
 
 transposed_grouped_or_dilated = _transposed_where(
-    lambda given, _: given.groups > 1 or any(each != 1 for each in given.dilation)
+    lambda given, *_: given.groups > 1 or any(each != 1 for each in given.dilation)
 )
-transposed_volumes_of_dynamic_size = _transposed_where(lambda _, x: x.dim() == 5 and not are_static(*x.shape[2:]))
-transposed_groups = _transposed_where(lambda given, _: given.groups > 1)
-transposed_with_uneven_output_padding = _transposed_where(lambda given, _: len(set(given.output_padding)) > 1)
+transposed_volumes_of_dynamic_size = _transposed_where(lambda _, x, __: x.dim() == 5 and not are_static(*x.shape[2:]))
+transposed_volumes_that_crop = _transposed_where(
+    lambda given, x, weight: (
+        x.dim() == 5 and any(width >= size for width, size in zip(given.per_axis(3)[1], weight.shape[2:], strict=True))
+    )
+)
+transposed_groups = _transposed_where(lambda given, *_: given.groups > 1)
+transposed_with_uneven_output_padding = _transposed_where(lambda given, *_: len(set(given.output_padding)) > 1)
 
 
 @decomposes(aten.convolution.default)

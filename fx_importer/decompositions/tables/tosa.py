@@ -131,6 +131,9 @@ TOSA = (
         because="TOSA's transposed convolution has neither groups nor dilation",
     )
     .preferring(
+        convolutions.transposed_volumes_that_crop, because="the C++ lowering takes no padding beyond the kernel"
+    )
+    .preferring(
         convolutions.transposed_volumes_of_dynamic_size,
         *adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE,
         because="the C++ lowering needs static sizes",
