@@ -66,7 +66,8 @@ def _unexplained(actual: Tensor, eager: Tensor, runs: Sequence[Tensor]) -> Tenso
 class _Moved:
     """Moves the arguments and results of inexact operators by some units in the last place.
 
-    A result that is so small beside the first argument may be what remains of a cancellation, and is zero at random.
+    A result that is so small beside the first argument may be what remains of a cancellation: it is zero at random, and
+    at the places of the argument it is moved by as much as the argument.
     """
 
     def __init__(self, generator: torch.Generator):
@@ -90,9 +91,13 @@ class _Moved:
         tensors = all(isinstance(each, Tensor) and each.dtype in _UNITS for each in (result, first))
         if not tensors or not first.numel():
             return result
-        least = _UNITS[first.dtype] * torch.finfo(first.dtype).eps * torch.where(first.isfinite(), first, 0).abs().max()
+        units = _UNITS[first.dtype] * torch.finfo(first.dtype).eps * torch.where(first.isfinite(), first, 0).abs()
         here = torch.randint(0, 2, result.shape, generator=self._generator).bool()
-        return torch.where(here & (result.abs() <= least), 0, result)
+        moved = torch.where(here & (result.abs() <= units.max()), 0, result)
+        if result.shape != first.shape:
+            return moved
+        steps = torch.randint(-1, 2, result.shape, generator=self._generator)
+        return moved + torch.where(result.abs() <= units, units * steps, 0).to(result.dtype)
 
     @staticmethod
     def _is_half(args: tuple[Any, ...]) -> bool:
