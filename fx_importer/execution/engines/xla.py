@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -23,7 +23,7 @@ from fx_importer.execution.engines.weight_preparation import split_preparation
 from fx_importer.execution.engines.xla_devices import HOST, Placement, placement_of, whole_array
 from fx_importer.execution.engines.xla_placed_weights import PlacedWeight
 from fx_importer.execution.engines.xla_processes import among_processes
-from fx_importer.execution.engines.xla_program import XLA, as_array, as_tensor, compile_program, put
+from fx_importer.execution.engines.xla_program import XLA, as_array, as_tensor, compile_program, passed_as_array, put
 from fx_importer.execution.engines.xla_row_writes import make_row_writes_conditional
 from fx_importer.execution.exact_floats_stablehlo import use_float_kernels
 from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
@@ -109,13 +109,14 @@ class _Function:
         self.signature = signature
         self._program = program
         self._weights = weights
+        self._devices = places.devices
         self._enable_x64 = jax.enable_x64
         self._arguments = DenseArguments(signature)
         kept = {at: at in _donated(signature) for at in signature.aliases.values()}
         self._passed: list[Callable[[Any], Any]] = [
             partial(_state, jax, place, kept[at])
             if at in kept
-            else as_array
+            else passed_as_array(signature.arguments[at])
             if places.devices == 1
             else PlacedWeight(place, partial(put, jax, place))
             if at in places.weights
@@ -126,11 +127,15 @@ class _Function:
         self._results = [kind.dtypes[0] for kind in signature.results if isinstance(kind, TensorKind)]
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        arrays = map(whole_array, self._run(arguments))
-        return tuple(as_tensor(*each) for each in zip(arrays, self._results, strict=True))
+        results = self._run(arguments)
+        if self._devices > 1:
+            results = map(whole_array, results)
+        return tuple([as_tensor(each, dtype) for each, dtype in zip(results, self._results, strict=True)])
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device, in the memory of the old ones."""
+        if not self.signature.aliases:
+            return self(*cast("tuple[Value, ...]", arguments))
         results = [_Array(*each) for each in zip(self._run(arguments), self._results, strict=True)]
         return tuple(each if at in self.signature.aliases else each.tensor() for at, each in enumerate(results))
 

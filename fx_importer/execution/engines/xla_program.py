@@ -115,6 +115,12 @@ def as_array(tensor: torch.Tensor) -> Any:
     return plain.view(_BITS[tensor.dtype.itemsize]).numpy().view(_numpy_type(tensor.dtype))
 
 
+def passed_as_array(kind: Kind) -> Callable[[torch.Tensor], Any]:
+    """Return the function that makes arrays of numpy of dense tensors of ``kind``, without gradients, in place."""
+    in_numpy = isinstance(kind, TensorKind) and _IN_NUMPY.issuperset(kind.dtypes)
+    return torch.Tensor.numpy if in_numpy else as_array
+
+
 def put(jax: Any, place: Any, tensor: torch.Tensor) -> Any:
     """Return a copy of ``tensor`` as an array of jax on a device, or on those of a ``Sharding``."""
     with jax.enable_x64(True):  # without it, 64 bits become 32
