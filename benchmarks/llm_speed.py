@@ -31,6 +31,7 @@ from transformers import StaticCache
 from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, renew
 from fx_importer import FxImporterError, lower
 from fx_importer.llm import gguf_blocks
+from fx_importer.llm.cache_layers import cache_argument
 from fx_importer.llm.decoder import Decoder
 from fx_importer.llm.model_folder import read_source
 from tests.llm.gguf_files import save_tiny_gguf
@@ -55,7 +56,7 @@ def transformers_step(model: Any, context: int, *, compiled: bool) -> Step:
 
     def step(token: int, position: int) -> torch.Tensor:
         where = torch.tensor([position])
-        given = {"past_key_values": cache, "cache_position": where, "position_ids": where.unsqueeze(0)}
+        given = {cache_argument(model): cache, "cache_position": where, "position_ids": where.unsqueeze(0)}
         with torch.no_grad():
             return run(input_ids=torch.tensor([[token]]), use_cache=True, **given).logits[:, 0]
 

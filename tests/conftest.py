@@ -8,10 +8,11 @@ import re
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
+from fx_importer.errors import NotInstalledError
 from tests import fork_server
 
 # Read when torch is first imported. Tests run in parallel, and none has enough work for two threads.
@@ -67,6 +68,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 raise pytest.UsageError(f"{test}: no row matches '{pattern}' of slow_rows")
         if not 0 < sum(item.get_closest_marker("slow") is not None for item in found) < len(found):
             raise pytest.UsageError(f"{test}: slow_rows takes all of its rows, or none")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Skip a test that needs an extra which is not installed: `NotInstalledError` names it."""
+    try:
+        return (yield)
+    except NotInstalledError as error:
+        pytest.skip(f"the extra '{error.extra}' is not installed")
 
 
 def pytest_collection_finish() -> None:

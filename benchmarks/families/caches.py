@@ -14,8 +14,10 @@ class Step(nn.Module):
     """Two more tokens, after those that the cache holds (`DynamicCache`)."""
 
     def __init__(self, model: nn.Module) -> None:
+        from fx_importer.llm.cache_layers import cache_argument
+
         super().__init__()
-        self.model = model
+        self.model, self.cache_argument = model, cache_argument(model)
 
     def forward(self, ids: Tensor, past: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, list[Tensor]]:
         import transformers
@@ -23,7 +25,7 @@ class Step(nn.Module):
         cache: Any = transformers.DynamicCache()
         for layer, (keys, values) in enumerate(past):
             cache.update(keys, values, layer)
-        logits = self.model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+        logits = self.model(input_ids=ids, use_cache=True, **{self.cache_argument: cache}).logits
         return logits, [each for layer in cache.layers for each in (layer.keys, layer.values)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -161,14 +162,24 @@ def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | No
 def _captured(module: torch.nn.Module, inputs: Sequence[Any]) -> ExportedProgram:
     try:
         return torch.export.export(module, tuple(inputs))
-    except RuntimeError as error:
-        if "fake tensor in the exported program constant" not in str(error):
+    except (RuntimeError, AssertionError) as error:
+        if not _is_of_a_mask(error):
             raise
         raise UsageError(
             "torch.export does not trace a mask that DTensor keeps, as it does of an embedding whose rows are divided "
             "(RowwiseParallel): leave the embedding whole, or divide its columns (ColwiseParallel); with gradients=, "
             f"rows can be divided. {first_line(error)}"
         ) from error
+
+
+def _is_of_a_mask(error: Exception) -> bool:
+    """Whether ``error`` says that a mask of DTensor's is a fake constant, or since torch 2.15 that it is gone."""
+    from torch.distributed.tensor.placement_types import _MaskPartial
+
+    frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return "fake tensor in the exported program constant" in str(error) or any(
+        isinstance(each, _MaskPartial) for each in frames
+    )
 
 
 def _check_results(program: ExportedProgram) -> None:

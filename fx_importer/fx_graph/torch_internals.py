@@ -7,17 +7,27 @@ are `MissingOperator`: `fx_importer.fx_graph.operators`. Nothing here or elsewhe
 from __future__ import annotations
 
 import importlib
+import math
 import operator
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from fx_importer.fx_graph.operators import Namespace
 
 with suppress(ImportError):  # it registers the operators of the fused loss, which torch 2.12 has not
     importlib.import_module("torch.nn.modules.linear_cross_entropy")
 torch_nn: Any = Namespace("torch_nn")
+
+E4M3FN_SATURATES = math.isfinite(torch.tensor(1e6).to(torch.float8_e4m3fn).item())
+"""Whether eager converts what is too large for float8_e4m3fn to the largest number; torch 2.12 converts it to NaN."""
+
+UNSIGNED_BOUNDS_WRAP = torch.tensor(0, dtype=torch.uint8).clamp(min=-1).item() == 255
+"""Whether eager clamps unsigned integers to -1 as to their largest number. Since torch 2.15, bounds that a dtype does
+not have are ignored, or raise an error where they would leave nothing."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import mmap
 from collections.abc import Callable
@@ -129,7 +130,7 @@ def cache_buffers(model: PreTrainedModel, shape: Callable[[int, int, int | None]
     """
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         cache = DynamicCache(config=model.config.get_text_config(decoder=True))
-        model(input_ids=torch.zeros(1, 1, dtype=torch.int64), past_key_values=cache, use_cache=True)
+        model(input_ids=torch.zeros(1, 1, dtype=torch.int64), use_cache=True, **{cache_argument(model): cache})
     buffers = torch.nn.ModuleList()
     for each in cache.layers:
         keys, values = getattr(each, "keys", None), getattr(each, "values", None)
@@ -144,6 +145,11 @@ def cache_buffers(model: PreTrainedModel, shape: Callable[[int, int, int | None]
             layer.register_buffer(name, zeros(shape(states.shape[1], states.shape[3], window), states.dtype))
         buffers.append(layer)
     return buffers
+
+
+def cache_argument(model: torch.nn.Module) -> str:
+    """Return the name of the argument of a model of transformers that takes a cache: another one since 5.24."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def zeros(shape: Shape, dtype: torch.dtype) -> Tensor:

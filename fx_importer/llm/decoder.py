@@ -17,7 +17,7 @@ from transformers.cache_utils import Cache
 
 from fx_importer.llm.adapter import AdapterArguments, Matrices
 from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION
-from fx_importer.llm.cache_layers import CacheLayer, Steps, cache_buffers, cache_layer
+from fx_importer.llm.cache_layers import CacheLayer, Steps, cache_argument, cache_buffers, cache_layer
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
 from fx_importer.llm.vision import takes_images, with_images
 
@@ -28,6 +28,7 @@ class _Decoder(torch.nn.Module):
     def __init__(self, model: PreTrainedModel, *, fused: bool, adapters: AdapterArguments | None):
         super().__init__()
         self._adapters = adapters
+        self._cache_argument = cache_argument(model)
         ours = FUSED_ATTENTION if fused else ATTENTION
         model.set_attn_implementation({"text_config": ours, "vision_config": "sdpa"} if takes_images(model) else ours)
         model.set_experts_implementation("batched_mm")  # of mixtures: the only one of static shapes in each dtype
@@ -55,9 +56,9 @@ class _Decoder(torch.nn.Module):
                 inputs_embeds=embedded,
                 attention_mask=mask,
                 position_ids=positions,
-                past_key_values=Cache(layers=list(layers)),
                 use_cache=True,
                 logits_to_keep=keep,
+                **{self._cache_argument: Cache(layers=list(layers))},
             ).logits
 
         with nullcontext() if self._adapters is None else self._adapters.given(adapter):

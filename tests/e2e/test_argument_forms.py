@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from fx_importer import lower
+from fx_importer.fx_graph.torch_internals import UNSIGNED_BOUNDS_WRAP
 
 from .harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
 
@@ -42,8 +43,11 @@ def reductions(n, x):
 
 
 def clamps(x):
-    """Clamp unsigned integers to negative bounds, which are large ones in their dtype."""
-    return x.clamp(2, -1), x.clamp(-3), x.clamp(max=-2)
+    """Clamp to bounds that the dtype does not have: unsigned ones wrap around, or since torch 2.15 do nothing."""
+    if UNSIGNED_BOUNDS_WRAP:
+        return x.clamp(2, -1), x.clamp(-3), x.clamp(max=-2)
+    signed = x.char()
+    return x.clamp(-3), x.clamp(4, 300), x.clamp_min(-1), signed.clamp(-300, 3), signed.clamp(max=200)
 
 
 def nothing(x):

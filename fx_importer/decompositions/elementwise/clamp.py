@@ -15,6 +15,7 @@ from fx_importer.decompositions.elementwise.scalars import Number, number_of_dty
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.torch_internals import UNSIGNED_BOUNDS_WRAP
 
 
 @decomposes(aten.clamp.default)
@@ -93,11 +94,19 @@ def clamp_by_floats(x: Tensor, min: Number | None = None, max: Number | None = N
 
 
 @decomposes(aten.clamp.default)
-def clamp_unsigned(x: Tensor, min: Number | None = None, max: Number | None = None) -> Any:
-    """Clamp unsigned integers to bounds in their dtype: -1 is the largest one, as in eager."""
-    if not is_integer(x) or x.dtype.is_signed or isinstance(min, float) or isinstance(max, float):
+def clamp_beyond_the_dtype(x: Tensor, min: Number | None = None, max: Number | None = None) -> Any:
+    """Clamp integers to bounds that their dtype does not have, as eager: `UNSIGNED_BOUNDS_WRAP`."""
+    bounds = [each for each in (min, max) if each is not None]
+    if not is_integer(x) or not all(type(each) is int for each in bounds):
         return NotImplemented
-    if all(each is None or each >= 0 for each in (min, max)):
+    limits = torch.iinfo(x.dtype)
+    if all(limits.min <= each <= limits.max for each in bounds):
+        return NotImplemented
+    if not UNSIGNED_BOUNDS_WRAP:
+        low = None if min is None or min < limits.min else min
+        high = None if max is None or max > limits.max else max
+        return x.clone() if low is None and high is None else torch.clamp(x, low, high)
+    if x.dtype.is_signed or all(each >= 0 for each in bounds):
         return NotImplemented
     return torch.clamp(x, *(None if each is None else number_of_dtype(each, x.dtype) for each in (min, max)))
 

@@ -13,6 +13,7 @@ from fx_importer.decompositions.elementwise.bit_views import float_bits
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.torch_internals import E4M3FN_SATURATES
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class _Format:
 
 
 _FORMATS = {
-    torch.float8_e4m3fn: _Format(3, 7, nan=0x7F, saturates=True),
+    torch.float8_e4m3fn: _Format(3, 7, nan=0x7F, saturates=E4M3FN_SATURATES),
     torch.float8_e5m2: _Format(2, 15, nan=0x7D, infinity=0x7C),
     torch.float8_e4m3fnuz: _Format(3, 8, nan=0x80, fnuz=True),
     torch.float8_e5m2fnuz: _Format(2, 16, nan=0x80, fnuz=True),
@@ -55,10 +56,11 @@ def convert_small_floats(x: Tensor, *, dtype: torch.dtype | None = None, **setti
 
 @decomposes(aten._to_copy.default)
 def saturate_e4m3fn(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
-    """Clamp to the largest numbers first: eager saturates, infinity too, where the targets give NaN."""
+    """Clamp to the largest numbers first, where eager saturates, infinity too: the targets give NaN."""
     del settings
     if (
-        dtype is None
+        not E4M3FN_SATURATES
+        or dtype is None
         or dtype != torch.float8_e4m3fn
         or not x.is_floating_point()
         or x.dtype == dtype

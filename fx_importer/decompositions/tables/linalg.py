@@ -123,7 +123,7 @@ LINALG = (
             activations.elu,
             activations.gelu,
             clamp.clamp_by_floats,
-            clamp.clamp_unsigned,
+            clamp.clamp_beyond_the_dtype,
         ),
         because="the C++ lowering is wrong at NaN, infinities or near zero",
     )

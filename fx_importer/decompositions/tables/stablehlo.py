@@ -149,6 +149,7 @@ STABLEHLO = (
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
     .preferring(small_floats.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
+    .preferring(clamp.clamp_beyond_the_dtype, because="bounds that the dtype does not have would wrap around")
     .replacing(bit_views.view_of_bits, because="the C++ lowerings support one width, or none")
     .preferring(
         *promotion.PROMOTIONS,

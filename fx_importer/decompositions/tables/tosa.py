@@ -198,6 +198,7 @@ TOSA = (
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
     .preferring(*pooling.UNBATCHED, because="TOSA's pools require a batch")
     .preferring(small_floats.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
+    .preferring(clamp.clamp_beyond_the_dtype, because="bounds that the dtype does not have would wrap around")
     .replacing(bit_views.tosa_view_of_bits, because="TOSA has no operator that reads bits")
     .preferring(
         *promotion.PROMOTIONS,
