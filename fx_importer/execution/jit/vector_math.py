@@ -18,16 +18,23 @@ _PREFIX = "fx_importer_vector_"
 
 
 def replace_functions(module: ir.Module) -> None:
-    """Replace the functions of float32 in the kernels of ``module`` by calls of functions that it declares."""
+    """Replace the functions of float32 in the kernels of ``module`` by calls of functions that it declares.
+
+    Those of 16-bit floats are computed in float32 and rounded, as `math-extend-to-supported-types` would have it.
+    """
     used: set[str] = set()
     for function in module.body:
         if not isinstance(function, func_d.FuncOp) or not _is_optimized(function):
             continue
         for op in operations(function.operation, _FUNCTIONS):
-            if isinstance(op.results[0].type, ir.F32Type):
+            kind = op.results[0].type
+            if isinstance(kind, ir.F32Type | ir.F16Type | ir.BF16Type):
                 name = _PREFIX + op.name.removeprefix("math.")
                 used.add(op.name)
-                replace(op, Emitter.before(op).call_function(name, ["f32"], op.operands).result)
+                emit, is_wide = Emitter.before(op), isinstance(kind, ir.F32Type)
+                given = op.operands if is_wide else [emit.value("arith.extf", "f32", op.operands[0])]
+                found = emit.call_function(name, ["f32"], given).result
+                replace(op, found if is_wide else emit.value("arith.truncf", kind, found))
     with module.context, ir.Location.unknown():
         kind = ir.FunctionType.get([ir.F32Type.get()], [ir.F32Type.get()])
         for name in sorted(used):

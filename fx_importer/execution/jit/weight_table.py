@@ -105,8 +105,20 @@ class Weight:
         """Return the array that the code reads, of the bytes ``data``: themselves where possible."""
         if self.order is not None:
             elements = data.view(np.dtype((np.void, self.itemsize))).reshape(self.shape)
-            return np.ascontiguousarray(elements.transpose(self.order))
+            laid_out = elements.transpose(self.order)
+            return laid_out if laid_out.flags.c_contiguous else _aligned_copy(laid_out)
         return data if data.ctypes.data % self.itemsize == 0 else data.copy()
+
+
+def _aligned_copy(array: np.ndarray) -> np.ndarray:
+    """Return a copy in PyTorch's memory, which begins at a cache line: vectors across two take twice as long to read.
+
+    NumPy aligns to 16 bytes.
+    """
+    memory: np.ndarray = torch.empty(array.nbytes, dtype=torch.uint8).numpy()
+    copy = memory.view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def hoist_weights(function: func_d.FuncOp) -> list[Weight]:

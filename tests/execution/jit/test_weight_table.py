@@ -137,3 +137,12 @@ def test_weight_at_an_odd_address_is_copied():
     entry = Weight(0, (500,), 4, None)
     assert entry.buffer(data).ctypes.data % 4 == 0
     assert entry.buffer(data).tobytes() == data.tobytes()
+
+
+def test_copies_in_another_layout_begin_at_a_cache_line():
+    weights = torch.randn(10, 17, 19)
+    for each in weights:
+        data = each.view(torch.uint8).numpy().reshape(-1)
+        copies = [Weight(0, (17, 19), 4, (1, 0)).buffer(data) for _ in range(10)]
+        assert {copy.ctypes.data % 64 for copy in copies} == {0}
+        assert copies[0].tobytes() == each.T.contiguous().numpy().tobytes()
