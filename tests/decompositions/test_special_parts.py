@@ -143,6 +143,7 @@ def test_classification_and_angles() -> None:
     assert_close(float_classification.isfinite(EDGES), torch.isfinite(EDGES))
     assert_close(float_classification.isfinite(torch.tensor([1])), torch.tensor([True]))
     assert_close(polar_coordinates.angle(EDGES), torch.angle(EDGES), equal_nan=True)
+    assert_close(polar_coordinates.angle(EDGES.double()), torch.angle(EDGES.double()), rtol=0, atol=0, equal_nan=True)
     assert_close(polar_coordinates.angle(torch.tensor([-1, 2])), torch.angle(torch.tensor([-1, 2])))
     assert_close(polar_coordinates.polar(torch.ones(3, 1), torch.randn(2)).abs(), torch.ones(3, 2))
     assert_close(arithmetic.rsub_tensor(torch.ones(2), torch.full((2,), 3.0), alpha=2), torch.ones(2))

@@ -33,7 +33,7 @@ def angle(x: Tensor) -> Any:
     if x.is_complex():
         return torch.atan2(*reversed(parts_of_tensor(x)))
     real = x if x.is_floating_point() else x.to(torch.get_default_dtype())
-    return torch.where(real != real, real, torch.where(real < 0, math.pi, 0.0).to(real.dtype))
+    return torch.where(real != real, real, (real < 0).to(real.dtype) * math.pi)
 
 
 @decomposes(aten.polar.default)
