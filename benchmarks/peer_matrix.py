@@ -4,6 +4,7 @@
     python -m benchmarks.peer_matrix --kinds dynamic --dtypes float32 --ops 'linalg\\..*'
     python -m benchmarks.peer_matrix --kinds families
     python -m benchmarks.peer_matrix --json peer.json --again              # what does not pass once more
+    python -m benchmarks.peer_matrix --json peer.json --write              # renew the table of docs/verification.md
 
 Of an operator, the first samples that differ in more than values and sizes are lowered by us, and where ours does not
 pass, by the peer. Programs in linalg are run and compared with eager, of both sides; those of the peer in all output
@@ -18,10 +19,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.rows import Row, add_row, read_rows, write_rows
+from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, renew, write_rows
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
 from fx_importer.process.restarting_worker import RestartingWorker
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 DTYPES = ("float32", "int64", "bfloat16", "bool", "complex64", "float64", "float16", "int32", "int8")
+PAGE = DOCS / "verification.md"
 UNCOUNTED = ("skip", "export")
 """Outcomes of samples that are not compared: random results, and what torch.export rejects."""
 
@@ -79,34 +80,56 @@ def measure(sides: Sides, requests: Iterable[dict[str, Any]], wanted: Sequence[s
 
 
 def lost(row: Row) -> bool:
-    """Return whether the peer lowers what we do not, to something that is valid."""
-    return row.get("peer_status") in ("pass", "run", "mismatch")
+    """Return whether the peer passes where we do not, or lowers what we do not lower to something that is valid."""
+    theirs, lowered = row.get("peer_status"), row["status"] in ("run", "mismatch")
+    return theirs == "pass" or (theirs in ("run", "mismatch") and not lowered)
 
 
-def summary(rows: Iterable[Row]) -> str:
+def counted(rows: Iterable[Row]) -> dict[tuple[str, ...], Counter[str]]:
     """Return the number of cells by outcome, for each kind, dtype and output type."""
     counts: dict[tuple[str, ...], Counter[str]] = {}
     for row in rows:
         if row["status"] not in ("end", *UNCOUNTED):
             found = counts.setdefault((row["kind"], row["dtype"], row["output_type"]), Counter())
             found["pass" if row["status"] == "pass" else "lost" if lost(row) else "neither"] += 1
-    return "\n".join(f"{' '.join(key):42} {dict(found)}" for key, found in counts.items())
+    return counts
+
+
+def summary(rows: Iterable[Row]) -> str:
+    """Return the counts as lines of text."""
+    return "\n".join(f"{' '.join(key):42} {dict(found)}" for key, found in counted(rows).items())
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the counts as a table: of each output type, cells that pass, are lost, and that neither side passes."""
+    names: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        if row["status"] not in ("end", *UNCOUNTED):
+            names.setdefault((row["kind"], row["dtype"]), set()).add(row["name"])
+    counts = counted(rows)
+    lines = [f"| kind | dtype | names | {' | '.join(OUTPUT_TYPES)} |", "|---|---|" + "--:|" * (1 + len(OUTPUT_TYPES))]
+    for (kind, dtype), found in names.items():
+        cells = [counts.get((kind, dtype, output_type), Counter()) for output_type in OUTPUT_TYPES]
+        numbers = " | ".join(f"{each['pass']} / {each['lost']} / {each['neither']}" for each in cells)
+        lines.append(f"| {kind} | {dtype} | {len(found)} | {numbers} |")
+    return "\n".join(["", *lines, "", ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print cells that do not pass as they come; the exit code is 1 if the peer lowers one of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="a file of JSON lines; what it holds already is not run again")
+    parser = parser_of(__doc__, PAGE, seconds=120)
     parser.add_argument("--kinds", nargs="+", default=["static"], help="static, dynamic, gradients, families")
     parser.add_argument("--ops", default=".*", help="a regular expression of names")
     parser.add_argument("--dtypes", nargs="+", default=DTYPES)
     parser.add_argument("--output-types", nargs="+", default=OUTPUT_TYPES)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--shard", default="0/1", help="this part of that many")
-    parser.add_argument("--seconds", type=float, default=120, help="time limit of a cell")
     parser.add_argument("--again", action="store_true", help="run operators again of which a sample does not pass")
     options = parser.parse_args(arguments)
     kept = read_rows(options.json)
+    if options.write:
+        renew(PAGE, "peer", table(kept))
+        return 0
     if options.again:
         failing = {_key(row) for row in kept if row["status"] not in ("pass", "end", *UNCOUNTED)}
         kept = [row for row in kept if _key(row) not in failing or not re.fullmatch(options.ops, row["name"])]
