@@ -32,11 +32,14 @@ _SIGNED = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _MOVES = ("linalg.transpose", "tensor.collapse_shape", "tensor.expand_shape")
 
 
-def use_float_kernels(module: ir.Module) -> None:
-    """Compute what takes int8 and gives int32 in ``module``, of linalg on tensors, in float32 where that is exact."""
+def use_float_kernels(module: ir.Module, stays: Callable[[ir.Operation], bool] = lambda _: False) -> None:
+    """Compute what takes int8 and gives int32 in ``module``, of linalg on tensors, in float32 where that is exact.
+
+    An operation that ``stays`` is left as it is.
+    """
     for op in operations(module.operation, {*CONVOLUTIONS, *PRODUCTS}):
         body = {each.operation.name for each in op.regions[0].blocks[0]}
-        if tuple(map(LinalgOps.element, op.operands)) != ("i8", "i8", "i32") or body != _SIGNED:
+        if tuple(map(LinalgOps.element, op.operands)) != ("i8", "i8", "i32") or body != _SIGNED or stays(op):
             continue
         emit = LinalgOps.before(op)
         image, weight, begin = op.operands

@@ -15,6 +15,7 @@ from fx_importer.execution.engines.iree_sorts import refuse_sorts
 from fx_importer.execution.engines.iree_targets import HOST, IreeTarget
 from fx_importer.execution.exact_floats import use_float_kernels
 from fx_importer.execution.layouts.channels_last import use_channels_last
+from fx_importer.execution.layouts.integer_products import has_integer_products, is_integer_product
 from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
 from fx_importer.execution.module_functions import dialects_of, functions_of, inline_calls
 from fx_importer.execution.optional_packages import imported
@@ -23,6 +24,9 @@ from fx_importer.mlir.walk import operations
 from fx_importer.process.one_shot import run_command
 
 KEEP_FLOAT64 = "--iree-input-demote-f64-to-f32=false"  # the default demotes, and changes the type of the function
+_PACK_OPERANDS = "--iree-opt-data-tiling"
+"""Operands of products are stored in tiles, which instructions for int8 read. Products of a few rows of float32 are
+slower so, so it is for programs with products of int8 only."""
 _UNKNOWN = re.compile("error: (Unknown [A-Z]\\w+ target|missing GPU target)")
 _INPUT_TYPES = {"stablehlo": "stablehlo", "chlo": "stablehlo", "torch": "torch", "tosa": "tosa"}
 """The input type by a dialect in the module. Modules without these dialects have the input type ``none``."""
@@ -49,8 +53,8 @@ def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
     elif kind == "none":
         refuse_sorts(module)
         if target.name == HOST:
-            use_float_kernels(module)
-        use_channels_last(module)
+            use_float_kernels(module, is_integer_product)
+        use_channels_last(module, integer_products=target.name == HOST)
         clamp_insertions(module)
 
 
@@ -75,6 +79,8 @@ def compile_to(
         module.operation.write_bytecode(str(source))
     tools = imported("iree", "iree", "iree.compiler.tools.binaries")
     floats = [] if target.narrow_integers and kind == "torch" and not _has_float64(module) else [KEEP_FLOAT64]
+    if kind == "none" and target.name == HOST and has_integer_products(module):
+        flags = [_PACK_OPERANDS, *flags]
     chosen = [f"--iree-input-type={kind}", "--mlir-print-op-on-diagnostic=false", *target.flags, *floats, *flags]
     with Trace().stage("iree-compile"):
         _run([tools.find_tool("iree-compile"), source, *chosen, "-o", output], target)

@@ -19,6 +19,7 @@ from fx_importer.execution.layouts.axis_orders import (
     read_by_axis,
     transposed,
 )
+from fx_importer.execution.layouts.integer_products import is_integer_product, product_of_windows
 from fx_importer.execution.layouts.loop_interchange import permute_loops, uses_loop_index
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import ir
@@ -38,15 +39,22 @@ _SHORTEST_ROW = 8
 """In elements. Loops along shorter ones would not be vectorized."""
 
 
-def use_channels_last(module: ir.Module) -> None:
-    """Rewrite the convolutions of static sizes in the functions of ``module``, on tensors, and what surrounds them."""
+def use_channels_last(module: ir.Module, *, integer_products: bool = False) -> None:
+    """Rewrite the convolutions of static sizes in the functions of ``module``, on tensors, and what surrounds them.
+
+    Convolutions of int8 stay as they are, or become products of matrices with ``integer_products``.
+    """
     for function in functions_of(module).values():
         for block in function.body.blocks:
             if any(op.operation.name in _CONVOLUTIONS for op in block):
-                _Layouts().rewrite(block)
+                _Layouts(integer_products).rewrite(block)
 
 
 class _Layouts(Layouts):
+    def __init__(self, integer_products: bool) -> None:
+        super().__init__()
+        self.integer_products = integer_products
+
     def rewrite(self, block: ir.Block) -> None:
         """Visit all operations of ``block`` in order."""
         visitors = {
@@ -64,6 +72,13 @@ class _Layouts(Layouts):
     def _convolution(self, op: ir.Operation) -> None:
         image, weight, begin = op.operands
         found = _constant(weight)
+        if found is not None and self.integer_products and is_integer_product(op):
+            emit = LinalgOps.before(op)
+            x, y = self._in_layout(emit, image, _IMAGE), self._in_layout(emit, begin, _IMAGE)
+            constant, axes = found
+            w = transposed(emit, constant, tuple(axes[axis] for axis in (0, 2, 3, 1)))
+            self._replace(op, emit, product_of_windows(emit, op, x, w, y), _IMAGE)
+            return
         if found is None or any(element not in ("f32", "f64") for element in map(LinalgOps.element, op.operands)):
             return  # constants are transposed at load
         constant, axes = found
