@@ -1,4 +1,4 @@
-"""Products and convolutions of int8 in float32, for which processors and libraries have faster kernels.
+"""Products and convolutions of int8 in float32, for which libraries, and engines but for IREE's products, are faster.
 
 They are exact: each partial sum, in any order, is an integer of at most 2^24, and float32 has all of these. That is
 known from the number of terms, or from the elements of a constant weight ``w``; where it is not, the weight is
