@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from fx_importer.errors import NotInstalledError
+from fx_importer.installation.package_versions import packages
 from tests import fork_server
 
 # Read when torch is first imported. Tests run in parallel, and none has enough work for two threads.
@@ -72,11 +73,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Skip a test that needs an extra which is not installed: `NotInstalledError` names it."""
+    """Skip a test that needs an extra of which a package is not installed."""
     try:
         return (yield)
     except NotInstalledError as error:
-        pytest.skip(f"the extra '{error.extra}' is not installed")
+        missing = [each.name for each in packages() if each.extra == error.extra and each.found is None]
+        if not missing:
+            raise
+        pytest.skip(f"the extra '{error.extra}' is not installed: {', '.join(missing)}")
 
 
 def pytest_collection_finish() -> None:

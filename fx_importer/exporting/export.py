@@ -16,6 +16,7 @@ from fx_importer.exporting.example_inputs import check_quantized
 from fx_importer.exporting.fake_weights import on_fake_cpu, with_meta_weights
 from fx_importer.exporting.flex_attention_check import check_flex_attention
 from fx_importer.exporting.mutated_attributes import attributes_as_buffers
+from fx_importer.exporting.recurrent_states import check_recurrent_states
 from fx_importer.exporting.stack_traces import frames_of_calls_kept
 from fx_importer.exporting.training_mode import warn_of_training_mode
 from fx_importer.exporting.undo_writes import attributes_restored
@@ -28,7 +29,8 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     """Export a module or a function; an ExportedProgram is not exported again.
 
     Raises:
-        UnsupportedProgramError: if the program mutates memory that is shared by inputs or state.
+        UnsupportedProgramError: if the program mutates memory that is shared by inputs or state, or torch.export
+            recorded wrong shapes.
         UsageError: if ``f`` is none of these, a tensor has a quantized dtype, or a dynamic dimension has no valid name.
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
@@ -37,6 +39,7 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
     program = attributes_as_buffers(program)
     check_aliased_mutations(program, args, kwargs)
+    check_recurrent_states(program)
     if not isinstance(f, ExportedProgram):
         check_flex_attention(program, _as_module(f), args, kwargs)
     return program

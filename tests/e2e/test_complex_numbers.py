@@ -74,7 +74,7 @@ def test_matrices_of_long_transforms_are_resources():
     lowered = lower(torch.fft.rfft, x, output_type="tosa")
     torch.testing.assert_close(lowered.run(x), torch.fft.rfft(x), rtol=1e-4, atol=1e-4)
     shapes = sorted(each.type.shape for each in lowered.manifest.constants.values() if each.type.shape)
-    assert [each[-1] for each in shapes] == [211, 211]
+    assert [each[-1] for each in shapes] == [106, 106]
 
 
 @runs

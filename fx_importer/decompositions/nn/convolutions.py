@@ -42,8 +42,10 @@ class _Geometry:
 
 
 def _transposed_where(condition: Callable[[_Geometry, Tensor, Tensor], bool]) -> Decomposition:
-    """Return a rule for transposed convolutions with a static kernel that fulfill ``condition``, of geometry, input and
-    weight."""
+    """Return a rule for transposed convolutions with a static kernel that fulfill ``condition``.
+
+    It takes the geometry, the input and the weight.
+    """
 
     @decomposes(aten.convolution.default)
     def rule(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:

@@ -1,0 +1,29 @@
+"""A check of what torch.export records of recurrent layers."""
+
+from __future__ import annotations
+
+from torch.export import ExportedProgram
+
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
+from fx_importer.fx_graph.operators import aten
+
+
+def check_recurrent_states(program: ExportedProgram) -> None:
+    """Raise `UnsupportedProgramError` listing the LSTMs whose states are recorded with an axis too many.
+
+    The decomposition of torch 2.12 that dynamic sizes and float64 are traced with,
+    ``torch._decomp.decompositions.one_layer_lstm``, squeezes axis 1 of a state instead of axis 0.
+    """
+    wrong: list[UnsupportedNode] = []
+    for node in program.graph.find_nodes(op="call_function", target=aten.lstm.input):
+        given, found = node.args[1][0].meta["val"], node.meta["val"][1]
+        if given.dim() != found.dim():
+            reason = f"its states have {found.dim()} dimensions in the program, and {given.dim()} in eager PyTorch"
+            wrong.append(unsupported_node(node, reason))
+    if wrong:
+        raise UnsupportedProgramError(
+            "torch.export recorded other shapes than eager PyTorch computes, as torch 2.12 does for LSTMs of dynamic "
+            "sizes or float64, and later releases do not:",
+            wrong,
+        )
