@@ -53,10 +53,11 @@ def transformers_step(model: Any, context: int, *, compiled: bool) -> Step:
     """Return a step of transformers' model with its static cache, eager or compiled."""
     cache = StaticCache(config=model.config, max_cache_len=context)
     run: Any = torch.compile(model) if compiled else model
+    cached = {cache_argument(model): cache}
 
     def step(token: int, position: int) -> torch.Tensor:
         where = torch.tensor([position])
-        given = {cache_argument(model): cache, "cache_position": where, "position_ids": where.unsqueeze(0)}
+        given = {**cached, "cache_position": where, "position_ids": where.unsqueeze(0)}
         with torch.no_grad():
             return run(input_ids=torch.tensor([[token]]), use_cache=True, **given).logits[:, 0]
 

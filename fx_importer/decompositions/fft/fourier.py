@@ -86,8 +86,10 @@ def _dft_along(x: Parts, dim: int, sign: int, count: int | None = None) -> tuple
 
 def _normalized(x: Tensor, normalization: int, count: int) -> Tensor:
     """Return ``x``, ``x / sqrt(count)`` or ``x / count``, for a ``normalization`` of 0, 1 and 2."""
-    if isinstance(count, int) or not normalization:
-        return x if not normalization else x * (1 / (math.sqrt(count) if normalization == 1 else count))
+    if not normalization:
+        return x
+    if isinstance(count, int):
+        return x * (1 / (math.sqrt(count) if normalization == 1 else count))
     number = torch.scalar_tensor(count, dtype=x.dtype)
     return x / (torch.sqrt(number) if normalization == 1 else number)
 
