@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -36,7 +37,9 @@ def traceable_kernels() -> Iterator[None]:
 
     launch = triton_kernel_wrap.triton_kernel_wrapper_mutation
     effects = {*fx_node._side_effectful_functions, launch}
-    with mock.patch.object(fx_node, "_side_effectful_functions", effects):
+    # Triton 3.9 warns where it is not set, once a process; its IR does not depend on it.
+    fusion = {"TRITON_DEFAULT_FP_FUSION": os.environ.get("TRITON_DEFAULT_FP_FUSION", "1")}
+    with mock.patch.object(fx_node, "_side_effectful_functions", effects), mock.patch.dict(os.environ, fusion):
         if device_check.has_triton():
             yield
         else:

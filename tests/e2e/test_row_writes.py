@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from fx_importer import UsageError, lower
+from tests.execution.test_backend_table import needs_tosa
 
 
 class State(nn.Module):
@@ -115,7 +116,7 @@ def test_rows_outside_are_an_error_on_the_jit_and_not_written_in_stablehlo(posit
     assert torch.equal(caller.state["k"], before)
 
 
-@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", pytest.param("tosa", marks=needs_tosa)])
 def test_grouped_heads_attend_as_in_eager(output_type):
     def attend(q, k, v, mask):
         return nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx_importer import lower
+from tests.execution.test_backend_table import needs_tosa
 from tests.quantization.quantize_operators import dequantize, q, quantize, some
 
 
@@ -50,7 +51,7 @@ class Products(torch.nn.Module):
         )
 
 
-@pytest.mark.parametrize("output_type", ["tosa", "linalg-on-tensors", "stablehlo"])
+@pytest.mark.parametrize("output_type", [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", "stablehlo"])
 def test_products_with_results_in_floating_point(output_type: str) -> None:
     model, x = Products(), some(1, 4, 8, 7)
     lowered = lower(model, x, output_type=output_type, quantized="integer")
@@ -73,6 +74,7 @@ def core(x: Tensor, gain: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
     )
 
 
+@needs_tosa
 def test_operators_of_core_aten() -> None:
     class Core(torch.nn.Module):
         def __init__(self) -> None:
@@ -93,6 +95,7 @@ def test_operators_of_core_aten() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:XNNPACKQuantizer is deprecated")
+@needs_tosa
 @pytest.mark.parametrize("qat", [False, True])
 def test_torchao_quantizer(qat: bool) -> None:
     pytest.importorskip("torchao")
@@ -112,6 +115,7 @@ def test_torchao_quantizer(qat: bool) -> None:
     assert lowered.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
 
 
+@needs_tosa
 def test_transposed_convolutions_on_the_jit() -> None:
     model, x = torch.nn.ConvTranspose2d(3, 4, 3, 2, padding=1, output_padding=1).eval(), torch.randn(2, 3, 5, 6)
     lowered = lower(model, x, output_type="tosa")

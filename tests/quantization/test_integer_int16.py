@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fx_importer import UsageError, accuracy, lower, quantize
 from fx_importer.quantization.qdq import kind_of
+from tests.execution.test_backend_table import needs_tosa
 from tests.quantization.quantize_operators import Weights, q
 
 INT16 = (-(2**15), 2**15 - 1, torch.int16)
@@ -53,7 +54,7 @@ LOOSE = {"softmax": 8, "softmax of some": 8, "norm": 8, "gelu": 2}
 """Steps of int16: powers have 15 bits; roots 2⁻¹⁵ of relative error; tables are linear between 513 places."""
 
 
-@pytest.mark.parametrize("output_type", KINDS)
+@pytest.mark.parametrize("output_type", [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", "stablehlo"])
 def test_int16(output_type: str) -> None:
     torch.manual_seed(0)
     model, x = Wide().eval(), torch.randint(-(2**15), 2**15, (1, 4, 8, 7)).to(torch.int16)
@@ -93,6 +94,7 @@ class Encoder(nn.Module):
         return self.layer(self.names(x) + self.places)
 
 
+@needs_tosa
 def test_sums_and_norms_of_int16() -> None:
     pytest.importorskip("torchao")
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import lower
+from tests.execution.test_backend_table import needs_tosa
 from tests.quantization.quantize_operators import INT8, Weights, q, quantize
 
 UINT8 = (0, 255, torch.uint8)
@@ -67,7 +68,7 @@ class Layers(nn.Module):
 MOVED = ("nearest", "nearest, odd", "amax", "min", "pad", "reflected", "replicated", "constant")
 
 
-@pytest.mark.parametrize("output_type", KINDS)
+@pytest.mark.parametrize("output_type", [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", "stablehlo"])
 def test_layers(output_type: str) -> None:
     torch.manual_seed(0)
     model, x = Layers().eval(), torch.randint(-128, 128, (1, 4, 8, 7), dtype=torch.int8)
@@ -98,7 +99,7 @@ class Unsigned(nn.Module):
         return q.quantize_per_tensor(y + torch.sigmoid(y), 0.03, 7, *UINT8)
 
 
-@pytest.mark.parametrize("output_type", KINDS)
+@pytest.mark.parametrize("output_type", [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", "stablehlo"])
 def test_unsigned_activations(output_type: str) -> None:
     torch.manual_seed(0)
     model, x = Unsigned(), torch.randint(0, 256, (1, 4, 8, 7)).to(torch.uint8)

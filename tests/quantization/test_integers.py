@@ -12,6 +12,7 @@ from torch import Tensor
 from fx_importer import UsageError, lower
 from fx_importer.api.lowered import Lowered
 from fx_importer.quantization.scales import NoIntegerForm, multiplier_and_shift, rescaled
+from tests.execution.test_backend_table import needs_tosa
 from tests.quantization.quantize_operators import PRO_INT, Weights, dequantize, quantize
 
 
@@ -69,6 +70,7 @@ def remarks(lowered: Lowered) -> list[str]:
     return list(lowered.trace.stages[0].remarks)
 
 
+@needs_tosa
 def test_operators_in_the_integer_profile() -> None:
     model, given = Operators(), inputs()
     lowered = lower(model, *given, output_type="tosa", quantized="integer", tosa_target=PRO_INT)
@@ -123,6 +125,7 @@ class SmallNet(torch.nn.Module):
         return quantize(F.linear(x, *self.classifier()), 0.01, 3)
 
 
+@needs_tosa
 def test_network_in_the_integer_profile() -> None:
     model, x = SmallNet(), torch.randint(-128, 128, (1, 4, 16, 16), dtype=torch.int8)
     lowered = lower(model, x, output_type="tosa", quantized="integer", tosa_target=PRO_INT)
@@ -131,6 +134,7 @@ def test_network_in_the_integer_profile() -> None:
     assert (lowered.run(x).int() - model(x).int()).abs().max() <= 1
 
 
+@needs_tosa
 def test_float_leftovers_are_listed() -> None:
     weights = Weights(3, 4, zero_point=2)
 

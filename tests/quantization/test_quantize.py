@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fx_importer import UsageError, lower, quantize
 from fx_importer.errors import NotInstalledError
 from fx_importer.lowerings import WITHOUT_RESIZE
+from tests.execution.test_backend_table import needs_tosa
 from tests.quantization.quantize_operators import PRO_INT
 
 
@@ -28,6 +29,7 @@ class Block(nn.Module):
         return self.classifier(nn.functional.adaptive_avg_pool2d(nn.functional.max_pool2d(x, 2), 1).flatten(1))
 
 
+@needs_tosa
 def test_network_in_one_call() -> None:
     torch.manual_seed(0)
     model, inputs = Block().eval(), [torch.randn(2, 3, 16, 16) for _ in range(3)]
@@ -85,6 +87,7 @@ class Resized(nn.Module):
         )
 
 
+@needs_tosa
 def test_only_resizes_by_other_factors_are_left_without_resize() -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 3, 8, 8)

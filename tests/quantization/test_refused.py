@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import FxImporterError, UsageError, lower, quantize
+from tests.execution.test_backend_table import needs_tosa
 from tests.quantization.quantize_operators import INT8, q
 
 X = torch.randint(-128, 128, (2, 4), dtype=torch.int8)
@@ -72,6 +73,7 @@ def wide(x: Tensor) -> Tensor:
     return q.quantize_per_tensor(torch.tanh(dequantize(x)), 0.001, 5, -(2**15), 2**15 - 1, torch.int16)
 
 
+@needs_tosa
 @pytest.mark.parametrize(
     "model, said",
     [

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fx_importer import lower
 from fx_importer.api.lowered import Lowered
+from tests.execution.test_backend_table import needs_tosa
 from tests.quantization.quantize_operators import Weights, dequantize, quantize
 
 
@@ -42,6 +43,7 @@ def transposes(found: Lowered) -> list[str]:
     return re.findall(r"tosa.transpose .*perms = array<i32: ([\d, ]+)>", str(found.module))
 
 
+@needs_tosa
 def test_operations_between_convolutions() -> None:
     x = torch.randint(-128, 128, (2, 3, 9, 7), dtype=torch.int8)
     found = lowered(Net(), x)
@@ -50,6 +52,7 @@ def test_operations_between_convolutions() -> None:
     assert found.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
 
 
+@needs_tosa
 def test_sums_and_channels_that_are_read_first() -> None:
     class Pooled(Net):
         def between(self, x: Tensor) -> Tensor:
