@@ -20,7 +20,7 @@ def bind_library(module: ir.Module, kernels: Kernels) -> None:
         kernel = kernels.functions[op.name.value].kernel
         if isinstance(kernel, Product) and kernel.by_rows and define_row_product(op, kernel):
             continue
-        if isinstance(kernel, Product) and not kernel.is_large and (element := define_product(op, kernel)):
+        if isinstance(kernel, Product) and not kernel.by_onednn and (element := define_product(op, kernel)):
             elements.add(element)
             continue
         with module.context, op.location, ir.InsertionPoint(op):

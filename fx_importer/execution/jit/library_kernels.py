@@ -51,6 +51,14 @@ class Product:
     by_rows: bool = False
     """Whether `define_row_product` is faster than any library."""
 
+    @property
+    def by_onednn(self) -> bool:
+        """Whether oneDNN computes it: not from a transposed left matrix, as gradients of weights have.
+
+        A gradient of 512 x 512 of 64 rows takes it 368 µs on one thread and 340 on two; MKL 349 and 193.
+        """
+        return self.is_large and self.left == "mk"
+
     def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
         """Return the function of the operands and the result."""
         batch = "b" * ("b" in self.result)
@@ -60,7 +68,7 @@ class Product:
             each.permute([given.index(axis) for axis in order])
             for each, given, order in zip(tensors, axes, wanted, strict=True)
         )
-        if self.is_large and right.numel():
+        if self.by_onednn and right.numel():
             columns = right.t()
             if weight is not WeightMemory.NO and left.shape[0] < _MANY_ROWS and right.numel() <= _SMALL_WEIGHT:
                 columns = torch.ops.mkldnn._reorder_linear_weight(columns.contiguous(), left.shape[0])

@@ -22,9 +22,8 @@ from fx_importer.mlir.emit_loops import LoopEmitter
 _ROUTINES = {"f32": "SGEMM", "f64": "DGEMM"}
 _THREADS = "MKL_Set_Num_Threads_Local"
 _TILE = "fx_importer_tile_"
-_MOST_TILES = 8
-_NARROWEST_TILE = 384
-"""In columns or rows. MKL packs the other operand again for each tile."""
+_TILES_FROM = {2: 256, 4: 1024, 8: 2048}
+"""The columns or rows from which on there are as many tiles. MKL packs the other operand again for each."""
 
 
 @functools.cache
@@ -100,10 +99,13 @@ def _emit_tiles(
     a, b, c = (_Matrix(emit, *each, sizes, element_bytes) for each in zip(buffers, axes, strict=True))
 
     rows, columns = emit.index(sizes["m"]), emit.index(sizes["n"])
-    is_wide = emit.compare_integers("sge", columns, rows)
+    is_wide = emit.compare_integers("sgt", columns, rows)
     length = emit.select_value(is_wide, columns, rows)
-    wanted = emit.index_op("maxui", emit.index_op("divui", length, _NARROWEST_TILE), 1)
-    tile = emit.index_op("ceildivui", length, emit.index_op("minui", wanted, _MOST_TILES))
+    wanted = emit.index(1)
+    for number_of_tiles, shortest in _TILES_FROM.items():
+        is_long = emit.compare_integers("sge", length, emit.index(shortest))
+        wanted = emit.select_value(is_long, emit.index(number_of_tiles), wanted)
+    tile = emit.index_op("ceildivui", length, wanted)
     tile = emit.index_op("maxui", tile, 1)
     tiles = emit.index_op("ceildivui", length, tile)
     count = emit.index_op("muli", tiles, sizes.get("b", 1))
