@@ -1,4 +1,4 @@
-"""Gradients of convolutions on the JIT: PyTorch's own kernels compute them, as in eager PyTorch."""
+"""Gradients of convolutions and max pools on the JIT: PyTorch's own kernels compute them, as in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import Lowerings, external, listed
 from fx_importer.output_types import OutputType
 
-_OPERATOR = aten.convolution_backward.default
-_KERNELS = Lowerings([external(_OPERATOR, symbol="convolution_backward")])
+_OPERATORS = (
+    aten.convolution_backward.default,
+    aten.max_pool2d_with_indices_backward.default,
+    aten.max_pool3d_with_indices_backward.default,
+)
+_KERNELS = Lowerings([external(each, symbol=each.overloadpacket.__name__) for each in _OPERATORS])
 _CHOOSES = frozenset(("decomposition_table", "extra", "backend_legal_ops", "pipeline"))
 """Options by which a user says what becomes of operators."""
 
 
 def with_gradient_kernels(settings: Settings) -> Mapping[str, Any]:
-    """Return the options of `lower` by which the JIT calls ``convolution_backward``.
+    """Return the options of `lower` by which the JIT calls the operators that compute these gradients.
 
     Decomposed, the gradient of a weight would be a convolution by a kernel of the size of the image, and that of the
-    input would have zeros between its elements; both are slower, and need transposed copies of their operands. Rules of
-    the user come first; other engines, and TOSA, which validates every operation, get the decomposition.
+    input would have zeros between its elements; both are slower, and need transposed copies of their operands. That of
+    a max pool would be sums into elements by their indices, on one thread. Rules of the user come first; other engines,
+    and TOSA, which validates every operation, get the decompositions.
     """
     given = settings.lowering
     on_jit = settings.engine == "jit" or isinstance(settings.engine, JitBackend)

@@ -15,7 +15,7 @@ from fx_importer.execution.jit.library_kernels import (
     Function,
     Kernel,
     Product,
-    has_faster_onednn,
+    smallest_onednn_work,
 )
 from fx_importer.execution.jit.row_products import computes_rows
 from fx_importer.execution.jit.transposed_convolutions import (
@@ -31,8 +31,6 @@ from fx_importer.mlir.walk import operations
 
 SMALLEST_WORK = 1 << 15
 """The number of multiplications from which a call, of about ten microseconds, is faster than loops."""
-_LARGE_WORK = 1 << 20
-"""The number of multiplications from which oneDNN saves more than its call, through Python, costs."""
 _FLOATS = ("f32", "f64", "f16", "bf16")
 _MATMUL = ((0, 2), (2, 1), (0, 1))
 PRODUCTS = {
@@ -152,10 +150,9 @@ def _product(region: _Region) -> Kernel | None:
     _, _, result = axes
     rows = ir.ShapedType(op.operands[2].type).shape[result.index("m")]
     is_large = (
-        has_faster_onednn()
-        and op.name == "linalg.matmul"
+        op.name == "linalg.matmul"
         and _element(op.operands[0]) == "f32"
-        and _work(op) >= _LARGE_WORK
+        and math.inf > smallest_onednn_work() <= _work(op)
         and (rows >= FEWEST_ROWS or rows == ir.ShapedType.get_dynamic_size())
     )
     by_rows = axes in (("mk", "kn", "mn"), ("mk", "nk", "mn")) and _is_by_rows(op, axes[1])

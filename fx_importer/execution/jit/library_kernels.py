@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -47,7 +49,7 @@ class Product:
     result: str
     accumulate: bool
     is_large: bool = False
-    """Whether it is a product of float32 matrices that is worth a call of oneDNN, where `has_faster_onednn`."""
+    """Whether it is a product of float32 matrices that is worth a call of oneDNN (`smallest_onednn_work`)."""
     by_rows: bool = False
     """Whether `define_row_product` is faster than any library."""
 
@@ -144,12 +146,18 @@ _ADD_CONVOLUTION = torch.ops.mkldnn._convolution_pointwise_.binary
 
 
 @functools.cache
-def has_faster_onednn() -> bool:
-    """Return whether oneDNN multiplies float32 matrices faster than MKL, which takes half of AVX-512 on AMD's CPUs."""
+def smallest_onednn_work() -> float:
+    """Return the multiplications from which oneDNN is faster than MKL with float32 matrices; infinity if it is not.
+
+    MKL has no AVX-512 on AMD's CPUs: from Zen 5 on, that is half of what oneDNN computes in a second. Zen 4 (family 25)
+    computes such vectors by halves: there oneDNN is 5 % faster with large products, and its calls cost more.
+    """
     with contextlib.suppress(OSError):
-        is_amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
-        return is_amd and torch.backends.mkldnn.is_available() and "AVX512" in torch.backends.cpu.get_cpu_capability()
-    return False
+        processor = Path("/proc/cpuinfo").read_text()
+        has_vectors = torch.backends.mkldnn.is_available() and "AVX512" in torch.backends.cpu.get_cpu_capability()
+        if "AuthenticAMD" in processor and has_vectors:
+            return 1 << (24 if re.search(r"^cpu family\s*: 25$", processor, re.MULTILINE) else 20)
+    return math.inf
 
 
 def _order(axes: str, wanted: str) -> list[int]:
