@@ -2,7 +2,8 @@
 
 A library spends more on a product with a small weight than its arithmetic takes, and reads a large one of one row more
 slowly than memory can be read. Each thread computes columns of the result, and the order of each sum depends on the
-sizes only: results do not depend on the number of threads.
+sizes only: results do not depend on the number of threads. Elements of bfloat16 are extended to float32 where they are
+loaded, and a sum is rounded once.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from fx_importer.execution.jit.parallel_loops import TILES
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit_loops import LoopEmitter
 
-MOST_ROWS = 32
-"""Rows of the left matrix up to which this is faster than a library, with a weight ``[k, n]``."""
+_MOST_ROWS = {"f32": {"kn": 32, "nk": 7}, "bf16": {"kn": 8, "nk": 3}}
+"""Rows of the left matrix up to which this is faster than a library, by element type and axes of the weight.
+
+Libraries have an instruction for products of pairs of bfloat16.
+"""
 LARGEST_WEIGHT = 1 << 18
-"""In float32 elements, a megabyte: larger ones do not stay in the cache of a processor from call to call."""
-MOST_ROWS_OF_DOTS = 7
-"""Rows up to which this is faster than a library, with a weight ``[n, k]`` of any size."""
+"""In elements of a weight ``[k, n]``: larger ones do not stay in the cache of a processor from call to call."""
 _MOST_DOTS = 8
 """Rows of a weight ``[n, k]`` that are read at the same time: of 4 a processor reads a fifth less in a second."""
 _SHARED_WORK = 1 << 18
@@ -36,17 +38,19 @@ def _registers() -> tuple[int, int]:
     return _REGISTERS.get(torch.backends.cpu.get_cpu_capability(), (0, 0))
 
 
-def computes_rows(weight: str, rows: int, inner: int, columns: int) -> bool:
-    """Return whether `define_row_product` computes a product of float32 of these static sizes.
+def computes_rows(element: str, weight: str, rows: int, inner: int, columns: int) -> bool:
+    """Return whether `define_row_product` computes a product of these static sizes, of operands of ``element``.
 
     ``weight`` has the axes of the right matrix, ``kn`` or ``nk``.
     """
     lanes, _ = _registers()
-    if not lanes or min(rows, inner, columns) < 1:  # a dynamic size is negative
+    if not lanes or element not in _MOST_ROWS or min(rows, inner, columns) < 1:  # a dynamic size is negative
+        return False
+    if rows > _MOST_ROWS[element][weight]:
         return False
     if weight == "nk":
-        return rows <= MOST_ROWS_OF_DOTS and inner % lanes == 0
-    return rows <= MOST_ROWS and inner * columns <= LARGEST_WEIGHT and columns % lanes == 0
+        return inner % _step(element) == 0
+    return inner * columns <= LARGEST_WEIGHT and columns % lanes == 0
 
 
 def define_row_product(function: func_d.FuncOp, product: Product) -> bool:
@@ -92,18 +96,32 @@ def _emit_block_of_dots(
     """Emit the elements of the result in all rows and ``columns``."""
     left, right, result = buffers
     lanes, _ = _registers()
-    inner = ir.MemRefType(left.type).shape[1]
-    vector = ir.VectorType.get([lanes], ir.F32Type.get(emit.context), loc=emit.location)
+    inner, most = ir.MemRefType(left.type).shape[1], ir.MemRefType(right.type).shape[0]
+    step = _step(_element(right))
+    # What a processor prefetches by itself ends with a page, or a row.
+    following = [emit.index_op("minui", emit.index_op("addi", each, len(columns)), most - 1) for each in columns]
+    to_second_cache = {
+        "isWrite": ir.BoolAttr.get(False, emit.context),
+        "isDataCache": ir.BoolAttr.get(True, emit.context),
+        "localityHint": ir.Attribute.parse("2 : i32", emit.context),
+    }
     places = [(emit.index(row), column) for row in range(rows) for column in columns]
-    zeros = emit.value("vector.broadcast", vector, emit.constant_scalar(0.0, vector.element_type))
 
     def body(deep: LoopEmitter, k: ir.Value, carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        weights = [deep.value("vector.load", vector, right, column, k) for column in columns]
-        factors = [deep.value("vector.load", vector, left, deep.index(row), k) for row in range(rows)]
+        weights = [_load_step(deep, right, column, k) for column in columns]
+        factors = [_load_step(deep, left, deep.index(row), k) for row in range(rows)]
+        for column in following:
+            deep.op("memref.prefetch", [], [right, column, k], to_second_cache)
         pairs = [(factor, weight) for factor in factors for weight in weights]
-        return [deep.value("vector.fma", vector, *pair, sum_) for pair, sum_ in zip(pairs, carried, strict=True)]
+        sums = list(carried)
+        for half in range(step // lanes):
+            sums = [
+                deep.value("vector.fma", sum_.type, factor[half], weight[half], sum_)
+                for (factor, weight), sum_ in zip(pairs, sums, strict=True)
+            ]
+        return sums
 
-    sums = emit.loop(0, inner, lanes, [zeros] * len(places), body)
+    sums = emit.loop(0, inner, step, [_zeros(emit)] * len(places), body)
     add = {
         "kind": ir.Attribute.parse("#vector.kind<add>", emit.context),
         "fastmath": ir.Attribute.parse("#arith.fastmath<reassoc>", emit.context),
@@ -111,8 +129,8 @@ def _emit_block_of_dots(
     for place, sum_ in zip(places, sums, strict=True):
         element = emit.op("vector.reduction", ["f32"], [sum_], add).result
         if accumulate:
-            element = emit.value("arith.addf", "f32", emit.value("memref.load", "f32", result, *place), element)
-        emit.op("memref.store", [], [element, result, *place])
+            element = emit.value("arith.addf", "f32", _load(emit, result, *place), element)
+        emit.op("memref.store", [], [_rounded(emit, element, result), result, *place])
 
 
 def _emit_columns(emit: LoopEmitter, buffers: Sequence[ir.Value], accumulate: bool) -> None:
@@ -142,21 +160,74 @@ def _emit_block(
 ) -> None:
     """Emit the elements of the result in ``rows``, in vectors that begin in ``columns``."""
     left, right, result = buffers
-    lanes, _ = _registers()
-    vector = ir.VectorType.get([lanes], ir.F32Type.get(emit.context), loc=emit.location)
     places = [(emit.index(row), column) for row in rows for column in columns]
-    if accumulate:
-        sums = [emit.value("vector.load", vector, result, *place) for place in places]
-    else:
-        sums = [emit.value("vector.broadcast", vector, emit.constant_scalar(0.0, vector.element_type))] * len(places)
+    sums = [_load_vector(emit, result, *place) if accumulate else _zeros(emit) for place in places]
 
     def body(deep: LoopEmitter, k: ir.Value, carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        weights = [deep.value("vector.load", vector, right, k, column) for column in columns]
-        factors = [deep.value("memref.load", "f32", left, deep.index(row), k) for row in rows]
-        spread = [deep.value("vector.broadcast", vector, factor) for factor in factors]
+        weights = [_load_vector(deep, right, k, column) for column in columns]
+        factors = [_load(deep, left, deep.index(row), k) for row in rows]
+        spread = [deep.value("vector.broadcast", _vector(deep), factor) for factor in factors]
         pairs = [(factor, weight) for factor in spread for weight in weights]
-        return [deep.value("vector.fma", vector, *pair, sum_) for pair, sum_ in zip(pairs, carried, strict=True)]
+        return [deep.value("vector.fma", sum_.type, *pair, sum_) for pair, sum_ in zip(pairs, carried, strict=True)]
 
     sums = emit.loop(0, inner, 1, sums, body)
     for place, sum_ in zip(places, sums, strict=True):
-        emit.op("vector.store", [], [sum_, result, *place])
+        emit.op("vector.store", [], [_rounded(emit, sum_, result), result, *place])
+
+
+def _vector(emit: LoopEmitter, element: str = "f32") -> ir.Type:
+    return emit.type(f"vector<{_registers()[0]}x{element}>")
+
+
+def _zeros(emit: LoopEmitter) -> ir.Value:
+    return emit.value("vector.broadcast", _vector(emit), emit.constant_scalar(0.0, emit.type("f32")))
+
+
+def _load(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> ir.Value:
+    """Emit the load of an element, as float32."""
+    kind = _element(buffer)
+    value = emit.value("memref.load", kind, buffer, *place)
+    return value if kind == "f32" else emit.value("arith.extf", "f32", value)
+
+
+def _load_vector(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> ir.Value:
+    """Emit the load of a vector that begins at ``place``, as float32."""
+    kind = _element(buffer)
+    value = emit.value("vector.load", _vector(emit, kind), buffer, *place)
+    return value if kind == "f32" else emit.value("arith.extf", _vector(emit), value)
+
+
+def _step(element: str) -> int:
+    """Return how many elements of a row of a weight ``[n, k]`` are loaded at once."""
+    lanes, _ = _registers()
+    return 2 * lanes if element == "bf16" else lanes
+
+
+def _load_step(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> list[ir.Value]:
+    """Emit the load of `_step` elements that begin at ``place``, as vectors of float32, in any order.
+
+    Of two bfloat16 in 32 bits, each is the float32 that has it in its high bits and zeros in the others.
+    """
+    if _element(buffer) != "bf16":
+        return [_load_vector(emit, buffer, *place)]
+    lanes, _ = _registers()
+    words = _vector(emit, "i32")
+    loaded = emit.value("vector.load", emit.type(f"vector<{2 * lanes}xbf16>"), buffer, *place)
+    pairs = emit.value("vector.bitcast", words, loaded)
+    shift, mask = (
+        emit.value("vector.broadcast", words, emit.constant_integer(each, emit.type("i32"))) for each in (16, -1 << 16)
+    )
+    halves = emit.value("arith.shli", words, pairs, shift), emit.value("arith.andi", words, pairs, mask)
+    return [emit.value("vector.bitcast", _vector(emit), each) for each in halves]
+
+
+def _rounded(emit: LoopEmitter, value: ir.Value, buffer: ir.Value) -> ir.Value:
+    """Emit the conversion of a float32, or a vector of such, to the element type of ``buffer``."""
+    kind = _element(buffer)
+    if kind == "f32":
+        return value
+    return emit.value("arith.truncf", kind if str(value.type) == "f32" else _vector(emit, kind), value)
+
+
+def _element(buffer: ir.Value) -> str:
+    return str(ir.MemRefType(buffer.type).element_type)

@@ -157,6 +157,16 @@ def test_products_of_few_rows_and_a_weight(rows):
     assert torch.equal(_on_threads(2, caller, x), found)
 
 
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 768, 1029), (3, 768, 1024), (8, 256, 512)])
+def test_products_of_bfloat16_are_rounded_once(rows, inner, columns):
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(inner, columns, bias=False).eval().bfloat16(), torch.randn(rows, inner).bfloat16()
+    found = lower(model, x, output_type="linalg").run(x)
+    exact = (x.double() @ model.weight.mT.double()).detach()
+    bound = exact.abs() * 2**-8 + 1e-5  # half a unit in the last place, and the error of sums in float32
+    assert bool(((found.double() - exact).abs() <= bound).all())
+
+
 @pytest.mark.parametrize("rows", [0, 1, 300])
 def test_dynamic_sizes(rows):
     x, w = _arguments([(20, 64), (64, 128)], torch.float32)
