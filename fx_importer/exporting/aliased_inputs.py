@@ -28,7 +28,8 @@ def without_aliases(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the inputs with a copy of each tensor that aliases an earlier one or the module's state.
 
-    The exported program then reads each of its inputs, as needed for inputs that are different tensors.
+    The exported program then reads each of its inputs, as needed for inputs that are different tensors. Tensors without
+    elements are copied too: torch.export takes the sizes of others for dynamic that share memory with them.
     """
     seen: dict[int, list[torch.Tensor]] = {}  # by memory
 
@@ -39,7 +40,7 @@ def without_aliases(
         return new
 
     def apart(leaf: Any) -> Any:
-        if not _has_memory(leaf) or is_new(leaf):
+        if not _is_dense(leaf) or (_has_memory(leaf) and is_new(leaf)):
             return leaf
         return leaf.detach().clone().requires_grad_(leaf.requires_grad)
 
@@ -177,11 +178,12 @@ def _tensors(
 
 def _has_memory(value: Any) -> TypeGuard[torch.Tensor]:
     """Return whether ``value`` is a dense tensor with elements; meta and fake tensors count."""
-    return (
-        type(value) in (torch.Tensor, torch.nn.Parameter, FakeTensor)  # other subclasses wrap tensors that have memory
-        and value.layout is torch.strided
-        and value.numel() > 0
-    )
+    return _is_dense(value) and value.numel() > 0
+
+
+def _is_dense(value: Any) -> TypeGuard[torch.Tensor]:
+    known = torch.Tensor, torch.nn.Parameter, FakeTensor  # other subclasses wrap tensors that have memory
+    return type(value) in known and value.layout is torch.strided
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from fx_importer.fx_graph.operators import Namespace
 
@@ -28,6 +29,10 @@ E4M3FN_SATURATES = math.isfinite(torch.tensor(1e6).to(torch.float8_e4m3fn).item(
 UNSIGNED_BOUNDS_WRAP = torch.tensor(0, dtype=torch.uint8).clamp(min=-1).item() == 255
 """Whether eager clamps unsigned integers to -1 as to their largest number. Since torch 2.15, bounds that a dtype does
 not have are ignored, or raise an error where they would leave nothing."""
+
+_NO_HEAD = torch.ones(1, 1, 0)
+EMPTY_HEADS_ATTEND = bool(scaled_dot_product_attention(_NO_HEAD, _NO_HEAD, torch.ones(1, 1, 1)).item())
+"""Whether eager's attention over heads of no elements is the mean of the values; with torch 2.12 it is zero."""
 
 
 @dataclass(frozen=True)

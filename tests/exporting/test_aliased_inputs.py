@@ -95,3 +95,10 @@ def test_tied_weights_are_accepted():
     model[1].weight = model[0].weight
     x = torch.randn(2, 3)
     torch.testing.assert_close(lower(model, x, output_type="linalg").run(x), model(x).detach())
+
+
+def test_sizes_are_static_beside_an_input_without_elements():
+    x = torch.ones(2, 3)
+    lowered = lower(lambda a, b: (a + 1, b + 1), x[:, :0], x, output_type="linalg")
+    assert "?" not in str(lowered.module)
+    assert lowered.run(x[:, :0], x)[1].equal(x + 1)

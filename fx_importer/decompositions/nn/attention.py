@@ -12,6 +12,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.matmul.matmul import matmul, matmul_transposed
 from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.torch_internals import EMPTY_HEADS_ATTEND
 
 
 @decomposes(aten.scaled_dot_product_attention.default)
@@ -40,6 +41,8 @@ def scaled_dot_product_attention(
     weights = attention_weights(query, key, attn_mask, is_causal, scale, grouped=grouped)
     if dropout_p > 0.0:
         weights = torch.dropout(weights, dropout_p, True)
+    if statically_known_true(query.shape[-1] == 0) and not EMPTY_HEADS_ATTEND:
+        weights = torch.zeros_like(weights)
     if not grouped:
         return matmul(weights, value).to(dtype)
     return matmul(_by_key_head(weights, value), value).reshape(*weights.shape[:-1], value.shape[-1]).to(dtype)
