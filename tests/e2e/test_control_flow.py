@@ -198,11 +198,11 @@ CASES = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGR
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("program, inputs", [pytest.param(*row, id=name) for *row, name in CASES])
-def test_control_flow(program, inputs, dialect, lowered, caller):
+def test_control_flow(program, inputs, dialect, lowered):
     result = lowered(program, inputs, dialect)
     if dialect == "linalg":
         assert_loops_bufferize(result.module)
-    results = caller(result)(*inputs)
+    results = result.caller()(*inputs)
     torch.testing.assert_close(pytree.tree_leaves(results), pytree.tree_leaves(program(*inputs)))
 
 

@@ -41,10 +41,13 @@ def nearest(x: torch.Tensor):
     return F.interpolate(x, scale_factor=1.5), F.interpolate(x, scale_factor=1.5, mode="nearest-exact")
 
 
+def smooth(x):
+    return tuple(F.interpolate(x, (3, 9), mode=mode, antialias=True) for mode in ("bilinear", "bicubic"))
+
+
 def resized_bytes(x):
-    smooth = (F.interpolate(x, (5, 9), mode=mode, antialias=True) for mode in ("bilinear", "bicubic"))
     return (
-        *smooth,
+        *(F.interpolate(x, (5, 9), mode=mode, antialias=True) for mode in ("bilinear", "bicubic")),
         F.interpolate(x, (6, 5), mode="bilinear"),
         F.interpolate(x, (9, 7), mode="bilinear", align_corners=True),
     )
@@ -136,8 +139,7 @@ def test_convolution(case, output_type):
     "^max_of_integers-tosa$",
     "^max_dilated-tosa$",
     "^adaptive_average_uneven-stablehlo$",
-    "^bicubic_smooth-stablehlo$",
-    "^bilinear_smooth-stablehlo$",
+    "^smooth-stablehlo$",
     "^max_one_axis-tosa$",
     "^bilinear-stablehlo$",
     "^bilinear_aligned-stablehlo$",
@@ -226,8 +228,15 @@ def test_convolution(case, output_type):
     ),
     Case("bilinear", lambda: (nn.Upsample(scale_factor=2, mode="bilinear"), (IMAGE,))),
     Case("bilinear_aligned", lambda: (nn.Upsample((5, 9), mode="bilinear", align_corners=True), (IMAGE,))),
-    Case("bilinear_smooth", lambda: (lambda x: F.interpolate(x, (3, 9), mode="bilinear", antialias=True), (IMAGE,))),
-    Case("bicubic_smooth", lambda: (lambda x: F.interpolate(x, (3, 9), mode="bicubic", antialias=True), (IMAGE,))),
+    Case("smooth", lambda: (smooth, (IMAGE,))),
+    Case(
+        "smooth_of_doubles",
+        lambda: (smooth, (IMAGE.double(),)),
+        dynamic_shapes=({2: LENGTH},),
+        others=lambda: [(normal(2, 4, 5, 8).double(),)],
+        tolerance=(1e-12, 1e-14),
+        fails={TOSA: "f64"},
+    ),
     Case("bilinear_by_scales", lambda: (lambda x: aten.upsample_bilinear2d(x, [15, 15], False, 1.9, 1.9), (IMAGE,))),
     Case("trilinear_to_a_size", lambda: (lambda x: aten.upsample_trilinear3d(x[None], [6, 9, 8], True), (IMAGE,))),
     Case(

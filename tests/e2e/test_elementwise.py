@@ -183,6 +183,7 @@ def test_operators(case, output_type):
     "^bits_of_dynamic_sizes-stablehlo$",
     "^repeat_no_times-stablehlo$",
     "^repeat_no_times-tosa$",
+    "^repeat_no_elements-tosa$",
 )
 @table(
     Case(
@@ -197,6 +198,13 @@ def test_operators(case, output_type):
         dynamic_shapes=({0: torch.export.Dim("n")},),
         others=lambda: [(normal(5, 4),)],
         fails={TOSA: "torch.vtensor.literal"},
+    ),
+    Case(
+        "repeat_no_elements",
+        lambda: (lambda x: (x.repeat(2, 1, 1), x.tile(3, 2)), (torch.zeros(4, 0, 3),)),
+        dynamic_shapes=({0: torch.export.Dim("n"), 2: torch.export.Dim("m")},),
+        others=lambda: [(torch.zeros(5, 0, 6),)],
+        fails={TOSA: "elements"},
     ),
     Case("fma", lambda: (_fma, (normal(3), normal(3, seed=2), normal(3, seed=3)))),
 )

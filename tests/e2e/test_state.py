@@ -122,14 +122,14 @@ def entry_points(model: nn.Module, through_files: bool) -> dict[str, torch.expor
         ("stablehlo", "functional", True),
     ],
 )
-def test_prefill_and_four_steps_of_decoding(output_type, mutation, through_files, caller):
+def test_prefill_and_four_steps_of_decoding(output_type, mutation, through_files):
     torch.manual_seed(0)
     model = Decoder().eval()
     lowered = lower(entry_points(model, through_files), mutation=mutation, output_type=output_type)
     if output_type != "tosa":  # whose constants are folded and transposed
         assert str(lowered.module).count("qkv.weight: ") == 1  # stored once
     assert list(lowered.manifest.state) == ["keys", "values", "position"]
-    decoder = caller(lowered)
+    decoder = lowered.caller()
     with torch.no_grad():
         for x in (torch.randn(3, 4), *torch.randn(4, 1, 4)):
             step = decoder["prefill" if len(x) == 3 else "decode"]
@@ -160,10 +160,10 @@ class Step(nn.Module):
 
 
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
-def test_four_steps_of_decoding_in_every_dialect(output_type, caller):
+def test_four_steps_of_decoding_in_every_dialect(output_type):
     model = Step().requires_grad_(False)
     lowered = lower(copy.deepcopy(model), torch.zeros(1, 4), mutation="functional", output_type=output_type)
-    decoder = caller(lowered)
+    decoder = lowered.caller()
     torch.manual_seed(0)
     for _ in range(4):
         x = torch.randn(1, 4)
@@ -191,12 +191,12 @@ class Library(nn.Module):
 
 
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
-def test_cache_that_is_a_buffer_and_an_attribute(output_type, caller):
+def test_cache_that_is_a_buffer_and_an_attribute(output_type):
     model = Library()
     lowered = lower(copy.deepcopy(model), torch.ones(1, 2, 1, 4), mutation="functional", output_type=output_type)
     assert list(lowered.manifest.state)[:1] == ["rows"]
     assert len(lowered.manifest.state) == 2
-    ours = caller(lowered)
+    ours = lowered.caller()
     for turn in range(4):
         x = torch.full((1, 2, 1, 4), turn + 1.0)
         torch.testing.assert_close(ours(x), model(x))

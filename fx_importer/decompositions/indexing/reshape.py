@@ -31,13 +31,15 @@ def squeeze_of_dynamic_shape(x: Tensor) -> Any:
 
 
 @decomposes(aten.repeat.default)
-def repeat_no_times(x: Tensor, repeats: Sequence[int]) -> Any:
-    """Return an empty tensor if a count is 0: the C++ lowering divides by the number of elements."""
-    if not any(isinstance(times, int) and times == 0 for times in repeats):
-        return NotImplemented
+def repeat_of_no_elements(x: Tensor, repeats: Sequence[int]) -> Any:
+    """Return an empty tensor if a count or size is statically 0: the C++ lowering divides by the number of elements."""
     sizes = [1] * (len(repeats) - x.dim()) + list(x.shape)
-    shape = [0 if isinstance(n, int) and n == 0 else n * size for n, size in zip(repeats, sizes, strict=True)]
-    return torch.full(shape, 0, dtype=x.dtype)
+    shape = [0 if _is_zero(n) or _is_zero(size) else n * size for n, size in zip(repeats, sizes, strict=True)]
+    return torch.full(shape, 0, dtype=x.dtype) if any(map(_is_zero, shape)) else NotImplemented
+
+
+def _is_zero(size: int | torch.SymInt) -> bool:
+    return isinstance(size, int) and size == 0
 
 
 @decomposes(aten.resize.default)

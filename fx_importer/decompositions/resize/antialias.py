@@ -35,7 +35,7 @@ def weights_of(
     scale: float | Tensor,
     filter: Callable[[Tensor], Tensor],
     reach: int,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Return the weight of each of ``size`` elements in each of ``outputs``; the rows sum to one."""
     width = torch.clamp(scale, min=1.0) if isinstance(scale, Tensor) else max(scale, 1.0)
@@ -52,15 +52,14 @@ def _resize(
     x: Tensor, sizes: Sequence[int], aligned: bool, scales: Sequence[float | None], filter: Any, reach: int
 ) -> Any:
     matrices: list[Tensor] = []
+    dtype = torch.promote_types(x.dtype, torch.float32)
     for size, outputs, given in zip(x.shape[-2:], sizes, positive_scales(scales, 2), strict=True):
-        scale = step_of(size, outputs, aligned, given)
-        matrices.append(weights_of(size, outputs, scale, filter, reach).to(x.dtype))
+        scale = step_of(size, outputs, aligned, given, dtype)
+        matrices.append(weights_of(size, outputs, scale, filter, reach, dtype).to(x.dtype))
     return matrices[0] @ (x @ matrices[1].transpose(0, 1))
 
 
-def step_of(
-    size: int, outputs: int, aligned: bool, given: float | None, dtype: torch.dtype = torch.float32
-) -> float | Tensor:
+def step_of(size: int, outputs: int, aligned: bool, given: float | None, dtype: torch.dtype) -> float | Tensor:
     """Return the distance of outputs in elements, as a rank-0 tensor where a size is dynamic."""
     if not aligned and given is not None:
         return 1 / given
