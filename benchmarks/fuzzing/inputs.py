@@ -146,6 +146,7 @@ def _float(fill: str, rng: random.Random) -> float:
 
 
 def direction(x: Tensor) -> Tensor:
-    """Return distinct weights for ``x``, between -1 and 1."""
+    """Return weights for ``x`` between -1 and 1: multiples of 1/64, which no rounding of the cosine changes."""
     dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
-    return torch.arange(x.numel(), dtype=dtype).add(1).mul(0.7).cos().to(x.dtype).reshape(x.shape)
+    weights = torch.arange(x.numel(), dtype=dtype).add(1).mul(0.7).cos().mul(64).round().div(64)
+    return weights.to(x.dtype).reshape(x.shape)

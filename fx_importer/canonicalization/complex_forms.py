@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -109,12 +109,20 @@ def slices(joined: fx.Node, before: fx.Node) -> Parts:
     return real, imaginary
 
 
-def expanded(node: Any, like: Tensor, before: fx.Node) -> fx.Node:
-    """Return ``node`` with the shape of ``like``."""
+def broadcast(nodes: Sequence[Any], like: Tensor, before: fx.Node) -> tuple[fx.Node, ...]:
+    """Return ``nodes`` broadcast to the shape of ``like``, that of their sum; dynamic sizes are read from them."""
+    sizes: list[Any] = []
+    for axis, size in enumerate(like.shape, start=-like.dim()):
+        found = [each for each in nodes if value_of(each).dim() >= -axis]
+        owner = next((each for each in found if same_size(value_of(each).shape[axis], size)), None)
+        static = isinstance(size, int) or owner is None
+        sizes.append(size if static else emit(before, aten.sym_size.int, owner, axis + value_of(owner).dim()))
+    return tuple(node if _has_shape(node, like) else emit(before, aten.expand.default, node, sizes) for node in nodes)
+
+
+def _has_shape(node: fx.Node, like: Tensor) -> bool:
     shape = value_of(node).shape
-    if len(shape) == like.dim() and all(map(same_size, shape, like.shape)):
-        return node
-    return emit(before, aten.expand.default, node, list(like.shape))
+    return len(shape) == like.dim() and all(map(same_size, shape, like.shape))
 
 
 def with_dtype(node: fx.Node, dtype: torch.dtype, before: fx.Node) -> fx.Node:

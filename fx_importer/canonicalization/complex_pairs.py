@@ -18,7 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_aggregate, map_arg
 
-from fx_importer.canonicalization.complex_forms import Forms, Parts, expanded, join, with_dtype, zeros
+from fx_importer.canonicalization.complex_forms import Forms, Parts, broadcast, join, with_dtype, zeros
 from fx_importer.canonicalization.complex_partwise import (
     IMAGINARY_OPERATOR,
     PARTWISE,
@@ -156,7 +156,7 @@ class _Rewriting:
 
 def _complex(forms: Forms, node: fx.Node) -> Parts:
     del forms
-    real, imaginary = (expanded(each, value_of(node), node) for each in node.args)
+    real, imaginary = broadcast(node.args, value_of(node), node)
     return real, imaginary
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 from torch._export import utils as export_utils
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram, exported_program
 from torch.utils._pytree import tree_leaves
 
@@ -28,10 +29,22 @@ def run_decompositions(
     With ``launch_kernels``, operators of ``torch.library.triton_op`` become the launches of their kernels.
     """
     program = _with_contiguous_branches(program)
+    _forget_pending_symbols(program)
     with warnings.catch_warnings(), _few_overrides(program, rules), _no_guards_on_bases(program):
         # torch 2.13 copies pytree specs in a way that it warns of itself.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
         return program.run_decompositions(rules, decompose_custom_triton_ops=launch_kernels)
+
+
+def _forget_pending_symbols(program: ExportedProgram) -> None:
+    """Forget fresh sizes that depend on values and are in no graph: those of an earlier lowering of ``program``.
+
+    torch would miss them in what it traces: "Pending unbacked symbols not in returned outputs".
+    """
+    values = tree_leaves([node.meta.get("val") for node in program.graph.nodes])
+    for shapes in {each.fake_mode.shape_env for each in values if isinstance(each, FakeTensor)}:
+        if shapes is not None:
+            shapes.pending_fresh_unbacked_symbols.clear()
 
 
 def _modules(program: ExportedProgram) -> list[fx.GraphModule]:

@@ -146,6 +146,8 @@ def _tensor(build: NodeBuilder, value: Any) -> ir.Value:
 
 
 def _int(build: NodeBuilder, value: Any) -> ir.Value:
+    if isinstance(value, torch.SymInt):
+        raise UnsupportedNodeError(f"an argument is the dynamic size {value} itself, and no node that computes it")
     if isinstance(value, bool) or not isinstance(value, (int, fx.Node)):
         value = value if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)) else operator.index(value)
     return build.value(value)

@@ -15,6 +15,11 @@ from fx_importer.mlir.emit_torch_tosa import TorchTosaOps
 _TABLE = 1024
 """Length of the table that positions are counted by: up to its square of them."""
 
+NO_ELEMENTS = (
+    "a tensor has a static size 0 beside dynamic sizes. TOSA has no tensors without elements, from which these sizes "
+    "could be read; only where all sizes are static a constant takes the tensor's place"
+)
+
 
 class TosaSizeOps(TorchTosaOps):
     """Emits TOSA on sizes: an int, or a ``!tosa.shape<1>`` where the size is dynamic.
@@ -31,6 +36,8 @@ class TosaSizeOps(TorchTosaOps):
         static = self.shape(x)[axis]
         if static is not None:
             return static
+        if 0 in self.shape(x):
+            self.location.emit_error(NO_ELEMENTS)
         return self.op("tosa.dim", ["!tosa.shape<1>"], [x], {"axis": self.i32(axis)}).result
 
     def size_of(self, value: ir.Value) -> Size | None:

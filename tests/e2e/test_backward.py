@@ -289,6 +289,15 @@ def statistics(grad: Tensor, at: Tensor, x: Tensor, labels: Tensor, of: Tensor, 
         others=lambda: ((normal(3, 3, 3, 3), normal(3, 3, 7, 6), integers(3, 3, 3, 3, low=0, high=42)),),
     ),
     Case(
+        "sixths",
+        lambda: (
+            lambda grad, x: (aten.hardsigmoid_backward(grad, x), aten.hardsigmoid_backward(grad.half(), x.half())),
+            (normal(9, dtype=torch.float64), torch.linspace(-4, 4, 9, dtype=torch.float64)),
+        ),
+        tolerance=(1e-12, 0),
+        fails={TOSA: "f64"},
+    ),
+    Case(
         "one_sample",
         lambda: (
             one_sample,

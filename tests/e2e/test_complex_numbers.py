@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fx_importer import Manifest, UnsupportedProgramError, UsageError, lower
+from fx_importer import Manifest, StageFailed, UnsupportedProgramError, UsageError, lower
 
 from .harness import normal
 
@@ -106,3 +106,31 @@ def test_cat_of_bools_and_complex_numbers():
     flags, numbers = torch.tensor([True, False]), torch.tensor([1 + 2j, -3j])
     lowered = lower(lambda x, y: torch.cat([x, y]), flags, numbers, output_type="linalg")
     assert torch.equal(lowered.run(flags, numbers), torch.cat([flags, numbers]))
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
+def test_parts_that_broadcast_along_dynamic_axes(output_type):
+    inputs, sizes = (normal(4, 1), normal(1, 3)), ({0: torch.export.Dim("n")}, {1: torch.export.Dim("m")})
+    lowered = lower(torch.complex, *inputs, output_type=output_type, dynamic_shapes=sizes)
+    larger = normal(5, 1), normal(1, 6)
+    assert torch.equal(lowered.run(*larger), torch.complex(*larger))
+
+
+def test_selections_of_complex_numbers_in_tosa_are_refused():
+    z = normal(4, 5, dtype=torch.complex64)
+    with pytest.raises(StageFailed, match="the result has a data-dependent size"):
+        lower(torch.masked_select, z, z.real > 0, output_type="tosa")
+
+
+def test_program_is_lowered_again_after_sizes_that_depend_on_values():
+    inputs = normal(5, 2, dtype=torch.complex64), torch.tensor([1, 3, 4])
+    program = torch.export.export(Split(), inputs)
+    for output_type in ("tosa", "stablehlo"):
+        with pytest.raises(StageFailed, match="aten.item.default"):
+            lower(program, output_type=output_type)
+    torch.testing.assert_close(lower(program, output_type="linalg").run(*inputs), Split()(*inputs))
+
+
+class Split(nn.Module):
+    def forward(self, z: Tensor, at: Tensor) -> tuple[Tensor, ...]:
+        return torch.tensor_split(z, at)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions.backward.activation_backward import rrelu_backward, shrink_backward
+from fx_importer.decompositions.backward.activation_backward import (
+    hardsigmoid_backward,
+    rrelu_backward,
+    shrink_backward,
+)
 from fx_importer.decompositions.backward.attention_backward import attention_backward
 from fx_importer.decompositions.backward.avg_pool_backward import AVG_POOL_BACKWARD
 from fx_importer.decompositions.backward.convolution_backward import conv_tbc_backward, convolution_backward
@@ -26,6 +30,7 @@ BACKWARD = (
     convolution_backward,
     conv_tbc_backward,
     attention_backward,
+    hardsigmoid_backward,
     rrelu_backward,
     shrink_backward,
     grid_sampler_backward,

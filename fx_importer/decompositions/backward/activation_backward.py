@@ -15,6 +15,14 @@ def shrink_backward(grad: Tensor, x: Tensor, lambd: float) -> Tensor:
     return torch.where((x >= -lambd) & (x <= lambd), torch.zeros_like(grad), grad)
 
 
+@decomposes(aten.hardsigmoid_backward.default)
+def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """Return ``grad / 6`` where ``x`` is between -3 and 3, else 0. Eager's sixth is that of float32, in float64 too."""
+    sixth = torch.tensor(1 / 6, dtype=torch.float32).item()
+    wide = torch.promote_types(grad.dtype, torch.float32)
+    return torch.where((x > -3) & (x < 3), grad.to(wide) * sixth, 0.0).to(grad.dtype)
+
+
 @decomposes(aten.rrelu_with_noise_backward.default)
 def rrelu_backward(
     grad: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool

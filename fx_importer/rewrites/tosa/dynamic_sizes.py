@@ -7,7 +7,7 @@ lowering reports it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import Size, is_used, producer, replace, with_element
 from fx_importer.mlir.emit_torch import constant_of
 from fx_importer.mlir.emit_torch_tosa import list_of, tensor_type_of
-from fx_importer.mlir.emit_tosa_sizes import SIZE_ARITHMETIC, TosaSizeOps
+from fx_importer.mlir.emit_tosa_sizes import NO_ELEMENTS, SIZE_ARITHMETIC, TosaSizeOps
 from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.tosa.dynamic_gathers import embedding_to_tosa, gather_to_tosa, index_select_to_tosa
 from fx_importer.rewrites.tosa.dynamic_pads import pad_to_tosa
 from fx_importer.rewrites.tosa.dynamic_reductions import DYNAMIC_REDUCTIONS
 from fx_importer.rewrites.tosa.dynamic_slices import slice_to_tosa
@@ -85,60 +86,6 @@ def _towards_zero(emit: TosaSizeOps, x: ir.Value) -> ir.Value:
     negative = emit.value("tosa.greater", with_element(x.type, "i1"), zero, x)
     down, up = (emit.value(name, x.type, x) for name in ("tosa.floor", "tosa.ceil"))
     return emit.value("tosa.select", x.type, negative, up, down)
-
-
-def _gather(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
-    """Gather along an axis: as the middle axis of ``[N, K, 1]``, where N are all others."""
-    x, axis, indices = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.builtin(op.operands[2])
-    if x is None or axis is None or indices is None or not emit.shape(x):
-        return None
-    rank = len(emit.shape(x))
-    axis %= rank
-    for each in range(rank):
-        size, taken = emit.shape(x)[each], emit.shape(indices)[each]
-        if each != axis and taken is not None and size != taken:
-            x = emit.part(x, each, 0, taken)
-    order = [each for each in range(rank) if each != axis] + [axis]
-    x, indices = emit.transpose(x, order), emit.transpose(indices, order)
-    (*others, size), (*_, number) = emit.sizes(x), emit.sizes(indices)
-    picked = emit.sizes(indices)
-    number_of_others = emit.product_of(others)
-    values = emit.reshape_to(x, [number_of_others, size, 1])
-    places = emit.reshape_to(indices, [number_of_others, number])
-    result = emit.reshape_to(emit.gather(values, places), picked)
-    return emit.transpose(result, [order.index(each) for each in range(rank)])
-
-
-def _index_select(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
-    """Select along an axis: as the middle axis of ``[1, K, C]``, where C are all others."""
-    x, axis, indices = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.builtin(op.operands[2])
-    if x is None or axis is None or indices is None or not emit.shape(x):
-        return None
-    rank = len(emit.shape(x))
-    axis %= rank
-    order = [axis, *(each for each in range(rank) if each != axis)]
-    x = emit.transpose(x, order)
-    (size, *others) = emit.sizes(x)
-    rows = _rows(emit, x, size, others, indices, emit.sizes(indices) or [1])
-    return emit.transpose(rows, [order.index(each) for each in range(rank)])
-
-
-def _embedding(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
-    """Read a row of the table for each index, of any rank."""
-    x, indices = emit.builtin(op.operands[0]), emit.builtin(op.operands[1])
-    if x is None or indices is None:
-        return None
-    (size, *others) = emit.sizes(x)
-    return _rows(emit, x, size, others, indices, emit.sizes(indices))
-
-
-def _rows(
-    emit: TosaSizeOps, x: ir.Value, size: Size, others: Sequence[Size], indices: ir.Value, picked: Sequence[Size]
-) -> ir.Value:
-    """Return the rows of ``x`` at ``indices``, in the sizes ``picked`` and then those of a row."""
-    values = emit.reshape_to(x, [1, size, emit.product_of(others)])
-    places = emit.reshape_to(indices, [1, emit.product_of(picked)])
-    return emit.reshape_to(emit.gather(values, places), [*picked, *others])
 
 
 def _view(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
@@ -251,9 +198,9 @@ _LOWERINGS: dict[str, Callable[[ir.Operation, TosaSizeOps], ir.Value | None]] = 
     "torch.aten.constant_pad_nd": pad_to_tosa,
     "torch.aten.broadcast_to": _broadcast,
     "torch.aten.to.dtype": _convert,
-    "torch.aten.gather": _gather,
-    "torch.aten.index_select": _index_select,
-    "torch.aten.embedding": _embedding,
+    "torch.aten.gather": gather_to_tosa,
+    "torch.aten.index_select": index_select_to_tosa,
+    "torch.aten.embedding": embedding_to_tosa,
     "torch.aten.mm": _mm,
     "torch.aten.view": _view,
     "torch.aten.unsqueeze": _unsqueeze,
@@ -271,6 +218,9 @@ def dynamic_sizes_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> None:
     tensors = [found for each in (*op.operands, *op.results) if (found := tensor_type_of(each))]
     listed = [found for each in op.operands for part in list_of(each) or () if (found := tensor_type_of(part))]
     if not any(None in shape for shape, _ in (*tensors, *listed)) and op.name != "torch.prim.NumToTensor.Scalar":
+        return
+    if any(0 in shape and None in shape for shape, _ in (*tensors, *listed)):
+        op.location.emit_error(NO_ELEMENTS)
         return
     if op.name in DYNAMIC_REDUCTIONS:
         values = DYNAMIC_REDUCTIONS[op.name](op, emit)

@@ -1,0 +1,64 @@
+"""Reads at indices of tensors with dynamic sizes, as ``tosa.gather``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Size
+from fx_importer.mlir.emit_torch import constant_of
+from fx_importer.mlir.emit_tosa_sizes import TosaSizeOps
+
+
+def gather_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Gather along an axis: as the middle axis of ``[N, K, 1]``, where N are all others."""
+    x, axis, indices = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.builtin(op.operands[2])
+    if x is None or axis is None or indices is None or not emit.shape(x):
+        return None
+    rank = len(emit.shape(x))
+    axis %= rank
+    for each in range(rank):
+        size, taken = emit.shape(x)[each], emit.shape(indices)[each]
+        if each != axis and taken is not None and size != taken:
+            x = emit.part(x, each, 0, taken)
+    order = [each for each in range(rank) if each != axis] + [axis]
+    x, indices = emit.transpose(x, order), emit.transpose(indices, order)
+    (*others, size), (*_, number) = emit.sizes(x), emit.sizes(indices)
+    picked = emit.sizes(indices)
+    number_of_others = emit.product_of(others)
+    values = emit.reshape_to(x, [number_of_others, size, 1])
+    places = emit.reshape_to(indices, [number_of_others, number])
+    result = emit.reshape_to(emit.gather(values, places), picked)
+    return emit.transpose(result, [order.index(each) for each in range(rank)])
+
+
+def index_select_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Select along an axis: as the middle axis of ``[1, K, C]``, where C are all others."""
+    x, axis, indices = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.builtin(op.operands[2])
+    if x is None or axis is None or indices is None or not emit.shape(x):
+        return None
+    rank = len(emit.shape(x))
+    axis %= rank
+    order = [axis, *(each for each in range(rank) if each != axis)]
+    x = emit.transpose(x, order)
+    (size, *others) = emit.sizes(x)
+    rows = _rows(emit, x, size, others, indices, emit.sizes(indices) or [1])
+    return emit.transpose(rows, [order.index(each) for each in range(rank)])
+
+
+def embedding_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Read a row of the table for each index, of any rank."""
+    x, indices = emit.builtin(op.operands[0]), emit.builtin(op.operands[1])
+    if x is None or indices is None:
+        return None
+    (size, *others) = emit.sizes(x)
+    return _rows(emit, x, size, others, indices, emit.sizes(indices))
+
+
+def _rows(
+    emit: TosaSizeOps, x: ir.Value, size: Size, others: Sequence[Size], indices: ir.Value, picked: Sequence[Size]
+) -> ir.Value:
+    """Return the rows of ``x`` at ``indices``, in the sizes ``picked`` and then those of a row."""
+    values = emit.reshape_to(x, [1, size, emit.product_of(others)])
+    places = emit.reshape_to(indices, [1, emit.product_of(picked)])
+    return emit.reshape_to(emit.gather(values, places), [*picked, *others])
