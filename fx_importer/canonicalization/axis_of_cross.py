@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import sympy
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -10,16 +13,22 @@ from fx_importer.canonicalization.node_rewriting import value_of
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import graphs_of
+from fx_importer.fx_graph.size_guards import guards_of
 
 
 def refuse_axis_by_dynamic_size(program: ExportedProgram) -> None:
     """Refuse ``cross`` without ``dim`` where a dynamic size decides on the axis: torch takes that of the example.
 
+    Where torch.export records the guard ``size != 3``, the axis is fixed, and callers check the guard.
+
     Raises:
         UnsupportedProgramError: naming the operators.
     """
     nodes = [node for graph in graphs_of(program.graph_module) for node in graph.nodes]
-    if found := [node for node in nodes if node.target is torch.ops.aten.cross.default and _is_dynamic(node)]:
+    if not (crosses := [node for node in nodes if node.target is torch.ops.aten.cross.default]):
+        return
+    guards = guards_of(program)
+    if found := [node for node in crosses if _is_dynamic(node, guards)]:
         raise UnsupportedProgramError(
             "the axis of cross without dim is the first one of size 3, which depends on a dynamic size. Pass dim to "
             "torch.cross, or use torch.linalg.cross, whose axis is the last:",
@@ -27,16 +36,16 @@ def refuse_axis_by_dynamic_size(program: ExportedProgram) -> None:
         )
 
 
-def _is_dynamic(node: fx.Node) -> bool:
+def _is_dynamic(node: fx.Node, guards: Collection[sympy.Basic]) -> bool:
     if (node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")) is not None:
         return False
-    first = next((size for size in value_of(node).shape if _may_be_three(size)), 3)
+    first = next((size for size in value_of(node).shape if _may_be_three(size, guards)), 3)
     return not isinstance(first, int)
 
 
-def _may_be_three(size: int | torch.SymInt) -> bool:
-    """Return whether the range of ``size`` has 3, without the guard ``size != 3`` that export adds for the example."""
+def _may_be_three(size: int | torch.SymInt, guards: Collection[sympy.Basic]) -> bool:
+    """Return whether the range of ``size`` has 3, and no guard says that it is another."""
     if isinstance(size, int):
         return size == 3
     limits = size.node.shape_env.bound_sympy(size.node.expr)
-    return bool(limits.lower <= 3 <= limits.upper)
+    return bool(limits.lower <= 3 <= limits.upper) and sympy.Ne(size.node.expr, 3) not in guards

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from fx_importer import StageFailed, UnsupportedProgramError, lower
+from fx_importer import StageFailed, UnsupportedProgramError, UsageError, lower
 
 from .harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
 
@@ -687,9 +688,15 @@ def test_computed_sizes_in_tosa(case):
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA])
 @pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
 def test_axis_of_cross_by_a_dynamic_size(output_type):
-    x, y = normal(2, 5, 3), normal(2, 5, 3, seed=1)
-    with pytest.raises(UnsupportedProgramError, match="the first one of size 3, which depends on a dynamic size"):
-        lower(torch.cross, x, y, dynamic_shapes=({1: ANY}, {1: ANY}), output_type=output_type)
+    """torch.export fixes the axis by a guard; torch_mlir.fx drops it, and computes along another axis than eager."""
+    x, y, sizes = normal(2, 5, 3), normal(2, 5, 3, seed=1), ({1: ANY}, {1: ANY})
+    lowered = lower(torch.cross, x, y, dynamic_shapes=sizes, output_type=output_type)
+    torch.testing.assert_close(lowered.run(x[:, :4], y[:, :4]), torch.cross(x[:, :4], y[:, :4]))
+    with pytest.raises(UsageError, match=r"exported for sizes with args\[0\].shape\[1\] != 3"):
+        lowered.run(x[:, :3], y[:, :3])
+    without_guards = mock.patch("fx_importer.canonicalization.axis_of_cross.guards_of", return_value=[])
+    with without_guards, pytest.raises(UnsupportedProgramError, match="of size 3, which depends on a dynamic size"):
+        lower(torch.cross, x, y, dynamic_shapes=sizes, output_type=output_type)
     after = lower(torch.cross, x.mT, y.mT, dynamic_shapes=({2: ANY}, {2: ANY}), output_type=output_type)
     torch.testing.assert_close(after.run(x.mT[:, :, :3], y.mT[:, :, :3]), torch.cross(x[:, :3].mT, y[:, :3].mT))
 
