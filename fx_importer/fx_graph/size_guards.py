@@ -38,12 +38,9 @@ def guards_of(program: ExportedProgram) -> list[sympy.Basic]:
     environment = _environment(program)
     if environment is None:
         return []
-    relevant = (
-        guard
-        for guard in environment.guards
-        if guard.expr.free_symbols and not _is_irrelevant(guard.sloc.framework_loc)
-    )
-    return list(dict.fromkeys(guard.expr for guard in relevant))
+    relevant = (guard.expr for guard in environment.guards if not _is_irrelevant(guard.sloc.framework_loc))
+    known = map(environment.replace, relevant)  # a symbol that equals another is in no size of an input
+    return list(dict.fromkeys(guard for guard in known if guard.free_symbols))
 
 
 def guard_texts(program: ExportedProgram) -> tuple[str, ...]:

@@ -685,6 +685,23 @@ def test_computed_sizes_in_tosa(case):
     check(case, TOSA, tosa=True)
 
 
+def test_gradients_of_convolutions_by_dynamic_kernels():
+    def gradients(grad, x, weight):
+        rest = None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]
+        return torch.ops.aten.convolution_backward(grad, x, weight, *rest)[:2]
+
+    def images(*sizes):
+        batch, outputs, channels, height, width, kernel = sizes
+        out = normal(batch, outputs, height - kernel + 1, width - kernel + 1)
+        return out, normal(batch, channels, height, width), normal(outputs, channels, kernel, kernel)
+
+    inputs, sizes = images(2, 6, 4, 8, 7, 3), (dict.fromkeys(range(4), Dim.AUTO),) * 3
+    with pytest.raises(StageFailed, match="strides, padding and dilation are attributes in StableHLO"):
+        lower(gradients, *inputs, dynamic_shapes=sizes, output_type=STABLEHLO)
+    lowered, other = lower(gradients, *inputs, dynamic_shapes=sizes, output_type=LINALG), images(3, 4, 5, 9, 7, 2)
+    torch.testing.assert_close(lowered.run(*other), gradients(*other))
+
+
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA])
 @pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
 def test_axis_of_cross_by_a_dynamic_size(output_type):
@@ -694,6 +711,10 @@ def test_axis_of_cross_by_a_dynamic_size(output_type):
     torch.testing.assert_close(lowered.run(x[:, :4], y[:, :4]), torch.cross(x[:, :4], y[:, :4]))
     with pytest.raises(UsageError, match=r"exported for sizes with args\[0\].shape\[1\] != 3"):
         lowered.run(x[:, :3], y[:, :3])
+    rows = lower(torch.cross, x[0], y[0], dynamic_shapes=({0: Dim.AUTO}, {0: Dim.AUTO}), output_type=output_type)
+    torch.testing.assert_close(rows.run(x[0, :4], y[0, :4]), torch.cross(x[0, :4], y[0, :4]))
+    with pytest.raises(UsageError, match=r"shape\[0\] != 3"):  # of a symbol that torch.export has put another for
+        rows.run(x[0, :3], y[0, :3])
     without_guards = mock.patch("fx_importer.canonicalization.axis_of_cross.guards_of", return_value=[])
     with without_guards, pytest.raises(UnsupportedProgramError, match="of size 3, which depends on a dynamic size"):
         lower(torch.cross, x, y, dynamic_shapes=sizes, output_type=output_type)

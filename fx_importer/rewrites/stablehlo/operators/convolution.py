@@ -19,6 +19,11 @@ def _convolution(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | 
     lists = [emit.integers(each) for each in (*list(op.operands)[3:6], op.operands[7])]
     numbers = [each for each in lists if each is not None]
     transposed, groups = constant_of(op.operands[6]), constant_of(op.operands[8])
+    if len(numbers) < 4:
+        op.location.emit_error(
+            "strides, padding and dilation are attributes in StableHLO, and those of this convolution are computed "
+            "from dynamic sizes, as in the gradient of the input of a convolution by a kernel of dynamic size"
+        )
     if kind.has_static_shape or len(numbers) < 4 or groups is None or transposed is None:
         return None
     kernel = [None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(2, kind.rank)]
