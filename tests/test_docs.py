@@ -37,8 +37,15 @@ NOT_RUN = re.compile(r"(git|make|pip|\.venv/bin/\w+|fx-importer demo)\b")
 OTHERS = re.compile(r"\b(iree-compile|mlir-opt-\d+|tosa-opt)\b")
 """Programs of others, which are not installed everywhere."""
 
-OPTIONAL = {"import lower, quantize": "torchao", "from torchao": "torchao", "import triton": "triton"}
-"""What blocks of Python contain that need a package of an extra."""
+OPTIONAL = {
+    "import lower, quantize": "torchao",
+    "from torchao": "torchao",
+    "import triton": "triton",
+    'output_type="tosa"': "tosa_reference_model",
+    "tosa_reference": "tosa_reference_model",
+    "two_stacks.py": "jax",
+}
+"""What blocks contain that need a package of an extra."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,12 @@ def reduce_scatter_coalesced(
     return [c10d.reduce_scatter_tensor(each, reduce_op, group_size, group_name) for each in inputs]
 
 
+@decomposes(c10d.wait_tensors.default)
+def wait_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Wait for each tensor by itself; torch has the operator since 2.15."""
+    return [c10d.wait_tensor(each) for each in tensors]
+
+
 @decomposes(c10d_autograd.all_gather_into_tensor.default)
 def all_gather_of_autograd(x: Tensor, group_size: int, group_name: str) -> Tensor:
     """Gather as the operator without a gradient does."""
@@ -54,6 +60,7 @@ COLLECTIVES = (
     all_reduce_coalesced,
     all_gather_coalesced,
     reduce_scatter_coalesced,
+    wait_tensors,
     all_gather_of_autograd,
     reduce_scatter_of_autograd,
     all_to_all_of_autograd,

@@ -21,6 +21,7 @@ from fx_importer.exporting.stack_traces import frames_of_calls_kept
 from fx_importer.exporting.training_mode import warn_of_training_mode
 from fx_importer.exporting.undo_writes import attributes_restored
 from fx_importer.fx_graph.size_guards import restore_guards
+from fx_importer.fx_graph.torch_internals import recurrent_states_of_eager
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.options import ExportOptions
 
@@ -56,6 +57,7 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
         with (
             traceable_kernels(),
             frames_of_calls_kept(),
+            recurrent_states_of_eager(),
             attributes_restored(module),
             on_fake_cpu(module, *example) as (inputs, keywords, restored),
         ):

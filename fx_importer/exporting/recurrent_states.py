@@ -12,8 +12,7 @@ from fx_importer.fx_graph.operators import aten
 def check_recurrent_states(program: ExportedProgram) -> None:
     """Raise `UnsupportedProgramError` listing the LSTMs whose states are recorded with an axis too many.
 
-    The decomposition of torch 2.12 that dynamic sizes and float64 are traced with,
-    ``torch._decomp.decompositions.one_layer_lstm``, squeezes axis 1 of a state instead of axis 0.
+    torch.export of torch 2.12 does so, unless this package calls it: `recurrent_states_of_eager`.
     """
     wrong: list[UnsupportedNode] = []
     for node in program.graph.find_nodes(op="call_function", target=aten.lstm.input):
@@ -25,7 +24,7 @@ def check_recurrent_states(program: ExportedProgram) -> None:
             wrong.append(unsupported_node(node, reason))
     if wrong:
         raise UnsupportedProgramError(
-            "torch.export recorded other shapes than eager PyTorch computes, as torch 2.12 does for LSTMs of dynamic "
-            "sizes or float64, and later releases do not:",
+            "torch.export recorded other shapes than eager PyTorch computes, as torch 2.12 does for LSTMs, and later "
+            "releases do not; lower the module instead of its program:",
             wrong,
         )

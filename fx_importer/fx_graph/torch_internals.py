@@ -10,11 +10,13 @@ import importlib
 import math
 import operator
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
+from torch._decomp import decompositions
 from torch.nn.functional import scaled_dot_product_attention
 
 from fx_importer.fx_graph.operators import Namespace
@@ -33,6 +35,22 @@ not have are ignored, or raise an error where they would leave nothing."""
 _NO_HEAD = torch.ones(1, 1, 0)
 EMPTY_HEADS_ATTEND = bool(scaled_dot_product_attention(_NO_HEAD, _NO_HEAD, torch.ones(1, 1, 1)).item())
 """Whether eager's attention over heads of no elements is the mean of the values; with torch 2.12 it is zero."""
+
+
+@contextmanager
+def recurrent_states_of_eager() -> Iterator[None]:
+    """Let torch trace the states of LSTMs with eager's shapes.
+
+    ``one_layer_lstm`` of torch 2.12 squeezes axis 1 of a state instead of axis 0.
+    """
+    layer = decompositions.one_layer_lstm
+
+    def in_shape(inp: Any, hidden: Any, *args: Any, **kwargs: Any) -> Any:
+        out, states = layer(inp, hidden, *args, **kwargs)
+        return out, tuple(new.reshape(old.shape) for new, old in zip(states, hidden, strict=True))
+
+    with mock.patch.object(decompositions, "one_layer_lstm", in_shape):
+        yield
 
 
 @dataclass(frozen=True)
@@ -65,7 +83,11 @@ PRIVATE_NAMES = (
     PrivateNames(
         "torch._decomp", ("core_aten_decompositions", "get_decompositions"), "torch.export.default_decompositions"
     ),
-    PrivateNames("torch._decomp.decompositions", ("upsample_compute_output_size",), "the sizes of a fake result"),
+    PrivateNames(
+        "torch._decomp.decompositions",
+        ("upsample_compute_output_size", "one_layer_lstm"),
+        "the sizes of a fake result, and nothing once torch 2.12 is not supported",
+    ),
     PrivateNames("torch._dispatch.python", ("enable_python_dispatcher",), _NONE),
     PrivateNames("torch._dynamo", ("list_backends", "reset"), "torch.compiler.list_backends, torch.compiler.reset"),
     PrivateNames("torch._dynamo.backends.common", ("aot_autograd",), "functorch.compile.aot_module_simplified"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import platformdirs
@@ -83,7 +84,8 @@ def test_store_distinguishes_supported_from_unknown(tmp_path: Path) -> None:
     assert store.get("pipeline", "bad") == (True, Failure("stage", "reason"))
     assert store.get("other", "good") == (False, None)
     (file,) = tmp_path.iterdir()
-    assert sqlite3.connect(file).execute("SELECT COUNT(*) FROM outcomes").fetchone() == (2,)
+    with closing(sqlite3.connect(file)) as table:
+        assert table.execute("SELECT COUNT(*) FROM outcomes").fetchone() == (2,)
 
 
 def test_command_prints_and_writes_json(

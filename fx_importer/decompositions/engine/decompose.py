@@ -30,6 +30,7 @@ from fx_importer.fx_graph.programs import (
 )
 from fx_importer.fx_graph.regions import has_regions, inline_regions
 from fx_importer.fx_graph.retracing import run_decompositions
+from fx_importer.fx_graph.torch_internals import recurrent_states_of_eager
 from fx_importer.fx_graph.triton_runtime import is_triton_operator, traceable_kernels
 
 
@@ -54,7 +55,7 @@ def decompose(
     mode = fake_mode_of(program.graph)
     if mode is not None and mode.shape_env is not None:
         rules = shape_generic_rules(rules, mode.shape_env)
-    with traceable_kernels():
+    with traceable_kernels(), recurrent_states_of_eager():
         try:
             return decompose_locally(program, rules)
         except RetraceRequired as reason:
@@ -70,7 +71,7 @@ def prepare(program: ExportedProgram) -> ExportedProgram:
     """
     program = decompose_flex_attention(program)
     if any(is_triton_operator(node.target) for graph in graphs_of(program.graph_module) for node in graph.nodes):
-        with traceable_kernels():
+        with traceable_kernels(), recurrent_states_of_eager():
             program = run_decompositions(program, {}, launch_kernels=True)
     if has_regions(program.graph_module):  # torch would trace them as opaque calls, and lose the user's source lines
         program = with_rewritten_graphs(program, inline_regions)
