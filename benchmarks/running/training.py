@@ -35,7 +35,8 @@ def _mlp() -> nn.Module:
 
 def _cnn() -> nn.Module:
     def block(inner: int, outer: int) -> list[nn.Module]:
-        return [nn.Conv2d(inner, outer, 3, padding=1), nn.BatchNorm2d(outer), nn.ReLU()]
+        # Without biases, which a normalization subtracts: their gradients would be zero but for rounding.
+        return [nn.Conv2d(inner, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU()]
 
     pooled = [*block(3, 32), nn.MaxPool2d(2), *block(32, 64), nn.MaxPool2d(2), *block(64, 128)]
     return nn.Sequential(*pooled, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
