@@ -40,13 +40,16 @@ def _over(scale: Tensor, dimensions: int) -> Tensor:
     return scale.reshape(*scale.shape, *(1,) * dimensions)
 
 
+def _scale(blocks: Tensor) -> Tensor:
+    return _half(blocks, 0)
+
+
 def _q8_0(blocks: Tensor) -> list[Tensor]:
-    return [_signed(blocks[..., 2:]) * _over(_half(blocks, 0), 1)]
+    return [_signed(blocks[..., 2:])]
 
 
 def _q4_0(blocks: Tensor) -> list[Tensor]:
-    scale, values = _over(_half(blocks, 0), 1), blocks[..., 2:]
-    return [(_low(values) - 8) * scale, (_high(values) - 8) * scale]
+    return [_low(blocks[..., 2:]) - 8, _high(blocks[..., 2:]) - 8]
 
 
 def _q4_1(blocks: Tensor) -> list[Tensor]:
@@ -61,9 +64,9 @@ def _fifths(blocks: Tensor, at: int) -> list[Tensor]:
 
 
 def _q5_0(blocks: Tensor) -> list[Tensor]:
-    scale, values = _over(_half(blocks, 0), 2), blocks[..., 6:].unflatten(-1, (2, 8))
+    values = blocks[..., 6:].unflatten(-1, (2, 8))
     first, second = _fifths(blocks, 2)
-    return [(_low(values) + first - 16) * scale, (_high(values) + second - 16) * scale]
+    return [_low(values) + first - 16, _high(values) + second - 16]
 
 
 def _q5_1(blocks: Tensor) -> list[Tensor]:
@@ -129,6 +132,8 @@ class BlockFormat:
     """The axis of ``shape`` along which `unpack` returns separate tensors."""
     unpack: Callable[[Tensor], list[Tensor]]
     """Of blocks, [..., size]: the pieces, float32 [..., *shape without that axis]."""
+    scale: Callable[[Tensor], Tensor] | None = None
+    """Of blocks, [..., size]: what multiplies all weights of each, float32 [...]; None if `unpack` has done so."""
 
     @property
     def weights(self) -> int:
@@ -137,16 +142,19 @@ class BlockFormat:
 
     def unpacked(self, rows: Tensor) -> Tensor:
         """Return the weights of ``rows`` of blocks, [..., n * size], as float32 [..., n * weights]."""
-        pieces = self.unpack(rows.unflatten(-1, (-1, self.size)))
-        return torch.stack(pieces, self.pieces - len(self.shape)).flatten(-1 - len(self.shape))
+        blocks = rows.unflatten(-1, (-1, self.size))
+        weights = torch.stack(self.unpack(blocks), self.pieces - len(self.shape))
+        if self.scale is not None:
+            weights = weights * _over(self.scale(blocks), len(self.shape))
+        return weights.flatten(-1 - len(self.shape))
 
 
 FORMATS = {
-    "Q4_0": BlockFormat(18, (2, 16), 0, _q4_0),
+    "Q4_0": BlockFormat(18, (2, 16), 0, _q4_0, _scale),
     "Q4_1": BlockFormat(20, (2, 16), 0, _q4_1),
-    "Q5_0": BlockFormat(22, (2, 2, 8), 0, _q5_0),
+    "Q5_0": BlockFormat(22, (2, 2, 8), 0, _q5_0, _scale),
     "Q5_1": BlockFormat(24, (2, 2, 8), 0, _q5_1),
-    "Q8_0": BlockFormat(34, (1, 32), 0, _q8_0),
+    "Q8_0": BlockFormat(34, (1, 32), 0, _q8_0, _scale),
     "Q4_K": BlockFormat(144, (4, 2, 32), 1, _q4_k),
     "Q5_K": BlockFormat(176, (4, 2, 32), 1, _q5_k),
     "Q6_K": BlockFormat(210, (2, 4, 2, 16), 1, _q6_k),
@@ -174,11 +182,14 @@ def _product(x: Tensor, weight: Tensor, kind: str, fused: bool) -> Tensor:
     if not fused:
         return torch.nn.functional.linear(x, layout.unpacked(weight))
     shape = layout.shape
-    pieces = layout.unpack(weight.unflatten(-1, (-1, layout.size)))
+    blocks = weight.unflatten(-1, (-1, layout.size))
     parts = x.unflatten(-1, (1, -1, *shape)).unbind(layout.pieces - len(shape))
-    first, *others = (part * piece for part, piece in zip(parts, pieces, strict=True))
+    first, *others = (part * piece for part, piece in zip(parts, layout.unpack(blocks), strict=True))
+    total = sum(others, first)
+    if layout.scale is not None:
+        total = total * _over(layout.scale(blocks), len(shape) - 1)
     # Sums of as many lanes as the last size, then of these.
-    return sum(others, first).flatten(-len(shape), -2).sum(-2).sum(-1)
+    return total.flatten(-len(shape), -2).sum(-2).sum(-1)
 
 
 @torch.library.custom_op("fx_importer_llm::block_linear", mutates_args=())

@@ -17,7 +17,7 @@ from fx_importer.execution.jit.parallel_loops import (
     loop_to_split,
 )
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Emitter, producer
+from fx_importer.mlir.emit import Emitter, attributes_of, producer
 from fx_importer.mlir.emit_arith import ArithOps
 from fx_importer.mlir.emit_llvm import function_hints
 from fx_importer.mlir.walk import operations
@@ -80,15 +80,32 @@ def _rescales(kernel: func_d.FuncOp) -> bool:
 
 
 def reassociate_sums(module: ir.Module) -> None:
-    """Let LLVM split each sum of floats in memory into vectors: an ordered one adds a number at a time."""
+    """Let LLVM split each sum of floats in memory into vectors: an ordered one adds a number at a time.
+
+    Products that are added to it are rounded once, with their sum.
+    """
     for op in operations(module.operation, ("arith.addf",)):
         uses = [use.owner for use in op.results[0].uses]
         if len(uses) != 1 or uses[0].name != "memref.store":
             continue
         place = list(uses[0].operands)[1:]
-        loads = [value.owner for value in op.operands if producer(value) == "memref.load"]
-        if any(list(load.operands) == place for load in loads):
-            op.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc>", op.context)
+        others = [
+            value for value in op.operands if producer(value) != "memref.load" or list(value.owner.operands) != place
+        ]
+        if len(others) < 2:
+            op.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc,contract>", op.context)
+            for value in others:
+                _contract(value)
+
+
+def _contract(value: ir.Value) -> None:
+    """Let LLVM fuse the products and sums that ``value`` is made of."""
+    if producer(value) in ("arith.mulf", "arith.addf") and "contract" not in str(
+        attributes_of(value.owner).get("fastmath")
+    ):
+        value.owner.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<contract>", value.context)
+        for operand in value.owner.operands:
+            _contract(operand)
 
 
 def skip_optimization(function: func_d.FuncOp) -> None:
