@@ -7,6 +7,7 @@ import torch
 
 from fx_importer import Manifest, NoMatch, StageFailed, UsageError, lower, lowers
 from fx_importer.output_types import OutputType
+from tests.execution.test_backend_table import needs_tosa
 
 x = torch.linspace(-2, 2, 20).reshape(5, 4)
 
@@ -50,6 +51,7 @@ def test_function_of_two_dialects(fallback: str):
     assert went["aten.cumsum"].output_type is OutputType.TOSA
 
 
+@needs_tosa
 @pytest.mark.parametrize("fallback", ["linalg", "stablehlo"])
 def test_dynamic_sizes(fallback: str):
     size = torch.export.Dim("rows", min=3, max=20)
