@@ -70,6 +70,8 @@ def save_tiny_gguf(
     writer = gguf.GGUFWriter(path, architecture)
     _add_config(writer, config)
     _add_tokenizer(writer)
+    if "gemma" in architecture:
+        writer.add_unk_token_id(0)  # which the tokenizer of transformers needs
     arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
     for number, (name, parameter) in enumerate(model.named_parameters()):

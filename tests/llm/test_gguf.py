@@ -117,7 +117,11 @@ def test_other_architectures(architecture, kind, tmp_path):
         model = model.half()
     out = import_model(tmp_path / "m.gguf", tmp_path / "out", context=24)
     imported = load(out)
-    assert [[each[0] for each in imported.tokens([PROMPT], 12)]] == expected(model, [PROMPT], 12)
+    tokens = [each[0] for each in imported.tokens([PROMPT], 12)]
+    with torch.no_grad():
+        logits = model(torch.tensor([PROMPT + tokens])).logits[0, len(PROMPT) - 1 : -1].float()
+    behind = logits.amax(1) - logits[range(12), tokens]  # of random weights, the best two may be units of float16 apart
+    assert float(behind.max()) <= (2**-6 if kind == "F16" else 0)
     (score,) = imported.score("Once upon a time")
     ids = torch.tensor([score.tokens])
     with torch.no_grad():
