@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.canonicalization.as_strided import resolve_strides
-from fx_importer.canonicalization.axis_of_cross import refuse_axis_by_dynamic_size
+from fx_importer.canonicalization.axis_of_cross import fix_axis_of_cross
 from fx_importer.canonicalization.canonicalize import canonicalize
 from fx_importer.canonicalization.constant_folding import fold_constants
 from fx_importer.canonicalization.constant_sizes import fold_constant_sizes
@@ -18,6 +18,7 @@ __all__ = [
     "Dtypes",
     "canonicalize",
     "computed_narrower",
+    "fix_axis_of_cross",
     "fold_constant_sizes",
     "fold_constants",
     "fold_sizes_of_one",
@@ -25,7 +26,6 @@ __all__ = [
     "legalize_graph",
     "numbers_to_tensors",
     "outline_layers",
-    "refuse_axis_by_dynamic_size",
     "refuse_overlapping_writes",
     "resolve_strides",
     "sizes_to_tensors",

@@ -14,13 +14,13 @@ from fx_importer.canonicalization import (
     Dtypes,
     canonicalize,
     computed_narrower,
+    fix_axis_of_cross,
     fold_constant_sizes,
     fold_constants,
     fold_sizes_of_one,
     legalize,
     numbers_to_tensors,
     outline_layers,
-    refuse_axis_by_dynamic_size,
     refuse_overlapping_writes,
     resolve_strides,
     sizes_to_tensors,
@@ -88,8 +88,7 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
     with trace.stage("decompose") as record:
         for name, program in exported.items():
             refuse_overlapping_writes(program)
-            refuse_axis_by_dynamic_size(program)
-            folded = resolve_strides(fold_constant_sizes(program))
+            folded = resolve_strides(fold_constant_sizes(fix_axis_of_cross(program)))
             if compilation.target.scalars:
                 programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
             else:

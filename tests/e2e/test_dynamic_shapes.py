@@ -702,12 +702,20 @@ def test_gradients_of_convolutions_by_dynamic_kernels():
     torch.testing.assert_close(lowered.run(*other), gradients(*other))
 
 
+class Cross(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.cross(x, y)
+
+
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA])
 @pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
 def test_axis_of_cross_by_a_dynamic_size(output_type):
     """torch.export fixes the axis by a guard; torch_mlir.fx drops it, and computes along another axis than eager."""
     x, y, sizes = normal(2, 5, 3), normal(2, 5, 3, seed=1), ({1: ANY}, {1: ANY})
-    lowered = lower(torch.cross, x, y, dynamic_shapes=sizes, output_type=output_type)
+    exported = torch.export.export(Cross(), (x, y), dynamic_shapes=sizes)
+    lowered = lower(exported, output_type=output_type)
+    (node,) = exported.graph.find_nodes(op="call_function", target=torch.ops.aten.cross.default)
+    assert len(node.args) == 2  # the user's program is not changed
     torch.testing.assert_close(lowered.run(x[:, :4], y[:, :4]), torch.cross(x[:, :4], y[:, :4]))
     with pytest.raises(UsageError, match=r"exported for sizes with args\[0\].shape\[1\] != 3"):
         lowered.run(x[:, :3], y[:, :3])
