@@ -19,8 +19,9 @@ from fx_importer.execution.layouts.loop_interchange import permute_operand_map, 
 from fx_importer.execution.memref import DTYPES, describe
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
+from fx_importer.mlir.emit import Emitter
 from fx_importer.mlir.emit_arith import ArithOps
-from fx_importer.mlir.resources import has_data, resource_bytes, resource_of
+from fx_importer.mlir.resources import has_data, key_of, resource, resource_bytes, resource_of
 from fx_importer.mlir.walk import operations
 
 _SMALLEST = 1024
@@ -44,6 +45,8 @@ def elide_weights(module: ir.Module) -> list[Resource]:
     Raises:
         UsageError: if one has no data.
     """
+    for op in operations(module.operation, ("stablehlo.constant",)):
+        _without_sign(op)
     found: list[Resource] = []
     handles: dict[ir.Attribute, ir.Attribute] = {}
     for op in operations(module.operation, _CONSTANTS):
@@ -59,6 +62,21 @@ def elide_weights(module: ir.Module) -> list[Resource]:
                 found.append(Resource(value, data))
         op.attributes[name] = handles[value]
     return found
+
+
+def _without_sign(op: ir.Operation) -> None:
+    """Give a resource of unsigned integers a signless type: StableHLO's lowering converts the type of results only."""
+    value, given = resource_of(op), op.results[0].type
+    if value is None or not (element := str(ir.RankedTensorType(given).element_type)).startswith("ui"):
+        return
+    data = resource_bytes(value, math.prod(ir.RankedTensorType(given).shape) * _DTYPES[element][0].itemsize)
+    if data is None:
+        return
+    emit = Emitter.before(op)
+    signless = emit.type(str(given).replace(element, element[1:]))
+    constant = emit.op("stablehlo.constant", [signless], (), {"value": resource(data, key_of(value), signless)})
+    op.results[0].replace_all_uses_with(emit.value("stablehlo.bitcast_convert", given, constant.result))
+    op.erase()
 
 
 def link_weights(module: ir.Module, resources: Sequence[Resource]) -> bool:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fx_importer import lower
 from fx_importer.execution import JitBackend
 from fx_importer.execution.jit.weight_table import Weight, elide_weights, hoist_weights, weight_table
 from fx_importer.execution.memref import DTYPES
@@ -128,6 +129,13 @@ def test_weights_are_read_in_place():
     function = JitBackend().load(returning([(weight, "f32")]))
     weight[3] = 7.0
     assert function()[0][3] == 7.0
+
+
+@pytest.mark.parametrize("rows", [4, 64])  # in the code, and in the table
+def test_unsigned_weights_of_stablehlo(rows):
+    weight = torch.arange(rows * 32).to(torch.uint8).reshape(rows, 32)
+    lowered = lower(lambda x: x + weight.float(), torch.zeros(rows, 32), output_type="stablehlo")
+    assert torch.equal(lowered.run(torch.zeros(rows, 32)), weight.float())
 
 
 def test_weight_at_an_odd_address_is_copied():
