@@ -63,7 +63,7 @@ def add_menu(app: Any, name: str, content: list[str]) -> None:
 
 def skip_again(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
     """Skip what a package has that the section of ``fx_importer`` has already."""
-    if app.env.current_document.autodoc_module == "fx_importer" or name not in fx_importer.__all__:
+    if app.env.temp_data.get("autodoc:module") == "fx_importer" or name not in fx_importer.__all__:
         return None
     return True if getattr(fx_importer, name) is member else None
 

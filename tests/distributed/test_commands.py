@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from fx_importer.cli import main
 from fx_importer.cli.option_arguments import mesh_text
 from fx_importer.cli.plan_loading import plan_text
 from fx_importer.errors import UsageError
+from tests.distributed.test_on_devices import needs_xla
 
 PLANS = "tests.distributed.plans"
 
@@ -48,7 +50,11 @@ def test_devices_of_the_mesh():
         mesh_text("dp=2,tp=4", 4)
 
 
-def test_import_show_and_verify(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path):
+OPTIONS = ("--output-type", "stablehlo", "--weights", "args", "--mesh", "dp=2,tp=4", "--plan", f"{PLANS}:TABLE")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["fx-importer", *arguments])
         with pytest.raises(SystemExit) as left:
@@ -56,9 +62,16 @@ def test_import_show_and_verify(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
         assert not left.value.code
         return capfd.readouterr().out
 
+    return run
+
+
+@needs_xla
+def test_verify(run: Callable[..., str]):
+    assert "passed" in run("verify", f"{PLANS}:model", *OPTIONS, "--backend", "xla")
+
+
+def test_import_and_show(run: Callable[..., str], tmp_path: Path):
     file = str(tmp_path / "model.mlir")
-    options = ("--output-type", "stablehlo", "--weights", "args", "--mesh", "dp=2,tp=4", "--plan", f"{PLANS}:TABLE")
-    run("import", f"{PLANS}:model", "-o", file, *options)
+    run("import", f"{PLANS}:model", "-o", file, *OPTIONS)
     assert load(file).options.importing.mesh == "dp=2,tp=4"
     assert "mesh: dp=2,tp=4, divided by a partitioner" in run("show", file)
-    assert "passed" in run("verify", f"{PLANS}:model", *options, "--backend", "xla")

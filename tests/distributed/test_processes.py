@@ -14,6 +14,7 @@ import torch
 from fx_importer.errors import UsageError
 from fx_importer.execution import join_processes
 from fx_importer.process.launcher import launch
+from tests.distributed.test_on_devices import needs_xla
 
 pytestmark = pytest.mark.new_interpreter
 
@@ -46,6 +47,7 @@ def test_the_first_failure_ends_all():
     assert time.monotonic() - start < 40
 
 
+@needs_xla
 def test_a_process_without_others(monkeypatch: pytest.MonkeyPatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)

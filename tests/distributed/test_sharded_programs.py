@@ -10,6 +10,7 @@ from fx_importer import Lowered, lower
 from fx_importer.distributed.communication import Collective
 from fx_importer.errors import UsageError
 from fx_importer.execution.engines import xla, xla_program
+from tests.distributed.test_on_devices import needs_xla
 
 TENSOR = {"0.*": {"tp": 0}, "2.weight": {"tp": 1}, "input": {"dp": 0}, "output": {"dp": 0}}
 X = torch.randn(8, 16, generator=torch.manual_seed(0))
@@ -49,6 +50,7 @@ def test_weights_divided_along_two_axes(model: torch.nn.Sequential, whole: Lower
     torch.testing.assert_close(divided.caller(backend="xla")(X), model(X))
 
 
+@needs_xla
 def test_verified_beside_eager(whole: Lowered):
     verdict = whole.on_mesh("dp=2,tp=4", TENSOR).verify(backends=["xla", "stablehlo"])
     assert verdict

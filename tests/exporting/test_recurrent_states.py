@@ -10,12 +10,28 @@ from fx_importer import lower
 from fx_importer.errors import UnsupportedProgramError
 
 
-def test_states_with_a_dimension_too_many_are_refused():
-    program = torch.export.export(nn.LSTM(4, 3).eval(), (torch.randn(5, 2, 4),))
+class Results(nn.LSTM):
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
+def exported_with_a_dimension_too_many(model):
+    program = torch.export.export(model.eval(), (torch.randn(5, 2, 4),))
     (node,) = program.graph.find_nodes(op="call_function", target=torch.ops.aten.lstm.input)
     result, *states = node.meta["val"]
     node.meta["val"] = (result, *(each.reshape(1, 1, 2, 3) for each in states))
+    return program
+
+
+def test_states_with_a_dimension_too_many_are_refused():
+    program = exported_with_a_dimension_too_many(nn.LSTM(4, 3))
     with pytest.raises(
         UnsupportedProgramError, match="lstm.*: its states have 4 dimensions in the program, and 3 in eager"
     ):
         lower(program, output_type="torch")
+
+
+def test_states_that_nothing_reads_may_have_any_shape():
+    model, x = Results(4, 3), torch.randn(5, 2, 4)
+    program = exported_with_a_dimension_too_many(model)
+    torch.testing.assert_close(lower(program, output_type="linalg-on-tensors").run(x), model(x))
