@@ -10,9 +10,13 @@ from fx_importer import lower
 from fx_importer.errors import UnsupportedProgramError
 
 
-class Results(nn.LSTM):
+class Results(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.recurrence = nn.LSTM(4, 3)
+
     def forward(self, x):
-        return super().forward(x)[0]
+        return self.recurrence(x)[0]
 
 
 def exported_with_a_dimension_too_many(model):
@@ -32,6 +36,6 @@ def test_states_with_a_dimension_too_many_are_refused():
 
 
 def test_states_that_nothing_reads_may_have_any_shape():
-    model, x = Results(4, 3), torch.randn(5, 2, 4)
+    model, x = Results(), torch.randn(5, 2, 4)
     program = exported_with_a_dimension_too_many(model)
     torch.testing.assert_close(lower(program, output_type="linalg-on-tensors").run(x), model(x))
