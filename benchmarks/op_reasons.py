@@ -48,7 +48,6 @@ OF_SIZES: Mapping[str, str] = {
     r"__getitem__": "the C++ lowering gathers slices of static size",
     r"max_pool2d_with_indices_backward": "in TOSA it needs static sizes",
     r"lu_unpack": "the smaller of two dynamic sizes is the size of a result",
-    r"cross": "no axis is given, and which one has the size 3 depends on the dynamic sizes",
     r"(arg|m)?sort": "in TOSA it was not lowered and run in 120 s, on a machine that others used",
     r"nn\.functional\.(adaptive_avg_pool[13]d|pad\.circular|unfold)": (
         "the sample has no elements, and TOSA has no tensor without"
