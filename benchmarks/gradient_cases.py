@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from benchmarks.fuzzing.inputs import direction
 from benchmarks.op_cases import Call, Exported, NothingToExport
 
 
@@ -37,11 +38,6 @@ class Gradients(nn.Module):
         if not by or not of:
             raise NothingToExport("no gradient")
         return torch.autograd.grad(of, by, [direction(each) for each in of], materialize_grads=True)
-
-
-def direction(x: Tensor) -> Tensor:
-    """Return distinct weights for ``x``, between -1 and 1."""
-    return torch.arange(x.numel(), dtype=x.dtype).add(1).mul(0.7).cos().reshape(x.shape)
 
 
 class ExportedGradients(Exported):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,18 +47,10 @@ class Product:
     right: str
     result: str
     accumulate: bool
-    is_large: bool = False
+    by_onednn: bool = False
     """Whether it is a product of float32 matrices that is worth a call of oneDNN (`smallest_onednn_work`)."""
     by_rows: bool = False
     """Whether `define_row_product` is faster than any library."""
-
-    @property
-    def by_onednn(self) -> bool:
-        """Whether oneDNN computes it: not from a transposed left matrix, as gradients of weights have.
-
-        A gradient of 512 x 512 of 64 rows takes it 368 µs on one thread and 340 on two; MKL 349 and 193.
-        """
-        return self.is_large and self.left == "mk"
 
     def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
         """Return the function of the operands and the result."""
@@ -146,8 +137,8 @@ _ADD_CONVOLUTION = torch.ops.mkldnn._convolution_pointwise_.binary
 
 
 @functools.cache
-def smallest_onednn_work() -> float:
-    """Return the multiplications from which oneDNN is faster than MKL with float32 matrices; infinity if it is not.
+def smallest_onednn_work() -> int | None:
+    """Return the multiplications from which oneDNN is faster than MKL with float32 matrices; None if it is not.
 
     MKL has no AVX-512 on AMD's CPUs: from Zen 5 on, that is half of what oneDNN computes in a second. Zen 4 (family 25)
     computes such vectors by halves: there oneDNN is 5 % faster with large products, and its calls cost more.
@@ -157,7 +148,7 @@ def smallest_onednn_work() -> float:
         has_vectors = torch.backends.mkldnn.is_available() and "AVX512" in torch.backends.cpu.get_cpu_capability()
         if "AuthenticAMD" in processor and has_vectors:
             return 1 << (24 if re.search(r"^cpu family\s*: 25$", processor, re.MULTILINE) else 20)
-    return math.inf
+    return None
 
 
 def _order(axes: str, wanted: str) -> list[int]:

@@ -12,11 +12,10 @@ from fx_importer.mlir.emit_tosa_sizes import TosaSizeOps
 
 def gather_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Gather along an axis: as the middle axis of ``[N, K, 1]``, where N are all others."""
-    x, axis, indices = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.builtin(op.operands[2])
-    if x is None or axis is None or indices is None or not emit.shape(x):
+    found = _operands(op, emit)
+    if found is None:
         return None
-    rank = len(emit.shape(x))
-    axis %= rank
+    x, axis, indices, rank = found
     for each in range(rank):
         size, taken = emit.shape(x)[each], emit.shape(indices)[each]
         if each != axis and taken is not None and size != taken:
@@ -34,11 +33,10 @@ def gather_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 
 def index_select_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Select along an axis: as the middle axis of ``[1, K, C]``, where C are all others."""
-    x, axis, indices = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.builtin(op.operands[2])
-    if x is None or axis is None or indices is None or not emit.shape(x):
+    found = _operands(op, emit)
+    if found is None:
         return None
-    rank = len(emit.shape(x))
-    axis %= rank
+    x, axis, indices, rank = found
     order = [axis, *(each for each in range(rank) if each != axis)]
     x = emit.transpose(x, order)
     (size, *others) = emit.sizes(x)
@@ -53,6 +51,14 @@ def embedding_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
         return None
     (size, *others) = emit.sizes(x)
     return _rows(emit, x, size, others, indices, emit.sizes(indices))
+
+
+def _operands(op: ir.Operation, emit: TosaSizeOps) -> tuple[ir.Value, int, ir.Value, int] | None:
+    """Return the tensor, the axis, the indices and the rank of an operator that reads along an axis."""
+    x, axis, indices = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.builtin(op.operands[2])
+    if x is None or axis is None or indices is None or not (rank := len(emit.shape(x))):
+        return None
+    return x, axis % rank, indices, rank
 
 
 def _rows(
