@@ -18,7 +18,7 @@ from fx_importer.options import Limits
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
 
-_TURN = 0.02
+_TURN = 0.05
 """Least seconds of a turn: short calls are made many times in one."""
 _MOST = 10_000
 """Most calls in a turn."""
