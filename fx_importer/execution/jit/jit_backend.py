@@ -30,7 +30,7 @@ from fx_importer.execution.jit.kernel_outlining import (
 )
 from fx_importer.execution.jit.library_binding import bind_library
 from fx_importer.execution.jit.library_calls import outline_library_calls
-from fx_importer.execution.jit.library_kernels import Kernels, WeightMemory
+from fx_importer.execution.jit.library_kernels import Kernels, WeightMemory, packed_elements
 from fx_importer.execution.jit.native_products import routines
 from fx_importer.execution.jit.object_code import SUPPORTED, ObjectCode
 from fx_importer.execution.jit.parallel_loops import launch_on_threads
@@ -165,7 +165,7 @@ class JitBackend:
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         read_initial_values(module)
         with trace.stage("library"):
-            use_channels_last(module)
+            use_channels_last(module, elements=packed_elements())
             kernels = Kernels(outline_library_calls(module))
         keep_from_recomputation(module)
         _run(fuse, module, trace)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fx_importer.execution.jit.library_kernels import (
     FEWEST_ROWS,
@@ -22,6 +23,7 @@ from fx_importer.execution.jit.transposed_convolutions import (
     Transposed,
     is_filled_with_zeros,
     transposed_convolution,
+    with_destination,
 )
 from fx_importer.execution.layouts.axis_orders import transposed
 from fx_importer.mlir.bindings import func_d, ir
@@ -87,21 +89,23 @@ def _transpose_small_weights(module: ir.Module) -> None:
 
 
 class _Region:
-    """The operations of a product or convolution that one call computes: padding, zeros, itself, and rounding."""
+    """The operations of a product or convolution that one call computes: padding, zeros, itself, and rounding.
 
-    def __init__(self, op: ir.Operation, zero: bool, rounding: ir.Operation | None):
+    Before a rounding, there may be the broadcast of a bias in the place of zeros.
+    """
+
+    def __init__(self, op: ir.Operation, zero: bool, bias: _Bias | None, rounding: ir.Operation | None):
         self.op = op
         self.zero = zero
-        self.rounding = rounding
+        self.bias = bias
         last = rounding or op
         begin = op.operands[2]
-        self.ops = [begin.owner, op] if zero else [op]
-        self.destination: ir.Value = begin.owner.operands[1] if zero else begin
         if rounding is not None:
-            if producer(self.destination) == "tensor.empty":
-                self.ops.insert(0, self.destination.owner)
-            self.ops.append(rounding)
-            self.destination = rounding.operands[1]
+            self.ops = [*(bias.ops if bias else with_destination(begin.owner)), op, rounding]
+            self.destination: ir.Value = rounding.operands[1]
+        else:
+            self.ops = [begin.owner, op] if zero else [op]
+            self.destination = begin.owner.operands[1] if zero else begin
         self.result: ir.Value = last.results[0]
         self.inputs: list[ir.Value] = list(op.operands)[:2]
         axes = CONVOLUTIONS[op.name][0] if op.name in CONVOLUTIONS else ""
@@ -113,6 +117,8 @@ class _Region:
         elif any(self.padding):
             self.ops.insert(0, op.operands[0].owner)
             self.inputs[0] = op.operands[0].owner.operands[0]
+        if bias is not None:
+            self.inputs.append(bias.value)
 
     @classmethod
     def of(cls, op: ir.Operation) -> _Region | None:
@@ -121,12 +127,13 @@ class _Region:
         if left != right or left not in _FLOATS or _work(op) < SMALLEST_WORK:
             return None
         zero = is_filled_with_zeros(op.operands[2])
-        rounding = None if left == result else _rounding(op.results[0], left)
-        if left != result and (rounding is None or not zero or result != "f32"):
+        if left == result:
+            return cls(op, zero, None, None) if left in ("f32", "f64") else None
+        rounding = _rounding(op.results[0], left)
+        bias = _bias(op, left)
+        if rounding is None or not (zero or bias) or result != "f32":
             return None  # sums of 16-bit floats in float32, which PyTorch rounds
-        if left == result and left in ("f16", "bf16"):
-            return None
-        return cls(op, zero, rounding)
+        return cls(op, zero, bias, rounding)
 
 
 def axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
@@ -174,10 +181,12 @@ def _convolution(region: _Region) -> Kernel | None:
     op = region.op
     axes, weight = CONVOLUTIONS[op.name]
     strides, dilations = (_numbers(op, name, axes.count("s")) for name in ("strides", "dilations"))
+    bias = region.bias is not None
+    accumulate = not region.zero and not bias
     if (of := region.transposed) is not None:
-        where = (of.strides, dilations, of.padding, not region.zero, of.output_padding)
+        where = (of.strides, dilations, of.padding, accumulate, of.output_padding, bias)
         return Convolution(axes, weight.replace("fc", "cf"), *where)
-    return Convolution(axes, weight, strides, dilations, region.padding, accumulate=not region.zero)
+    return Convolution(axes, weight, strides, dilations, region.padding, accumulate, bias=bias)
 
 
 def _transposed(op: ir.Operation) -> Transposed | None:
@@ -278,16 +287,64 @@ def _work(op: ir.Operation) -> float:
     return math.sqrt(left * right * result / max(batch, 1))
 
 
+@dataclass(frozen=True)
+class _Bias:
+    """A vector of one element for each channel, which `ops` convert to float32 and broadcast."""
+
+    value: ir.Value
+    ops: tuple[ir.Operation, ...]
+
+
+def _bias(op: ir.Operation, element: str) -> _Bias | None:
+    """Return the bias of ``element`` that the sums of a convolution begin with; None if they begin with others."""
+    begin = op.operands[2]
+    axes = CONVOLUTIONS.get(op.name, ("g", ""))[0]
+    if "g" in axes or (vector := _broadcast_along(begin, axes.index("c"))) is None:
+        return None
+    if producer(vector) != "linalg.generic" or not _converts(vector.owner, "arith.extf"):
+        return None
+    value = vector.owner.operands[0]
+    ops = (*with_destination(vector.owner), *with_destination(begin.owner))
+    return _Bias(value, ops) if _element(value) == element else None
+
+
+def _broadcast_along(value: ir.Value, axis: int) -> ir.Value | None:
+    """Return the vector along ``axis`` that ``value`` repeats along all others; None if it is no such."""
+    if producer(value) not in ("linalg.broadcast", "linalg.generic") or len(value.owner.operands) != 2:
+        return None
+    op = value.owner
+    rank = ir.ShapedType(value.type).rank
+    if op.name == "linalg.broadcast":
+        along = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"])) == [
+            each for each in range(rank) if each != axis
+        ]
+        return op.operands[0] if along else None
+    body = op.regions[0].blocks[0]
+    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    read = ir.AffineMap.get(rank, 0, [ir.AffineExpr.get_dim(axis, op.context)], op.context)
+    same = maps == [read, ir.AffineMap.get_identity(rank, op.context)]
+    return op.operands[0] if same and terminator(body).operands[0] == body.arguments[0] else None
+
+
+def _converts(op: ir.Operation, name: str) -> bool:
+    """Return whether a ``linalg.generic`` converts each element of its only input by the operation ``name``."""
+    body = list(op.regions[0].blocks[0])
+    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    return (
+        len(op.operands) == len(body) == 2
+        and body[0].operation.name == name
+        and body[0].operands[0] == op.regions[0].blocks[0].arguments[0]
+        and all(map(_is_identity, maps))
+    )
+
+
 def _rounding(value: ir.Value, element: str) -> ir.Operation | None:
     """Return the only user of ``value`` if it only truncates to ``element``."""
     users = [use.owner for use in value.uses]
-    if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 2:
+    if len(users) != 1 or users[0].name != "linalg.generic" or not _converts(users[0], "arith.truncf"):
         return None
     (user,) = users
-    body = list(user.regions[0].blocks[0])
-    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(user.attributes["indexing_maps"])]
-    same = len(body) == 2 and body[0].operation.name == "arith.truncf" and all(map(_is_identity, maps))
-    return user if same and user.operands[0] == value and _element(user.results[0]) == element else None
+    return user if user.operands[0] == value and _element(user.results[0]) == element else None
 
 
 def _is_identity(each: ir.AffineMap) -> bool:

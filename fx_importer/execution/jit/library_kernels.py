@@ -85,12 +85,16 @@ class Convolution:
     accumulate: bool
     output_padding: tuple[int, ...] | None = None
     """Of a transposed convolution, of one group; None of others."""
+    bias: bool = False
+    """Whether a bias is added before the result is rounded."""
 
     def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
-        """Return the function of the input, the weight and the result."""
+        """Return the function of the input, the weight, the bias if there is one, and the result."""
         data, is_transposed = _order(self.input, "ngcs"), self.output_padding is not None
         filters = _order(self.weight, "gcfs" if is_transposed else "gfcs")
-        x, w, y = (each.permute(order) for each, order in zip(tensors, (data, filters, data), strict=True))
+        operands = tensors[0], tensors[1], tensors[-1]
+        x, w, y = (each.permute(order) for each, order in zip(operands, (data, filters, data), strict=True))
+        bias = tensors[2] if self.bias else None
         groups = 1
         if "g" in self.weight:
             groups = w.shape[0]
@@ -98,24 +102,21 @@ class Convolution:
         if "f" not in self.weight:
             groups = w.shape[0]
             w = w.unsqueeze(1)
-        if (
-            weight is WeightMemory.LAID_OUT
-            and self.input == "nssc"
-            and x.dtype == torch.float32
-            and torch.backends.mkldnn.is_available()
-        ):
-            return self._packed(x, w, y, groups)
+        if weight is WeightMemory.LAID_OUT and self.input == "nssc" and x.dtype in _packed_dtypes():
+            return self._packed(x, w, bias, y, groups)
         where = (self.strides, self.padding, self.dilations)
         added = self.output_padding or (0,) * len(self.strides)
-        convolve = partial(torch.convolution, x, w, None, *where, is_transposed, added, groups)
+        convolve = partial(torch.convolution, x, w, bias, *where, is_transposed, added, groups)
         write = y.add_ if self.accumulate else y.copy_
         return lambda: write(convolve())
 
-    def _packed(self, x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, groups: int) -> Bound:
+    def _packed(
+        self, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor, groups: int
+    ) -> Bound:
         """Return the function by oneDNN, which gets the weight in its own layout, and adds to the result in place."""
         where = (self.padding, self.strides, self.dilations, groups)
         weight = torch.ops.aten.mkldnn_reorder_conv2d_weight(w.contiguous().to_mkldnn(), *where, x.shape)
-        add = partial(_ADD_CONVOLUTION, y, x, weight, None, *where, "add", 1.0, None, [], None)
+        add = partial(_ADD_CONVOLUTION, y, x, weight, bias, *where, "add", 1.0, None, [], None)
         if self.accumulate:
             return add
 
@@ -134,6 +135,23 @@ _SMALL_WEIGHT = 1 << 20
 """In elements. Larger weights are not worth the memory of a reordered copy."""
 _MULTIPLY = torch.ops.mkldnn._linear_pointwise.default
 _ADD_CONVOLUTION = torch.ops.mkldnn._convolution_pointwise_.binary
+
+
+@functools.cache
+def _packed_dtypes() -> tuple[torch.dtype, ...]:
+    """Return the dtypes of convolutions that oneDNN computes on this machine with packed weights."""
+    if not torch.backends.mkldnn.is_available():
+        return ()
+    supported = {
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+    }
+    return (torch.float32, *(dtype for dtype, is_supported in supported.items() if is_supported()))
+
+
+def packed_elements() -> list[str]:
+    """Return the element types of convolutions that are faster with channels last."""
+    return ["f64", "f32", *(name for name in ("bf16", "f16") if DTYPES[name][0] in _packed_dtypes())]
 
 
 @functools.cache

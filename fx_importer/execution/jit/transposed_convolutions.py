@@ -56,7 +56,7 @@ def transposed_convolution(op: ir.Operation, dilations: Sequence[int]) -> Transp
     limits = [max(s, d) for s, d in zip(strides[2:], dilations, strict=True)]
     if min(padding) < 0 or any(not 0 <= each < most for each, most in zip(added, limits, strict=True)):
         return None
-    ops = (*_with_destination(kernel.owner), *_with_destination(zeros.owner), spread.owner)
+    ops = (*with_destination(kernel.owner), *with_destination(zeros.owner), spread.owner)
     return Transposed(image, weight, tuple(strides[2:]), tuple(padding), tuple(added), ops)
 
 
@@ -68,12 +68,12 @@ def is_filled_with_zeros(value: ir.Value) -> bool:
     return number == 0 and math.copysign(1, number) == 1
 
 
-def _with_destination(op: ir.Operation) -> list[ir.Operation]:
+def with_destination(op: ir.Operation) -> list[ir.Operation]:
     """Return ``op``, after the operations that define its destination, from `tensor.empty` on."""
     if op.name == "tensor.empty":
         return [op]
     destination = op.operands[len(op.operands) - 1]
-    return [*_with_destination(destination.owner), op] if producer(destination) in _DESTINATIONS else [op]
+    return [*with_destination(destination.owner), op] if producer(destination) in _DESTINATIONS else [op]
 
 
 def _reversed(op: ir.Operation) -> ir.Value | None:

@@ -7,7 +7,7 @@ operations that work in any layout, until it meets one that undoes it or one tha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fx_importer.execution.layouts.axis_orders import (
     Layouts,
@@ -39,20 +39,23 @@ _SHORTEST_ROW = 8
 """In elements. Loops along shorter ones would not be vectorized."""
 
 
-def use_channels_last(module: ir.Module, *, integer_products: bool = False) -> None:
+def use_channels_last(
+    module: ir.Module, *, elements: Collection[str] = ("f32", "f64"), integer_products: bool = False
+) -> None:
     """Rewrite the convolutions of static sizes in the functions of ``module``, on tensors, and what surrounds them.
 
-    Convolutions of int8 stay as they are, or become products of matrices with ``integer_products``.
+    Those of other ``elements`` stay as they are; those of int8 become products of matrices with ``integer_products``.
     """
     for function in functions_of(module).values():
         for block in function.body.blocks:
             if any(op.operation.name in _CONVOLUTIONS for op in block):
-                _Layouts(integer_products).rewrite(block)
+                _Layouts(elements, integer_products).rewrite(block)
 
 
 class _Layouts(Layouts):
-    def __init__(self, integer_products: bool) -> None:
+    def __init__(self, elements: Collection[str], integer_products: bool) -> None:
         super().__init__()
+        self.elements = elements
         self.integer_products = integer_products
 
     def rewrite(self, block: ir.Block) -> None:
@@ -79,13 +82,15 @@ class _Layouts(Layouts):
             w = transposed(emit, constant, tuple(axes[axis] for axis in (0, 2, 3, 1)))
             self._replace(op, emit, product_of_windows(emit, op, x, w, y), _IMAGE)
             return
-        if found is None or any(element not in ("f32", "f64") for element in map(LinalgOps.element, op.operands)):
+        element = LinalgOps.element(image)
+        if found is None or element not in self.elements:
             return  # constants are transposed at load
         constant, axes = found
         emit = LinalgOps.before(op)
         name, order = _CONVOLUTIONS[op.name]
         x, y = self._in_layout(emit, image, _IMAGE), self._in_layout(emit, begin, _IMAGE)
-        if len(order) == 4 and emit.shape(weight)[2:] == (1, 1) and _numbers(op, "strides") == [1, 1]:
+        is_product = len(order) == 4 and emit.shape(weight)[2:] == (1, 1) and _numbers(op, "strides") == [1, 1]
+        if is_product and LinalgOps.element(begin) == element:  # libraries pack the weights of 16-bit convolutions once
             result = _product(emit, x, transposed(emit, constant, (axes[1], axes[0])), y)
         else:
             body = op.regions[0].blocks[0]

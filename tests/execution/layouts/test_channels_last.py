@@ -130,10 +130,12 @@ def test_equal_convolutions_with_different_weights():
         torch.testing.assert_close(caller(x), module(x).detach(), rtol=1e-4, atol=1e-4)
 
 
-def test_convolutions_do_not_depend_on_the_number_of_threads():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_convolutions_do_not_depend_on_the_number_of_threads(dtype):
     torch.manual_seed(0)
     layers = [(3, 64, 7, 2, 3), (64, 64, 3, 1, 1), (64, 256, 1), (256, 256, 5, 1, 2, 1, 256), (256, 128, 1, 2)]
-    module, x = nn.Sequential(*[nn.Conv2d(*each) for each in layers]).eval(), torch.randn(2, 3, 64, 64)
+    module = nn.Sequential(*[nn.Conv2d(*each) for each in layers]).eval().to(dtype)
+    x = torch.randn(2, 3, 64, 64, dtype=dtype)
     caller = lower(module, x, output_type="linalg-on-tensors").caller()
     threads = torch.get_num_threads()
     try:
