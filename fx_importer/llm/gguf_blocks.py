@@ -58,66 +58,77 @@ def _q4_1(blocks: Tensor) -> list[Tensor]:
 
 
 def _fifths(blocks: Tensor, at: int) -> list[Tensor]:
-    """Return 16 times the fifth bit of the weights of a block, which is bit i of four bytes: two of [..., 2, 8]."""
-    bits = blocks[..., at : at + 4].unflatten(-1, (2, 2, 1)) >> torch.arange(8, dtype=torch.uint8)
-    return [(bits[..., half, :, :] & 1).float() * 16 for half in (0, 1)]
+    """Return 16 times the fifth bit of the weights of a block, which is bit i of four bytes: two of [..., 16]."""
+    words = [
+        blocks[..., first : first + 1].int() | (blocks[..., first + 1 : first + 2].int() << 8) for first in (at, at + 2)
+    ]
+    return [(((each >> torch.arange(16, dtype=torch.int32)) & 1) << 4).float() for each in words]
 
 
 def _q5_0(blocks: Tensor) -> list[Tensor]:
-    values = blocks[..., 6:].unflatten(-1, (2, 8))
     first, second = _fifths(blocks, 2)
+    values = blocks[..., 6:]
     return [_low(values) + first - 16, _high(values) + second - 16]
 
 
 def _q5_1(blocks: Tensor) -> list[Tensor]:
-    scale, least = _over(_half(blocks, 0), 2), _over(_half(blocks, 2), 2)
+    scale, least, values = _over(_half(blocks, 0), 1), _over(_half(blocks, 2), 1), blocks[..., 8:]
     first, second = _fifths(blocks, 4)
-    values = blocks[..., 8:].unflatten(-1, (2, 8))
     return [scale * (_low(values) + first) + least, scale * (_high(values) + second) + least]
 
 
-def _scales_of_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scale and the minimum of the 8 groups of each block of Q4_K or Q5_K, float32 [..., 8].
+def _scale_of_k(blocks: Tensor, group: int) -> tuple[Tensor, Tensor]:
+    """Return the scale and the minimum of a group of each block of Q4_K or Q5_K, float32 [..., 1].
 
     Each is 6 bits, times a float16 of the block: those of the first four groups in the low bits of bytes 4 to 11, of
     the others 4 bits in bytes 12 to 15, and 2 in the high bits of the former.
     """
-    scales, least, both = blocks[..., 4:8], blocks[..., 8:12], blocks[..., 12:16]
-    six = torch.cat((scales & 63, (both & 15) | ((scales >> 6) << 4)), -1)
-    others = torch.cat((least & 63, (both >> 4) | ((least >> 6) << 4)), -1)
-    return six.float() * _over(_half(blocks, 0), 1), others.float() * _over(_half(blocks, 2), 1)
+    scale, least, both = (blocks[..., at + group % 4 : at + group % 4 + 1] for at in (4, 8, 12))
+    if group < 4:
+        scale, least = scale & 63, least & 63
+    else:
+        scale, least = (both & 15) | ((scale >> 6) << 4), (both >> 4) | ((least >> 6) << 4)
+    return scale.float() * _over(_half(blocks, 0), 1), least.float() * _over(_half(blocks, 2), 1)
 
 
-def _of_k(blocks: Tensor, low: Tensor, high: Tensor) -> list[Tensor]:
-    """Return the groups of even and of odd numbers, from their values, float32 [..., 4, 32]."""
-    scales, least = (_over(each.unflatten(-1, (4, 2)), 1) for each in _scales_of_k(blocks))
-    return [scales[..., odd, :] * values - least[..., odd, :] for odd, values in enumerate((low, high))]
+def _of_k(blocks: Tensor, values: Callable[[int], Tensor]) -> list[Tensor]:
+    """Return the groups of each block, from their values, [..., 32]."""
+    scales = (_scale_of_k(blocks, group) for group in range(8))
+    return [scale * values(group) - least for group, (scale, least) in enumerate(scales)]
+
+
+def _fours_of_k(blocks: Tensor, at: int, group: int) -> Tensor:
+    """Return the low four bits of the weights of a group: two groups share 32 bytes from ``at`` on."""
+    begin = at + group // 2 * 32
+    both = blocks[..., begin : begin + 32]
+    return both >> 4 if group % 2 else both & 15
 
 
 def _q4_k(blocks: Tensor) -> list[Tensor]:
-    values = blocks[..., 16:].unflatten(-1, (4, 32))
-    return _of_k(blocks, _low(values), _high(values))
+    return _of_k(blocks, lambda group: _fours_of_k(blocks, 16, group).float())
 
 
 def _q5_k(blocks: Tensor) -> list[Tensor]:
-    values = blocks[..., 48:].unflatten(-1, (4, 32))
-    fifth = blocks[..., 16:48].unsqueeze(-2)  # bit g of byte i is that of weight i in group g
-    shifts = torch.arange(0, 8, 2, dtype=torch.uint8).reshape(4, 1)
-    even, odd = (((fifth >> (shifts + bit)) & 1).float() * 16 for bit in (0, 1))
-    return _of_k(blocks, _low(values) + even, _high(values) + odd)
+    def values(group: int) -> Tensor:
+        fifth = (blocks[..., 16:48] >> group) & 1  # bit g of byte i is that of weight i in group g
+        return (_fours_of_k(blocks, 48, group) | (fifth << 4)).float()
+
+    return _of_k(blocks, values)
 
 
 def _q6_k(blocks: Tensor) -> list[Tensor]:
-    """Two halves of four groups of 32 weights, each of two groups with a scale: [..., 2, 2, 16] of each of the four."""
-    low = blocks[..., :128].unflatten(-1, (2, 2, 2, 16))
-    high = blocks[..., 128:192].unflatten(-1, (2, 2, 16))
-    scales = _signed(blocks[..., 192:208]) * _over(_half(blocks, 208), 1)
-    scales = _over(scales.unflatten(-1, (2, 4, 2)), 1)
-    fours = (low[..., 0, :, :] & 15, low[..., 1, :, :] & 15, low[..., 0, :, :] >> 4, low[..., 1, :, :] >> 4)
-    return [
-        scales[..., group, :, :] * ((four | (((high >> 2 * group) & 3) << 4)).float() - 32)
-        for group, four in enumerate(fours)
-    ]
+    """Two halves of eight groups of 16 weights: [..., 2, 16] of each of the eight. Scales are int8, and one of all."""
+    low = blocks[..., :128].unflatten(-1, (2, 64))
+    high = blocks[..., 128:192].unflatten(-1, (2, 32))
+    scales = blocks[..., 192:208].unflatten(-1, (2, 8))
+    found: list[Tensor] = []
+    for group in range(8):
+        begin, side = group % 4 * 16, group % 2 * 16
+        four = low[..., begin : begin + 16]
+        four = four >> 4 if group >= 4 else four & 15
+        two = (high[..., side : side + 16] >> group // 2 * 2) & 3
+        found.append(_signed(scales[..., group : group + 1]) * ((four | (two << 4)).float() - 32))
+    return found
 
 
 @dataclass(frozen=True)
@@ -152,12 +163,12 @@ class BlockFormat:
 FORMATS = {
     "Q4_0": BlockFormat(18, (2, 16), 0, _q4_0, _scale),
     "Q4_1": BlockFormat(20, (2, 16), 0, _q4_1),
-    "Q5_0": BlockFormat(22, (2, 2, 8), 0, _q5_0, _scale),
-    "Q5_1": BlockFormat(24, (2, 2, 8), 0, _q5_1),
+    "Q5_0": BlockFormat(22, (2, 16), 0, _q5_0, _scale),
+    "Q5_1": BlockFormat(24, (2, 16), 0, _q5_1),
     "Q8_0": BlockFormat(34, (1, 32), 0, _q8_0, _scale),
-    "Q4_K": BlockFormat(144, (4, 2, 32), 1, _q4_k),
-    "Q5_K": BlockFormat(176, (4, 2, 32), 1, _q5_k),
-    "Q6_K": BlockFormat(210, (2, 4, 2, 16), 1, _q6_k),
+    "Q4_K": BlockFormat(144, (8, 32), 0, _q4_k),
+    "Q5_K": BlockFormat(176, (8, 32), 0, _q5_k),
+    "Q6_K": BlockFormat(210, (2, 8, 16), 1, _q6_k, lambda blocks: _half(blocks, 208)),
     **dict.fromkeys(("F16", "BF16", "F32"), BlockFormat(32, (1, 32), 0, lambda blocks: [blocks.float()])),
 }
 """By the type that the table of a GGUF file gives."""

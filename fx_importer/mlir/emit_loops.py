@@ -54,12 +54,20 @@ class LoopEmitter(LinalgOps):
 
     def parallel_loop(self, count: Size, attributes: Mapping[str, ir.Attribute]) -> tuple[Self, ir.Value]:
         """Emit ``scf.parallel`` of ``count`` iterations; return an emitter in it, before its end, and its counter."""
-        bounds = [self.index(each) for each in (0, count, 1)]
-        segments = {"operandSegmentSizes": self.segments(1, 1, 1, 0)}
+        inside, (counter,) = self.parallel_loops([count], attributes)
+        return inside, counter
+
+    def parallel_loops(
+        self, counts: Sequence[Size], attributes: Mapping[str, ir.Attribute]
+    ) -> tuple[Self, list[ir.Value]]:
+        """Emit ``scf.parallel`` of loops of ``counts``; return an emitter in them, before their end, and counters."""
+        rank = len(counts)
+        bounds = [self.index(each) for each in (*[0] * rank, *counts, *[1] * rank)]
+        segments = {"operandSegmentSizes": self.segments(rank, rank, rank, 0)}
         op = self.op("scf.parallel", [], bounds, segments | dict(attributes), regions=1)
-        block = self.add_block(op.regions[0], [ir.IndexType.get(self.context)])
+        block = self.add_block(op.regions[0], [ir.IndexType.get(self.context)] * rank)
         end = self.inside(block).op("scf.reduce", [])
-        return type(self)(ir.InsertionPoint(end), self.location), block.arguments[0]
+        return type(self)(ir.InsertionPoint(end), self.location), list(block.arguments)
 
     def nest(
         self,

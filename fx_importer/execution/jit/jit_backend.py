@@ -38,6 +38,7 @@ from fx_importer.execution.jit.runtime_checks import RUN, insert_checks, relax_l
 from fx_importer.execution.jit.scalar_expansion import expand_scalars, move_bits
 from fx_importer.execution.jit.stubs import Stubs, declare_operator_stubs, pass_destinations
 from fx_importer.execution.jit.vector_math import define_functions, replace_functions
+from fx_importer.execution.jit.vector_sums import vectorize_sums
 from fx_importer.execution.jit.weight_table import Resource, elide_weights, hoist_weights, link_weights, weight_table
 from fx_importer.execution.layouts.channels_last import use_channels_last
 from fx_importer.execution.layouts.loop_interchange import interchange_loops, read_initial_values
@@ -187,6 +188,7 @@ class JitBackend:
         with trace.stage("kernels"):
             messages = insert_checks(module)
             expand_scalars(module)
+            vectorize_sums(module)
             outline_kernels(module, small_trip_count=SMALL_TRIP_COUNT if self.optimization < 3 else 0)
             skip_optimization(function)
             reassociate_sums(module)

@@ -68,7 +68,7 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
     for kernel in named.values():
         work = counts[kernel.name.value] * (_RESCALE if _rescales(kernel) else 1)
         small = work <= small_trip_count and calls[kernel.name.value] < OFTEN
-        has_vectors = operations(kernel.operation, ("vector.fma",))
+        has_vectors = operations(kernel.operation, ("vector.broadcast",))
         hint = "optsize" if small and not has_vectors else ("prefer-vector-width", "512")
         # With the prefix of the dialect: attributes without one are lost in the conversion.
         kernel.attributes["llvm.passthrough"] = function_hints(module.context, "noinline", hint)
@@ -84,18 +84,30 @@ def reassociate_sums(module: ir.Module) -> None:
 
     Products that are added to it are rounded once, with their sum.
     """
-    for op in operations(module.operation, ("arith.addf",)):
-        uses = [use.owner for use in op.results[0].uses]
-        if len(uses) != 1 or uses[0].name != "memref.store":
-            continue
-        place = list(uses[0].operands)[1:]
-        others = [
-            value for value in op.operands if producer(value) != "memref.load" or list(value.owner.operands) != place
-        ]
-        if len(others) < 2:
-            op.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc,contract>", op.context)
-            for value in others:
-                _contract(value)
+    for op in operations(module.operation, ("memref.store",)):
+        if load_of_sum(op) is not None:
+            contract(op, "reassoc,contract")
+
+
+def load_of_sum(store: ir.Operation) -> ir.Operation | None:
+    """Return the load of the float that ``store`` writes to the same place, with something added to it; else None."""
+    total, *place = store.operands
+    if producer(total) != "arith.addf" or len(list(total.uses)) != 1:
+        return None
+    loads = [
+        each.owner
+        for each in total.owner.operands
+        if producer(each) == "memref.load" and list(each.owner.operands) == place
+    ]
+    return loads[0] if loads else None
+
+
+def contract(store: ir.Operation, flags: str = "contract") -> None:
+    """Let LLVM fuse the products and sums of the sum that ``store`` writes; give the last addition these ``flags``."""
+    addition = store.operands[0].owner
+    addition.attributes["fastmath"] = ir.Attribute.parse(f"#arith.fastmath<{flags}>", store.context)
+    for value in addition.operands:
+        _contract(value)
 
 
 def _contract(value: ir.Value) -> None:
@@ -124,9 +136,11 @@ def _outline(
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
     cloned = [value for value in captured if producer(value) in _CLONED]
     taken_as = {value: _Slice.of(value) or value for value in captured if value not in cloned}
-    offsets = [each.offset for each in taken_as.values() if isinstance(each, _Slice)]
-    passed = [each.memory if isinstance(each, _Slice) else each for each in taken_as.values()]
-    passed += [*map(ArithOps.before(loop).index, offsets), *(loop.operands[each] for each in bounds)]
+    slices = [each for each in taken_as.values() if isinstance(each, _Slice)]
+    begins = {each.memory: each.offset for each in reversed(slices)}
+    """Of the first slice of each buffer: the others are at constant distances from it."""
+    given = list(dict.fromkeys(each.memory if isinstance(each, _Slice) else each for each in taken_as.values()))
+    passed = [*given, *map(ArithOps.before(loop).index, begins.values()), *(loop.operands[each] for each in bounds)]
 
     with ir.InsertionPoint(module.body):
         kernel = func_d.FuncOp(name, ([_argument_type(value.type) for value in passed], []), visibility="private")
@@ -136,13 +150,15 @@ def _outline(
     taken = list(entry.arguments)
     replacements: dict[ir.Value, ir.Value] = {}
     emit = ArithOps(ir.InsertionPoint(entry), loop.location)
-    numbers = iter(taken[len(taken_as) :])
+    argument_of = dict(zip(given, taken, strict=False))
+    begin_of = dict(zip(begins, taken[len(given) :], strict=False))
     with ir.InsertionPoint(entry):
-        for (value, given), argument in zip(taken_as.items(), taken, strict=False):
-            is_slice = isinstance(given, _Slice)
-            replacements[value] = (
-                given.emit(emit, argument, next(numbers)) if is_slice else _bitcast(argument, value.type)
-            )
+        for value, each in taken_as.items():
+            if isinstance(each, _Slice):
+                offset = emit.index_op("addi", begin_of[each.memory], each.offset - begins[each.memory])
+                replacements[value] = each.emit(emit, argument_of[each.memory], offset)
+            else:
+                replacements[value] = _bitcast(argument_of[value], value.type)
         for value in cloned:
             replacements[value] = value.owner.clone().results[0]
         end = func_d.ReturnOp([])

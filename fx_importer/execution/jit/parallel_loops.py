@@ -38,9 +38,8 @@ def has_threads() -> bool:
 
 def loop_to_split(loop: ir.Operation) -> int | None:
     """Return the number of the loop of an ``scf.parallel`` that threads share; None if there is none."""
-    if TILES in loop.attributes and has_threads():
-        return 0
-    if loop.name != "scf.parallel" or not has_threads() or operations(loop, _SEQUENTIAL):
+    is_tiled = TILES in loop.attributes
+    if loop.name != "scf.parallel" or not has_threads() or (not is_tiled and operations(loop, _SEQUENTIAL)):
         return None
     count = len(loop.regions[0].blocks[0].arguments)
     lower, upper, step = (list(loop.operands)[part * count : part * count + count] for part in range(3))
@@ -52,7 +51,7 @@ def loop_to_split(loop: ir.Operation) -> int | None:
             and constant_bound(step[number]) == 1
         ):
             return number
-    return None
+    return 0 if is_tiled else None
 
 
 _SEQUENTIAL = ("func.call", "memref.alloc", "memref.alloca")

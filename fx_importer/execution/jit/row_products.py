@@ -27,14 +27,15 @@ LARGEST_WEIGHT = 1 << 18
 """In elements of a weight ``[k, n]``: larger ones do not stay in the cache of a processor from call to call."""
 _MOST_DOTS = 8
 """Rows of a weight ``[n, k]`` that are read at the same time: of 4 a processor reads a fifth less in a second."""
-_SHARED_WORK = 1 << 18
+SHARED_WORK = 1 << 18
 """The number of multiplications from which threads share a product."""
 _REGISTERS = {"AVX512": (16, 32), "AVX2": (8, 16)}
 """Floats of a vector, and registers of vectors, by PyTorch's name of the instructions."""
 
 
 @functools.cache
-def _registers() -> tuple[int, int]:
+def registers() -> tuple[int, int]:
+    """Return the floats of a vector, and the number of registers for vectors; zeros if vectors are not used."""
     return _REGISTERS.get(torch.backends.cpu.get_cpu_capability(), (0, 0))
 
 
@@ -43,7 +44,7 @@ def computes_rows(element: str, weight: str, rows: int, inner: int, columns: int
 
     ``weight`` has the axes of the right matrix, ``kn`` or ``nk``.
     """
-    lanes, _ = _registers()
+    lanes, _ = registers()
     if not lanes or element not in _MOST_ROWS or min(rows, inner, columns) < 1:  # a dynamic size is negative
         return False
     if rows > _MOST_ROWS[element][weight]:
@@ -72,7 +73,7 @@ def _tiles(emit: LoopEmitter, begin: int, count: int, tile: int, work: int) -> t
 
     Threads share it if the product has ``work`` multiplications enough.
     """
-    attributes = {TILES: ir.UnitAttr.get(emit.context)} if work >= _SHARED_WORK else {}
+    attributes = {TILES: ir.UnitAttr.get(emit.context)} if work >= SHARED_WORK else {}
     inside, number = emit.parallel_loop(count // tile, attributes)
     return inside, inside.index_op("addi", begin, inside.index_op("muli", number, tile))
 
@@ -80,8 +81,8 @@ def _tiles(emit: LoopEmitter, begin: int, count: int, tile: int, work: int) -> t
 def _emit_dots(emit: LoopEmitter, buffers: Sequence[ir.Value], accumulate: bool) -> None:
     """Emit products of rows of the left matrix and of the weight ``[n, k]``, each with a vector of partial sums."""
     (rows, inner), (columns, _) = (ir.MemRefType(each.type).shape for each in buffers[:2])
-    _, registers = _registers()
-    block = min(registers // 2 // rows, _MOST_DOTS)
+    _, available = registers()
+    block = min(available // 2 // rows, _MOST_DOTS)
     full = columns // block * block
     for begin, count, tile in ((0, full, block), (full, columns - full, 1)):
         if count:
@@ -95,23 +96,17 @@ def _emit_block_of_dots(
 ) -> None:
     """Emit the elements of the result in all rows and ``columns``."""
     left, right, result = buffers
-    lanes, _ = _registers()
+    lanes, _ = registers()
     inner, most = ir.MemRefType(left.type).shape[1], ir.MemRefType(right.type).shape[0]
     step = _step(_element(right))
-    # What a processor prefetches by itself ends with a page, or a row.
     following = [emit.index_op("minui", emit.index_op("addi", each, len(columns)), most - 1) for each in columns]
-    to_second_cache = {
-        "isWrite": ir.BoolAttr.get(False, emit.context),
-        "isDataCache": ir.BoolAttr.get(True, emit.context),
-        "localityHint": ir.Attribute.parse("2 : i32", emit.context),
-    }
     places = [(emit.index(row), column) for row in range(rows) for column in columns]
 
     def body(deep: LoopEmitter, k: ir.Value, carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
         weights = [_load_step(deep, right, column, k) for column in columns]
         factors = [_load_step(deep, left, deep.index(row), k) for row in range(rows)]
         for column in following:
-            deep.op("memref.prefetch", [], [right, column, k], to_second_cache)
+            prefetch(deep, right, column, k)
         pairs = [(factor, weight) for factor in factors for weight in weights]
         sums = list(carried)
         for half in range(step // lanes):
@@ -136,9 +131,9 @@ def _emit_block_of_dots(
 def _emit_columns(emit: LoopEmitter, buffers: Sequence[ir.Value], accumulate: bool) -> None:
     """Emit sums of rows of the weight ``[k, n]``, in vectors of columns."""
     (rows, inner), (_, columns) = (ir.MemRefType(each.type).shape for each in buffers[:2])
-    lanes, registers = _registers()
-    block = min(rows, registers // 4)
-    vectors = max(registers // 2 // max(block, 4), 1) if block > 2 else 8
+    lanes, available = registers()
+    block = min(rows, available // 4)
+    vectors = max(available // 2 // max(block, 4), 1) if block > 2 else 8
     width = lanes * vectors
     full = columns // width * width
     for begin, count, tile in ((0, full, width), (full, columns - full, lanes)):
@@ -175,8 +170,18 @@ def _emit_block(
         emit.op("vector.store", [], [_rounded(emit, sum_, result), result, *place])
 
 
+def prefetch(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> None:
+    """Emit a prefetch into the second cache: what a processor prefetches by itself ends with a page, or a row."""
+    attributes = {
+        "isWrite": ir.BoolAttr.get(False, emit.context),
+        "isDataCache": ir.BoolAttr.get(True, emit.context),
+        "localityHint": emit.attribute("2 : i32"),
+    }
+    emit.op("memref.prefetch", [], [buffer, *place], attributes)
+
+
 def _vector(emit: LoopEmitter, element: str = "f32") -> ir.Type:
-    return emit.type(f"vector<{_registers()[0]}x{element}>")
+    return emit.type(f"vector<{registers()[0]}x{element}>")
 
 
 def _zeros(emit: LoopEmitter) -> ir.Value:
@@ -199,7 +204,7 @@ def _load_vector(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> ir.Va
 
 def _step(element: str) -> int:
     """Return how many elements of a row of a weight ``[n, k]`` are loaded at once."""
-    lanes, _ = _registers()
+    lanes, _ = registers()
     return 2 * lanes if element == "bf16" else lanes
 
 
@@ -210,7 +215,7 @@ def _load_step(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> list[ir
     """
     if _element(buffer) != "bf16":
         return [_load_vector(emit, buffer, *place)]
-    lanes, _ = _registers()
+    lanes, _ = registers()
     words = _vector(emit, "i32")
     loaded = emit.value("vector.load", emit.type(f"vector<{2 * lanes}xbf16>"), buffer, *place)
     pairs = emit.value("vector.bitcast", words, loaded)
