@@ -135,11 +135,11 @@ def _outline(
     defined = {value for op in inside for value in _values_of(op)}
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
     cloned = [value for value in captured if producer(value) in _CLONED]
-    taken_as = {value: _Slice.of(value) or value for value in captured if value not in cloned}
-    slices = [each for each in taken_as.values() if isinstance(each, _Slice)]
+    taken_as = {value: Slice.of(value) or value for value in captured if value not in cloned}
+    slices = [each for each in taken_as.values() if isinstance(each, Slice)]
     begins = {each.memory: each.offset for each in reversed(slices)}
     """Of the first slice of each buffer: the others are at constant distances from it."""
-    given = list(dict.fromkeys(each.memory if isinstance(each, _Slice) else each for each in taken_as.values()))
+    given = list(dict.fromkeys(each.memory if isinstance(each, Slice) else each for each in taken_as.values()))
     passed = [*given, *map(ArithOps.before(loop).index, begins.values()), *(loop.operands[each] for each in bounds)]
 
     with ir.InsertionPoint(module.body):
@@ -154,7 +154,7 @@ def _outline(
     begin_of = dict(zip(begins, taken[len(given) :], strict=False))
     with ir.InsertionPoint(entry):
         for value, each in taken_as.items():
-            if isinstance(each, _Slice):
+            if isinstance(each, Slice):
                 offset = emit.index_op("addi", begin_of[each.memory], each.offset - begins[each.memory])
                 replacements[value] = each.emit(emit, argument_of[each.memory], offset)
             else:
@@ -176,7 +176,7 @@ def _outline(
 
 
 @dataclass(frozen=True)
-class _Slice:
+class Slice:
     """A part of a buffer at a constant place, which a kernel takes as an argument: equal loops read many slices."""
 
     memory: ir.Value
@@ -184,7 +184,7 @@ class _Slice:
     offset: int
 
     @classmethod
-    def of(cls, value: ir.Value) -> _Slice | None:
+    def of(cls, value: ir.Value) -> Slice | None:
         """Return the slice that ``value`` is; None for anything else."""
         if not isinstance(value.type, ir.MemRefType) or not value.type.has_static_shape or _is_bare_pointer(value.type):
             return None
@@ -194,6 +194,11 @@ class _Slice:
         _, offset = value.type.get_strides_and_offset()
         is_known = _is_bare_pointer(memory.type) and offset != ir.MemRefType.get_dynamic_stride_or_offset()
         return cls(memory, value.type, offset) if is_known else None
+
+    @property
+    def strides(self) -> list[int]:
+        """The distances of elements along its axes."""
+        return list(self.kind.get_strides_and_offset()[0])
 
     def emit(self, emit: ArithOps, memory: ir.Value, offset: ir.Value) -> ir.Value:
         """Emit the slice ``offset`` elements after the beginning of ``memory``."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fx_importer.execution.jit.arena import memory_of
-from fx_importer.execution.jit.kernel_outlining import SMALL_TRIP_COUNT, contract, load_of_sum
+from fx_importer.execution.jit.kernel_outlining import SMALL_TRIP_COUNT, Slice, contract, load_of_sum
+from fx_importer.execution.jit.nibble_tables import LANES, nibble_tables
 from fx_importer.execution.jit.parallel_loops import TILES, constant_bound
 from fx_importer.execution.jit.row_products import SHARED_WORK, prefetch, registers
 from fx_importer.mlir.bindings import ir
@@ -247,6 +248,8 @@ class _Nest:
             place = [value_of(each, row, at, as_vector=False) for each in place]
             return emit.value("vector.load", _vector(emit, op.results[0].type), buffer, *place, places[at])
 
+        joined = _joined_bytes(self.body)
+        tables = nibble_tables(self.body) if registers()[0] == LANES else {}
         total, sums = self.store.operands[0], list[ir.Value]()
         for row, at in itertools.product(range(len(rows)), range(len(places))):
             for op in self.body:
@@ -256,7 +259,16 @@ class _Nest:
                 if op.name == "memref.load":
                     made[key_of(result, row, at)] = emit_load(op, row, at)
                     continue
+                if result in joined and result not in by_place:
+                    buffer, *place = joined[result].operands
+                    place = [value_of(each, row, at, as_vector=False) for each in place]
+                    made[key_of(result, row, at)] = _load_word(emit, result.type, buffer, *place)
+                    continue
                 is_vector = result in by_place
+                if is_vector and result in tables:
+                    table = tables[result]
+                    made[key_of(result, row, at)] = table.emit(emit, made[key_of(table.byte, row, at)])
+                    continue
                 operands = [value_of(each, row, at, as_vector=is_vector) for each in op.operands]
                 kind = _vector(emit, result.type) if is_vector else result.type
                 made[key_of(result, row, at)] = emit.op(op.name, [kind], operands, attributes_of(op)).result
@@ -274,6 +286,49 @@ def _numbers_from(emit: LoopEmitter, first: ir.Value) -> ir.Value:
     kind = f"vector<{width}xindex>"
     numbers = emit.op("arith.constant", [kind], (), {"value": emit.attribute(f"dense<{[*range(width)]}> : {kind}")})
     return emit.value("arith.addi", kind, emit.value("vector.broadcast", kind, first), numbers.result)
+
+
+def _joined_bytes(body: Sequence[ir.Operation]) -> dict[ir.Value, ir.Operation]:
+    """Return the results that are two bytes, one behind the other in memory, by the load of the first."""
+    found: dict[ir.Value, ir.Operation] = {}
+    for op in body:
+        if op.name != "arith.ori":
+            continue
+        for low, high in itertools.permutations(op.operands):
+            if producer(high) != "arith.shli" or constant_bound(high.owner.operands[1]) != 8:
+                continue
+            first, second = _byte(low), _byte(high.owner.operands[0])
+            if first is None or second is None or list(first.operands)[1:] != list(second.operands)[1:]:
+                continue
+            one, other = (Slice.of(each.operands[0]) for each in (first, second))
+            if (
+                one
+                and other
+                and (one.memory, one.strides, one.offset + 1) == (other.memory, other.strides, other.offset)
+            ):
+                found[op.results[0]] = first
+    return found
+
+
+def _byte(value: ir.Value) -> ir.Operation | None:
+    """Return the load of the byte that ``value`` extends with zeros."""
+    if producer(value) == "arith.trunci" and str(value.type) == "i16":
+        value = value.owner.operands[0]
+    if producer(value) != "arith.andi" or constant_bound(value.owner.operands[1]) != 255:
+        return None
+    value = value.owner.operands[0]
+    if producer(value) != "arith.extsi" or str(value.owner.operands[0].type) != "i8":
+        return None
+    load = value.owner.operands[0]
+    return load.owner if producer(load) == "memref.load" else None
+
+
+def _load_word(emit: LoopEmitter, kind: ir.Type, buffer: ir.Value, *place: ir.Value) -> ir.Value:
+    """Emit the load of two bytes, the low one first, as an integer."""
+    both = emit.value("vector.load", "vector<2xi8>", buffer, *place)
+    word = emit.value("vector.bitcast", "vector<1xi16>", both)
+    word = emit.op("vector.extract", ["i16"], [word], {"static_position": emit.array([0])}).result
+    return word if str(kind) == "i16" else emit.value("arith.extui", kind, word)
 
 
 def _sizes(loop: ir.Operation) -> list[int] | None:
