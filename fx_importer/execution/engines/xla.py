@@ -24,6 +24,7 @@ from fx_importer.execution.engines.xla_devices import HOST, Placement, placement
 from fx_importer.execution.engines.xla_placed_weights import PlacedWeight
 from fx_importer.execution.engines.xla_processes import among_processes
 from fx_importer.execution.engines.xla_program import XLA, as_array, as_tensor, compile_program, passed_as_array, put
+from fx_importer.execution.engines.xla_row_products import double_rows
 from fx_importer.execution.engines.xla_row_writes import make_row_writes_conditional
 from fx_importer.execution.exact_floats_stablehlo import use_float_kernels
 from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
@@ -70,6 +71,8 @@ class XlaBackend:
         def compiled(module: ir.Module, static: Signature) -> _Function:
             use_float_kernels(module)
             use_layouts_of_convolutions(module)
+            if self.platform == HOST:
+                double_rows(module)
             if places.devices == 1:
                 make_row_writes_conditional(functions_of(module)["main"], _donated(static))
             preparation = split_preparation(functions_of(module)["main"], len(signature.arguments), XLA.dtypes)
