@@ -1,5 +1,7 @@
 """Products of bfloat16 with one row on XLA: the matrix is not written in float32."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -24,7 +26,7 @@ def test_the_row_is_passed_twice(shapes):
     assert copy.operation.verify()
     (line,) = [each for each in str(copy).splitlines() if "dot_general" in each]
     assert "x2xbf16" in line
-    caller = lowered.caller(backend="xla")
+    caller: Any = lowered.caller(backend="xla")
     torch.testing.assert_close(caller(*inputs), torch.matmul(*inputs))
     code = caller._functions["main"]._program.as_text()
     assert not any("f32[" in each and "64" in each.partition(" = ")[2].partition("]")[0] for each in code.splitlines())
