@@ -165,8 +165,8 @@ class _Nest:
         width, _ = registers()
         vector = emit.type(f"vector<{width}xf32>")
         _, buffer, *place = self.store.operands
-        starts = [emit.index(at * width) for at in range(self.vectors)]
-        zeros = emit.value("vector.broadcast", vector, emit.constant_scalar(0.0, emit.type("f32")))
+        starts = [inside.index(at * width) for at in range(self.vectors)]
+        zeros = inside.value("vector.broadcast", vector, inside.constant_scalar(0.0, emit.type("f32")))
 
         def place_of(row: dict[ir.Value, ir.Value], start: ir.Value) -> list[ir.Value]:
             return [row.get(each, start if each == self.counters[-1] else each) for each in place]

@@ -7,6 +7,7 @@ import torch
 
 from fx_importer import lower
 from fx_importer.execution.jit import jit_backend, row_products
+from fx_importer.execution.jit.vector_math import replace_functions
 from fx_importer.execution.jit.vector_sums import vectorize_sums
 from fx_importer.llm.gguf_blocks import DECOMPOSITIONS, FORMATS, block_linear
 
@@ -16,14 +17,19 @@ pytestmark = pytest.mark.skipif(not LANES, reason="no vectors")
 
 @pytest.fixture
 def vectors(monkeypatch):
-    """Return a list that gets the number of loops with vectors of each module."""
+    """Return a list that gets the number of sums in vectors of each module, whose kernels are verified."""
     found: list[int] = []
 
     def record(module):
         vectorize_sums(module)
         found.append(str(module).count("vector.reduction") + str(module).count("vector.store"))
 
+    def verify(module):
+        assert module.operation.verify()
+        replace_functions(module)
+
     monkeypatch.setattr(jit_backend, "vectorize_sums", record)
+    monkeypatch.setattr(jit_backend, "replace_functions", verify)
     return found
 
 
@@ -56,18 +62,18 @@ def test_products_with_blocks(kind, vectors):
     assert vectors[0]
 
 
-@pytest.mark.parametrize(
-    "f, sizes",
-    {
-        "rows": (lambda x, y: (x * y).sum(-1), (40, 4096)),
-        "one row in five": (lambda x, y: (x * y).sum(-1), (5, 32768)),
-        "lanes": (lambda x, y: (x - y * 2).sum(1), (24, 100, 64)),
-        "numbers": (lambda x, y: (x * y * torch.arange(x.shape[-1])).sum(-1), (40, 4096)),
-        "integers": (lambda x, y: (x * (y.to(torch.int8) & 3).float()).sum(-1), (40, 4096)),
-    }.values(),
-    ids=str,
-)
-def test_sums(f, sizes, vectors):
+SUMS = {
+    "rows": (lambda x, y: (x * y).sum(-1), (40, 4096)),
+    "one row in five": (lambda x, y: (x * y).sum(-1), (5, 32768)),
+    "lanes": (lambda x, y: (x - y * 2).sum(1), (24, 100, 64)),
+    "numbers": (lambda x, y: (x * y * torch.arange(x.shape[-1])).sum(-1), (40, 4096)),
+    "integers": (lambda x, y: (x * (y.to(torch.int8) & 3).float()).sum(-1), (40, 4096)),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums(name, vectors):
+    f, sizes = SUMS[name]
     torch.manual_seed(0)
     x, y = torch.randn(sizes), torch.randn(sizes)
     found = _on_threads(f, x, y)
