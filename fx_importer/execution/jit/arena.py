@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fx_importer.execution.constant_arguments import append_argument
 from fx_importer.execution.memref import DTYPES
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import replace, terminator
+from fx_importer.mlir.emit import producer, replace, terminator
 from fx_importer.mlir.emit_arith import ArithOps
 
 _ALIGNMENT = 64
@@ -55,13 +55,15 @@ def place_results(function: func_d.FuncOp) -> tuple[int, ...]:
         return ()
     placed: list[int] = []
     for position, value in enumerate(returned):
-        if memory[position] != value or memory.count(value) > 1 or not isinstance(value.type, ir.MemRefType):
+        buffer = _reshaped(value)
+        if memory[position] != buffer or memory.count(buffer) > 1 or not isinstance(buffer.type, ir.MemRefType):
             continue
-        if (size := _bytes(kind := ir.MemRefType(value.type))) is None:
+        size, kind = _bytes(ir.MemRefType(value.type)), ir.MemRefType(buffer.type)
+        if size is None or size != _bytes(kind):
             continue
         with function.context, function.location:
             argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
-            allocation = value.owner
+            allocation = buffer.owner
             replace(allocation, view_of_block(ArithOps.before(allocation), argument, 0, kind))
         placed.append(position)
     return tuple(placed)
@@ -77,6 +79,13 @@ def memory_of(buffer: ir.Value) -> ir.Value | str | None:
         return buffer if buffer.owner.name == "memref.alloc" else None
     function = buffer.owner.owner
     return "arguments" if isinstance(function, func_d.FuncOp) else None
+
+
+def _reshaped(buffer: ir.Value) -> ir.Value:
+    """Return the buffer whose elements, in the same order, ``buffer`` has in another shape; others as they are."""
+    while producer(buffer) in ("memref.collapse_shape", "memref.expand_shape"):
+        buffer = buffer.owner.operands[0]
+    return buffer
 
 
 _VIEWS = tuple(

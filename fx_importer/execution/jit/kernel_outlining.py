@@ -16,6 +16,7 @@ from fx_importer.execution.jit.parallel_loops import (
     constant_bound,
     loop_to_split,
 )
+from fx_importer.execution.jit.vector_math import FUNCTIONS
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, attributes_of, producer
 from fx_importer.mlir.emit_arith import ArithOps
@@ -27,8 +28,8 @@ _CLONED = ("arith.constant", "memref.get_global")
 _LOOPS = ("scf.for", "scf.parallel")
 SMALL_TRIP_COUNT = 1 << 16
 """The trip count of a loop of microseconds, which takes LLVM tens of milliseconds to unroll and vectorize."""
-_RESCALE = 8
-"""By how much longer an iteration takes that rescales integers, with products of 64 bits."""
+_LONGER = 8
+"""By how much longer an iteration takes that rescales integers, with products of 64 bits, or computes a function."""
 
 OFTEN = 16
 """The number of calls from which on the speed of a small kernel counts."""
@@ -66,7 +67,7 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
                 kernel.erase()
             calls[name], counts[name] = calls[name] + 1, count
     for kernel in named.values():
-        work = counts[kernel.name.value] * (_RESCALE if _rescales(kernel) else 1)
+        work = counts[kernel.name.value] * (_LONGER if _takes_longer(kernel) else 1)
         small = work <= small_trip_count and calls[kernel.name.value] < OFTEN
         has_vectors = operations(kernel.operation, ("vector.broadcast",))
         hint = "optsize" if small and not has_vectors else ("prefer-vector-width", "512")
@@ -74,9 +75,10 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
         kernel.attributes["llvm.passthrough"] = function_hints(module.context, "noinline", hint)
 
 
-def _rescales(kernel: func_d.FuncOp) -> bool:
+def _takes_longer(kernel: func_d.FuncOp) -> bool:
     products = operations(kernel.operation, ("arith.muli",))
-    return any(str(each.results[0].type) == "i64" for each in products)
+    rescales = any(str(each.results[0].type) == "i64" for each in products)
+    return rescales or bool(operations(kernel.operation, FUNCTIONS))
 
 
 def reassociate_sums(module: ir.Module) -> None:

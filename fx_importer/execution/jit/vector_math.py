@@ -26,7 +26,7 @@ def replace_functions(module: ir.Module) -> None:
     for function in module.body:
         if not isinstance(function, func_d.FuncOp) or not _is_optimized(function):
             continue
-        for op in operations(function.operation, _FUNCTIONS):
+        for op in operations(function.operation, FUNCTIONS):
             kind = op.results[0].type
             if isinstance(kind, ir.F32Type | ir.F16Type | ir.BF16Type):
                 name = _PREFIX + op.name.removeprefix("math.")
@@ -51,7 +51,7 @@ def define_functions(module: ir.Module) -> None:
             emit = VectorOps.before(function.operation)
             block = emit.add_block(function.body, function.type.inputs)
             inside = emit.inside(block)
-            result = _FUNCTIONS[f"math.{name.removeprefix(_PREFIX)}"](inside, block.arguments[0])
+            result = FUNCTIONS[f"math.{name.removeprefix(_PREFIX)}"](inside, block.arguments[0])
             inside.op("func.return", [], [result])
 
 
@@ -160,8 +160,9 @@ class VectorOps(ArithOps):
         return value if isinstance(value, ir.Value) else self.constant_scalar(value, self.type("i32"))
 
 
-_FUNCTIONS: dict[str, Callable[[VectorOps, ir.Value], ir.Value]] = {
+FUNCTIONS: dict[str, Callable[[VectorOps, ir.Value], ir.Value]] = {
     "math.exp": VectorOps.exp,
     "math.tanh": VectorOps.tanh,
     "math.erf": VectorOps.erf,
 }
+"""What computes each function. An iteration with one takes much longer than other arithmetic."""

@@ -3,7 +3,7 @@
 import torch
 
 from fx_importer import lower
-from fx_importer.execution.jit.arena import plan_arena
+from fx_importer.execution.jit.arena import place_results, plan_arena
 from fx_importer.execution.module_functions import function_named
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines.llvm import LLVM
@@ -39,3 +39,16 @@ def test_calls_use_the_memory_again_and_results_do_not():
     for x, result in zip(inputs, results, strict=True):
         for found, exact in zip(result, _program(x.double()), strict=True):
             assert (found - exact).abs().max() <= 1e-4 * exact.abs().max()
+
+
+def test_results_in_another_shape_than_their_buffers_are_new_tensors_of_the_caller():
+    x = torch.randn(4, 6)
+    lowered = lower(lambda x: (x.sum(0, keepdim=True).flatten(), x.exp().reshape(24)), x, output_type="linalg")
+    module = copy_module(lowered.module.operation)
+    for stage in LLVM.stages[:2]:
+        run_stage(stage, module)
+    function = function_named(module, "main")
+    assert "collapse_shape" in str(function)
+    assert place_results(function) == (0, 1)
+    assert module.operation.verify()
+    torch.testing.assert_close(lowered.run(x), (x.sum(0), x.exp().reshape(24)))
