@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -83,13 +84,18 @@ class Stubs:
         takes = [*zip(stub.takes, map(_rank, kind.inputs), strict=True)]
         returns = [*zip([each.type for each in stub.returns], map(_rank, kind.results), strict=True)]
 
+        write = _writing_function(stub) if placed and in_place else None
         count = len(takes)
 
         def callback(*addresses: int) -> None:
             try:
                 results, arguments = (addresses[count:], addresses) if placed else (addresses[:1], addresses[1:])
                 pairs = zip(arguments, takes, strict=False)
-                found = call([_read_argument(address, *each, in_place) for address, each in pairs])
+                given = [_read_argument(address, *each, in_place) for address, each in pairs]
+                if write is not None:
+                    write(given, [_read_argument(at, *each, True) for at, each in zip(results, returns, strict=True)])
+                    return
+                found = call(given)
                 if placed:
                     _fill_in(results, found, returns)
                 else:
@@ -97,8 +103,8 @@ class Stubs:
             except Exception as error:  # must not propagate through compiled code, which calls STUB_SUCCEEDED
                 self._failed.failure = stub.operator, error
 
-        given = count + (len(returns) if placed else 1)
-        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * given)(callback)
+        passed = count + (len(returns) if placed else 1)
+        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * passed)(callback)
 
 
 def pass_destinations(module: ir.Module) -> None:
@@ -177,6 +183,44 @@ def _overload_function(stub: OperatorStub, instead: Callable[..., Any] | None) -
         )
 
     return run
+
+
+def _writing_function(stub: OperatorStub) -> Callable[[Sequence[Any], Sequence[torch.Tensor]], None] | None:
+    """Return a function that has the operator of ``stub`` write its results to given tensors.
+
+    None if it has no kernel for CPUs that does: the overload that torch generates computes new ones, and copies them.
+    """
+    overload = operator_named(stub.operator)
+    if not isinstance(overload, OpOverload) or any("complex" in each.type.dtype for each in stub.returns):
+        return None
+    results = overload._schema.returns
+    if [each.path for each in stub.returns] != ([()] if len(results) == 1 else [(i,) for i in range(len(results))]):
+        return None
+    taken = [(each.name, str(each.type)) for each in overload._schema.arguments]
+    for name in overload.overloadpacket.overloads():
+        writing: OpOverload = getattr(overload.overloadpacket, name)
+        outs = [each.name for each in writing._schema.arguments if each.is_out]
+        others = [(each.name, str(each.type)) for each in writing._schema.arguments if not each.is_out]
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(writing.name(), "CPU")
+        if len(outs) == len(results) and others == taken and has_kernel:
+            return partial(_write_in_place, stub, writing, outs)
+    return None
+
+
+def _write_in_place(
+    stub: OperatorStub,
+    writing: OpOverload,
+    outs: Sequence[str],
+    given: Sequence[Any],
+    results: Sequence[torch.Tensor],
+) -> None:
+    """Call ``writing``, whose arguments named ``outs`` are ``results``."""
+    before = [(each.data_ptr(), each.shape) for each in results]
+    run = _overload_function(stub, partial(writing, **dict(zip(outs, results, strict=True))))
+    with torch.no_grad():
+        run([_argument_value(each, given) for each in stub.arguments])
+    if before != [(each.data_ptr(), each.shape) for each in results]:
+        raise UsageError(f"{stub.operator} returned other sizes than the program was lowered for")
 
 
 def _argument_value(argument: OperatorArgument, given: Sequence[Any]) -> Any:
