@@ -5,7 +5,7 @@ from collections import Counter
 import torch
 from torch import nn
 
-import fx_importer.dynamo  # noqa: F401  # the backend
+from fx_importer.dynamo.torch_compile import backend
 from fx_importer.execution.jit import stubs
 
 
@@ -20,7 +20,7 @@ def test_kernels_that_write_to_given_memory_get_the_buffers_of_the_program(monke
     monkeypatch.setattr(stubs, "_writing_function", found)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3), nn.MaxPool2d(2))
-    compiled = torch.compile(model, backend="fx_importer")
+    compiled = torch.compile(model, backend=backend)
     for _ in range(2):  # the memory has values of the first call in the second one
         x = torch.randn(2, 2, 14, 14)
         gradients = []
