@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache
 
 from fx_importer.llm.adapter import AdapterArguments, Matrices
 from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION
 from fx_importer.llm.cache_layers import CacheLayer, Steps, cache_argument, cache_buffers, cache_layer
+from fx_importer.llm.layers_cache import LayersCache
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
 from fx_importer.llm.vision import takes_images, with_images
 
@@ -58,7 +58,7 @@ class _Decoder(torch.nn.Module):
                 position_ids=positions,
                 use_cache=True,
                 logits_to_keep=keep,
-                **{self._cache_argument: Cache(layers=list(layers))},
+                **{self._cache_argument: LayersCache(layers=list(layers))},
             ).logits
 
         with nullcontext() if self._adapters is None else self._adapters.given(adapter):

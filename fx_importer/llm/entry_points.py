@@ -120,6 +120,7 @@ def export_programs(
             tokens overwrite that are taken back.
     """
     from fx_importer.llm.decoder import Decoder
+    from fx_importer.llm.repeated_layers import export_layers_once
 
     if takes_images(model) and isinstance(form, PagedCache):
         raise UsageError(f"{type(model).__name__} takes images, for which the cache has to be static")
@@ -139,21 +140,21 @@ def export_programs(
         tokens = torch.zeros(form.prompts, length, dtype=torch.int64)
         arguments, given = (tokens, *place, torch.tensor(length - 1)), (steps, *shapes, None)
         # The clone is because torch.export takes the same tensor, passed twice, for one argument.
-        both = export(decoder, (*arguments, tokens.clone()), adapter, dynamic_shapes=(*given, steps, *rest))
+        both = export_layers_once(decoder, (*arguments, tokens.clone()), adapter, (*given, steps, *rest))
         if takes_images(model):
             hidden = model.get_input_embeddings().weight
             images = {"images": torch.zeros(*tokens.shape, hidden.shape[1], dtype=hidden.dtype)}
-            programs["prefill"] = export(decoder, arguments, images | adapter, dynamic_shapes=(*given, steps, *rest))
+            programs["prefill"] = export_layers_once(decoder, arguments, images | adapter, (*given, steps, *rest))
         else:
             programs["prefill"] = with_one_result(both, 0, without=1)
         programs["score"] = with_one_result(both, 1)
         place, shapes = form.place(form.batch, None)
         one = torch.zeros(form.batch, 1, dtype=torch.int64)
-        programs["decode"] = export(decoder, (one, *place), adapter, dynamic_shapes=(None, *shapes, *rest))
+        programs["decode"] = export_layers_once(decoder, (one, *place), adapter, (None, *shapes, *rest))
         if takes_images(model):
             programs["encode_image"] = export(ImageEncoder(model), (example_image(model),))
         if draft is not None:
             several = torch.zeros(form.batch, draft + 1, dtype=torch.int64)
             place, shapes = form.place(form.batch, draft + 1)
-            programs["verify"] = export(decoder, (several, *place), adapter, dynamic_shapes=(None, *shapes, *rest))
+            programs["verify"] = export_layers_once(decoder, (several, *place), adapter, (None, *shapes, *rest))
     return programs
