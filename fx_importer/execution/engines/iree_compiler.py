@@ -11,7 +11,7 @@ from fx_importer.errors import CrashedError, UsageError
 from fx_importer.execution.engines.insertion_bounds import clamp_insertions
 from fx_importer.execution.engines.iree_narrow_integers import narrow_constants
 from fx_importer.execution.engines.iree_parameters import with_parameters
-from fx_importer.execution.engines.iree_sorts import refuse_sorts
+from fx_importer.execution.engines.iree_sorts import keep_order, refuse_sorts
 from fx_importer.execution.engines.iree_targets import HOST, IreeTarget
 from fx_importer.execution.exact_floats import use_float_kernels
 from fx_importer.execution.layouts.channels_last import use_channels_last
@@ -50,6 +50,7 @@ def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
         inline_calls(module)  # IREE 3.13 does not resolve calls in this dialect
     elif kind == "stablehlo":
         use_layouts_of_convolutions(module)
+        keep_order(module)
     elif kind == "none":
         refuse_sorts(module)
         if target.name == HOST:

@@ -1,9 +1,11 @@
-"""Loops that IREE compiles and runs wrongly."""
+"""Sorts that IREE runs wrongly, or does not compile."""
 
 from __future__ import annotations
 
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import producer, terminator
+from fx_importer.mlir.emit_stablehlo import StablehloOps
 from fx_importer.mlir.walk import operations
 
 
@@ -28,3 +30,35 @@ def _carries_tensors(loop: ir.Operation) -> bool:
 
 def _inserts(loop: ir.Operation) -> bool:
     return bool(operations(loop, {"tensor.insert"}))
+
+
+def keep_order(module: ir.Module) -> None:
+    """Let sorts of StableHLO order equal elements by the positions that they move along, and hide results in a barrier.
+
+    IREE 3.13 does not keep the order of equal elements in a stable sort. Of one whose first elements are read it makes
+    ``chlo.top_k``, whatever the sort compares, which does not compile for positions of int64.
+    """
+    for op in operations(module.operation, {"stablehlo.sort"}):
+        positions = [at for at, value in enumerate(op.operands) if producer(value) == "stablehlo.iota"]
+        if not positions:
+            continue
+        block = op.regions[0].blocks[0]
+        arguments, last = list(block.arguments), terminator(block)
+        first, second = arguments[2 * positions[0] : 2 * positions[0] + 2]
+        emit = StablehloOps.before(last)
+        before = last.operands[0]
+        (after,) = emit.inline_block(block, [arguments[at ^ 1] for at in range(len(arguments))])
+        equal = emit.stablehlo("not", before.type, after)
+        tied = emit.stablehlo("and", before.type, equal, emit.compare("LT", first, second))
+        last.operands[0] = emit.stablehlo("or", before.type, before, tied)
+        _hide(op)
+
+
+def _hide(op: ir.Operation) -> None:
+    """Let what reads the results of ``op`` read those of a barrier."""
+    emit = StablehloOps(ir.InsertionPoint.after(op), op.location)
+    uses = [[(use.owner, use.operand_number) for use in each.uses] for each in op.results]
+    hidden = emit.op("stablehlo.optimization_barrier", [each.type for each in op.results], list(op.results))
+    for result, readers in zip(hidden.results, uses, strict=True):
+        for reader, number in readers:
+            reader.operands[number] = result
