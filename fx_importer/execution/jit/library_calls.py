@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fx_importer.execution.jit.half_precision_sums import extended_bias, round_by_groups, rounding
 from fx_importer.execution.jit.library_kernels import (
     FEWEST_ROWS,
     Convolution,
@@ -59,6 +60,7 @@ def outline_library_calls(module: ir.Module) -> dict[str, Function]:
     Integers stay loops, and so do products whose operands have other types than their result.
     """
     _transpose_small_weights(module)
+    round_by_groups(module)
     kernels: dict[str, Function] = {}
     named: dict[tuple[Kernel, str], str] = {}
     for op in operations(module.operation, {*PRODUCTS, *CONVOLUTIONS}):
@@ -129,11 +131,13 @@ class _Region:
         zero = is_filled_with_zeros(op.operands[2])
         if left == result:
             return cls(op, zero, None, None) if left in ("f32", "f64") else None
-        rounding = _rounding(op.results[0], left)
+        rounded = rounding(op.results[0], left)
         bias = _bias(op, left)
-        if rounding is None or not (zero or bias) or result != "f32":
+        if rounded is None or not (zero or bias) or result != "f32":
             return None  # sums of 16-bit floats in float32, which PyTorch rounds
-        return cls(op, zero, bias, rounding)
+        if with_destination(op.operands[2].owner)[0].name != "tensor.empty":
+            return None  # the function has no other memory than that of its operands and result
+        return cls(op, zero, bias, rounded)
 
 
 def axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
@@ -289,7 +293,7 @@ def _work(op: ir.Operation) -> float:
 
 @dataclass(frozen=True)
 class _Bias:
-    """A vector of one element for each channel, which `ops` convert to float32 and broadcast."""
+    """A tensor of one element for each channel, which `ops` convert to float32 and broadcast."""
 
     value: ir.Value
     ops: tuple[ir.Operation, ...]
@@ -297,55 +301,10 @@ class _Bias:
 
 def _bias(op: ir.Operation, element: str) -> _Bias | None:
     """Return the bias of ``element`` that the sums of a convolution begin with; None if they begin with others."""
-    begin = op.operands[2]
-    axes = CONVOLUTIONS.get(op.name, ("g", ""))[0]
-    if "g" in axes or (vector := _broadcast_along(begin, axes.index("c"))) is None:
+    if op.name not in CONVOLUTIONS:
         return None
-    if producer(vector) != "linalg.generic" or not _converts(vector.owner, "arith.extf"):
+    begin, (axes, _) = op.operands[2], CONVOLUTIONS[op.name]
+    extended = extended_bias(begin, tuple(each for each, axis in enumerate(axes) if axis in "gc"), element)
+    if extended is None:
         return None
-    value = vector.owner.operands[0]
-    ops = (*with_destination(vector.owner), *with_destination(begin.owner))
-    return _Bias(value, ops) if _element(value) == element else None
-
-
-def _broadcast_along(value: ir.Value, axis: int) -> ir.Value | None:
-    """Return the vector along ``axis`` that ``value`` repeats along all others; None if it is no such."""
-    if producer(value) not in ("linalg.broadcast", "linalg.generic") or len(value.owner.operands) != 2:
-        return None
-    op = value.owner
-    rank = ir.ShapedType(value.type).rank
-    if op.name == "linalg.broadcast":
-        along = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"])) == [
-            each for each in range(rank) if each != axis
-        ]
-        return op.operands[0] if along else None
-    body = op.regions[0].blocks[0]
-    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    read = ir.AffineMap.get(rank, 0, [ir.AffineExpr.get_dim(axis, op.context)], op.context)
-    same = maps == [read, ir.AffineMap.get_identity(rank, op.context)]
-    return op.operands[0] if same and terminator(body).operands[0] == body.arguments[0] else None
-
-
-def _converts(op: ir.Operation, name: str) -> bool:
-    """Return whether a ``linalg.generic`` converts each element of its only input by the operation ``name``."""
-    body = list(op.regions[0].blocks[0])
-    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    return (
-        len(op.operands) == len(body) == 2
-        and body[0].operation.name == name
-        and body[0].operands[0] == op.regions[0].blocks[0].arguments[0]
-        and all(map(_is_identity, maps))
-    )
-
-
-def _rounding(value: ir.Value, element: str) -> ir.Operation | None:
-    """Return the only user of ``value`` if it only truncates to ``element``."""
-    users = [use.owner for use in value.uses]
-    if len(users) != 1 or users[0].name != "linalg.generic" or not _converts(users[0], "arith.truncf"):
-        return None
-    (user,) = users
-    return user if user.operands[0] == value and _element(user.results[0]) == element else None
-
-
-def _is_identity(each: ir.AffineMap) -> bool:
-    return each == ir.AffineMap.get_identity(each.n_dims, each.context)
+    return _Bias(extended.operands[0], (*with_destination(extended), *with_destination(begin.owner)))

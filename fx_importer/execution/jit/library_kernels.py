@@ -94,7 +94,7 @@ class Convolution:
         filters = _order(self.weight, "gcfs" if is_transposed else "gfcs")
         operands = tensors[0], tensors[1], tensors[-1]
         x, w, y = (each.permute(order) for each, order in zip(operands, (data, filters, data), strict=True))
-        bias = tensors[2] if self.bias else None
+        bias = tensors[2].flatten() if self.bias else None
         groups = 1
         if "g" in self.weight:
             groups = w.shape[0]
