@@ -185,7 +185,6 @@ def test_convolution(case, output_type):
         lambda: (unbatched, (normal(3, 7), normal(3, 7, 8), normal(3, 5, 4, 6))),
         dynamic_shapes=({1: LENGTH},) * 3,
         others=lambda: ((normal(3, 9), normal(3, 6, 8), normal(3, 6, 4, 6)),),
-        fails={TOSA: "avg_pool2d"},
     ),
     Case(
         "nearest_beyond_the_end",
@@ -206,7 +205,6 @@ def test_convolution(case, output_type):
         lambda: (lambda x: F.interpolate(x, scale_factor=(2.2, 1.2)), (normal(1, 2, 4, 3),)),
         dynamic_shapes=({2: LENGTH, 3: LENGTH},),
         others=lambda: ((normal(1, 2, 6, 4),), (normal(1, 2, 3, 70),)),
-        fails={TOSA: "NumToTensor"},
     ),
     Case(
         "nearest_by_scales_that_stay",
