@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from fx_importer import lower
+from fx_importer.benchmarking.engine_process import use_threads
 from fx_importer.llm.decoder import Decoder
 from fx_importer.llm.packed_weights import PACKINGS
 from fx_importer.llm.quantize import quantize
@@ -92,7 +93,7 @@ def main() -> None:
         "--weights", default="float32", help=f"comma-separated: float32, {', '.join((*HALF, *PACKINGS))}"
     )
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    use_threads(1)  # of XLA too, which takes as many as there are processors
     engines = arguments.engines.split(",")
     print("| weights | cache |", " | ".join(["eager", *engines]), "|\n|" + "---|" * (len(engines) + 3))
     for weights in arguments.weights.split(","):

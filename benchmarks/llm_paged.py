@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.llm_decode import ENGINES, TURN, TURNS, Step, llama
 from fx_importer import lower
+from fx_importer.benchmarking.engine_process import use_threads
 from fx_importer.llm.decoder import PagedDecoder
 
 PAGE = 16
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=1, help="of each sequence")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    use_threads(1)  # of XLA too, which takes as many as there are processors
     capacities = [int(each) for each in arguments.capacities.split(",")]
     print("| engine | fill |", " | ".join(map(str, capacities)), "|\n|" + "---|" * (len(capacities) + 2))
     for engine in arguments.engines.split(","):

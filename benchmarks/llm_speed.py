@@ -30,6 +30,7 @@ from transformers import StaticCache
 
 from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, renew
 from fx_importer import FxImporterError, lower
+from fx_importer.benchmarking.engine_process import use_threads
 from fx_importer.llm import gguf_blocks
 from fx_importer.llm.cache_layers import cache_argument
 from fx_importer.llm.decoder import Decoder
@@ -168,7 +169,7 @@ def main() -> None:
     if arguments.write:
         renew(PAGE, "llm-speed", table(rows))
         return
-    torch.set_num_threads(1)
+    use_threads(1)  # of XLA too, which takes as many as there are processors
     done = {(row["shape"], row["kind"], row["context"]) for row in rows}
     for shape in arguments.shapes:
         for kind, context in CASES:
