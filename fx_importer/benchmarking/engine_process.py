@@ -58,12 +58,11 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Turn:
-    """A request for some calls. The answer is the seconds of one, and the peak of memory of calls in bytes.
-
-    Before several, one call is not timed: it finds threads asleep, and caches with what other engines read.
-    """
+    """A request for some calls. The answer is the seconds of one, and the peak of memory of calls in bytes."""
 
     calls: int
+    warm_up: bool = False
+    """Whether one call before them is not timed: it finds threads asleep, and caches with what other engines read."""
 
 
 class Session:
@@ -78,7 +77,7 @@ class Session:
     def __call__(self, request: Loading | Turn) -> Any:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return self._load(request) if isinstance(request, Loading) else self._turn(request.calls)
+            return self._load(request) if isinstance(request, Loading) else self._turn(request)
 
     def _load(self, request: Loading) -> Loaded:
         use_threads(request.threads, request.first_processor)
@@ -99,14 +98,14 @@ class Session:
         forget_peak()
         return Loaded(loaded - start, end - loaded, memory, difference, passed)
 
-    def _turn(self, calls: int) -> tuple[float, int]:
+    def _turn(self, turn: Turn) -> tuple[float, int]:
         call, args, kwargs = self._call, self._args, self._kwargs
-        if calls > 1:
+        if turn.warm_up:
             call(*args, **kwargs)
         start = self._clock()
-        for _ in range(calls):
+        for _ in range(turn.calls):
             call(*args, **kwargs)
-        return (self._clock() - start) / calls, peak_memory()
+        return (self._clock() - start) / turn.calls, peak_memory()
 
 
 def _with_children() -> float:

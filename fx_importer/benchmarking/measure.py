@@ -27,7 +27,7 @@ _FEWEST = 3
 _ENOUGH = 5
 """Turns after which times that are close need no more of them."""
 _WARM = 1.0
-"""Seconds of a call from which on one call warms it up enough."""
+"""Seconds of a call from which on no call before a turn warms it up."""
 
 
 def measure(
@@ -76,6 +76,8 @@ def measure(
     with ThreadPoolExecutor(loading_at_once) as pool:
         for started in counted([pool.submit(each) for each in others], "engines"):
             started.result()
+    for run in runs:
+        run.choose_calls(limits)
     for _ in counted(range(turns), "turns"):
         for run in runs:
             if not run.is_enough(seconds, close):
@@ -94,6 +96,8 @@ class _Run:
     calls: list[float] = field(default_factory=list[float])
     each: int = 1
     """Calls in a turn."""
+    warm_up: bool = False
+    """Whether a turn has one call before them, which is not timed."""
 
     def is_enough(self, seconds: float, close: float) -> bool:
         """Return whether it needs no more turns: see `measure`."""
@@ -110,24 +114,34 @@ class _Run:
             self.child = Child("fx_importer.benchmarking.engine_process:Session")
             loaded = self.child.ask(self.engine.name, loading, limits)
             self.measured = vars(loaded)
-            for _ in range(2):  # the second time it is warm
-                seconds, self.measured["call_memory"] = self.child.ask(self.engine.name, Turn(self.each), limits)
-                self.each = min(max(math.ceil(_TURN / max(seconds, 1e-9)), 1), _MOST)
-                if seconds > _WARM:
-                    break  # it does not count: other engines may be loading
         except Exception as error:  # of any kind: a model or an engine raised it
             self._failed(error)
 
+    def choose_calls(self, limits: Limits) -> None:
+        """Choose the calls of a turn. No other engine may work: calls would seem long, and a turn would have one."""
+        for _ in range(2):  # the second time it is warm
+            if (seconds := self._ask_turn(limits)) is None:
+                return
+            self.each = min(max(math.ceil(_TURN / max(seconds, 1e-9)), 1), _MOST)
+            self.warm_up = seconds <= _WARM
+            if not self.warm_up:
+                return
+
     def turn(self, limits: Limits) -> None:
+        if (seconds := self._ask_turn(limits)) is not None:
+            self.calls.append(seconds)
+
+    def _ask_turn(self, limits: Limits) -> float | None:
+        """Return the seconds of a call in a turn; None if the engine has failed."""
         if self.child is None:
-            return
+            return None
         try:
-            seconds, memory = self.child.ask(self.engine.name, Turn(self.each), limits)
+            seconds, memory = self.child.ask(self.engine.name, Turn(self.each, self.warm_up), limits)
         except Exception as error:  # of any kind: a model or an engine raised it
             self._failed(error)
-            return
-        self.calls.append(seconds)
+            return None
         self.measured["call_memory"] = memory
+        return seconds
 
     def _failed(self, error: Exception) -> None:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
