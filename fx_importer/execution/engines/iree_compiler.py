@@ -11,6 +11,7 @@ from fx_importer.errors import CrashedError, UsageError
 from fx_importer.execution.engines.insertion_bounds import clamp_insertions
 from fx_importer.execution.engines.iree_narrow_integers import narrow_constants
 from fx_importer.execution.engines.iree_parameters import with_parameters
+from fx_importer.execution.engines.iree_softmax import split_softmaxes
 from fx_importer.execution.engines.iree_sorts import keep_order, refuse_sorts
 from fx_importer.execution.engines.iree_targets import HOST, IreeTarget
 from fx_importer.execution.exact_floats import use_float_kernels
@@ -55,6 +56,7 @@ def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
         refuse_sorts(module)
         if target.name == HOST:
             use_float_kernels(module, is_integer_product)
+            split_softmaxes(module)
         use_channels_last(module, integer_products=target.name == HOST)
         clamp_insertions(module)
 
