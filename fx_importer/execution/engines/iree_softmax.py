@@ -55,7 +55,7 @@ def _is_identity(read: ir.AffineMap) -> bool:
 
 
 def _is_elementwise(op: ir.Operation) -> bool:
-    """Whether each element of the one result of ``op`` is computed from elements of its inputs, in the result's order."""
+    """Whether ``op`` computes each element of its only result from elements of inputs, in the order of the result."""
     parallel = all("parallel" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
     arguments = list(op.regions[0].blocks[0].arguments)
     return len(op.results) == 1 and parallel and _is_identity(_maps(op)[-1]) and not is_used(arguments[-1])
