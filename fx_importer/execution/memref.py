@@ -113,6 +113,12 @@ def allocated(tensor: torch.Tensor) -> int:
     return address
 
 
+def free(address: int) -> None:
+    """Free memory that compiled code, or `allocated`, has allocated; do nothing for 0."""
+    if _free is not None:  # it is None when Python exits
+        _free(address)
+
+
 def _allocated_bytes(result: Result) -> int:
     """Return the bytes from the allocated pointer to the end of the tensor."""
     allocated, aligned, offset, sizes, dtype = result
@@ -139,8 +145,7 @@ def _owned(address: int, size: int) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _buffer_type(size: int) -> Any:
-    def free(self: Any, address: Any = ctypes.addressof) -> None:
-        if _free is not None:  # it is None when Python exits
-            _free(address(self))
+    def release(self: Any, free: Any = free, address: Any = ctypes.addressof) -> None:
+        free(address(self))
 
-    return type("Buffer", (ctypes.c_uint8 * size,), {"__del__": free})
+    return type("Buffer", (ctypes.c_uint8 * size,), {"__del__": release})

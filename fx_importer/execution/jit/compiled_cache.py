@@ -37,6 +37,8 @@ class Program:
     """The entries of the table that it takes."""
     arena: int
     """The bytes of memory that it takes for buffers."""
+    slots: int
+    """The number of slots that it takes for buffers of dynamic size."""
     placed: Sequence[int]
     """The results that it writes into memory that it takes."""
     kernels: Mapping[str, Function]

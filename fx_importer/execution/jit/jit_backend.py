@@ -6,6 +6,7 @@ It also runs TOSA and StableHLO, which upstream passes lower to linalg.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.backend import Loaded
 from fx_importer.execution.calls.call_signature import JIT, aliases_of, read_signature
 from fx_importer.execution.exact_floats import use_float_kernels
-from fx_importer.execution.jit.arena import place_results, plan_arena
+from fx_importer.execution.jit.arena import free_slots, new_slots, place_results, plan_arena, plan_slots
 from fx_importer.execution.jit.compiled_cache import Entry, Program, entry_of
 from fx_importer.execution.jit.compiled_function import CompiledFunction, InPlaceFunction
 from fx_importer.execution.jit.empty_tensors import separate_empty_tensors
@@ -133,21 +134,26 @@ class JitBackend:
             buffer.ctypes.data: WeightMemory.OF_MODEL if each.order is None else WeightMemory.LAID_OUT
             for each, buffer in zip(program.weights, buffers, strict=True)
         }
-        functions = [
-            CompiledFunction(
+        take_failure = (
+            (lambda: stubs.take_failure() or kernels.take_failure()) if stubs.callbacks or kernels.callbacks else None
+        )
+        functions: list[CompiledFunction] = []
+        for each in codes:
+            memory, slots = [table, torch.empty(program.arena, dtype=torch.uint8)], new_slots(program.slots)
+            if program.slots:
+                memory.append(torch.frombuffer(slots, dtype=torch.int64))
+            function = CompiledFunction(
                 program.signature,
-                (table, torch.empty(program.arena, dtype=torch.uint8)),
+                memory,
                 program.placed,
                 program.messages,
                 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(each[RUN]),
                 ctypes.c_void_p(each[_callable_name(func_name)]),
-                (lambda: stubs.take_failure() or kernels.take_failure())
-                if stubs.callbacks or kernels.callbacks
-                else None,
+                take_failure,
                 keep=(each, stubs, kernels, buffers),
             )
-            for each in codes
-        ]
+            weakref.finalize(function, free_slots, slots).atexit = False
+            functions.append(function)
         written = {at: place for at, place in aliases.items() if program.signature.written(place)}
         return [InPlaceFunction(each, written) if written else each for each in functions]
 
@@ -182,7 +188,7 @@ class JitBackend:
         relax_layout_casts(module)
         bind_library(module, kernels)
         pass_destinations(module)
-        arena = plan_arena(function)
+        arena, slots = plan_arena(function), plan_slots(function)
         placed = place_results(function)
         _run(loops, module, trace)
         with trace.stage("kernels"):
@@ -198,7 +204,7 @@ class JitBackend:
         _run(llvm, module, trace)
         move_bits(module)
         launch_on_threads(module)
-        program = Program(signature, messages, weights, arena, placed, kernels.functions)
+        program = Program(signature, messages, weights, arena, slots, placed, kernels.functions)
         with trace.stage("compile"):
             addresses = _addresses(stubs.callbacks | kernels.callbacks)
             called = (RUN, _callable_name(func_name))
