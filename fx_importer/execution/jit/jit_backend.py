@@ -31,7 +31,7 @@ from fx_importer.execution.jit.kernel_outlining import (
 )
 from fx_importer.execution.jit.library_binding import bind_library
 from fx_importer.execution.jit.library_calls import outline_library_calls
-from fx_importer.execution.jit.library_kernels import Kernels, WeightMemory, packed_elements
+from fx_importer.execution.jit.library_kernels import Kernels, packed_elements
 from fx_importer.execution.jit.native_products import routines
 from fx_importer.execution.jit.object_code import SUPPORTED, ObjectCode
 from fx_importer.execution.jit.parallel_loops import launch_on_threads
@@ -130,10 +130,7 @@ class JitBackend:
             data, addresses = code.object_file(), _addresses(stubs.callbacks | kernels.callbacks)
             codes += [ObjectCode(data, addresses) for _ in range(count - 1)]
         table, buffers = weight_table(program.weights, resources)
-        kernels.weights = {
-            buffer.ctypes.data: WeightMemory.OF_MODEL if each.order is None else WeightMemory.LAID_OUT
-            for each, buffer in zip(program.weights, buffers, strict=True)
-        }
+        kernels.weights = {each.ctypes.data for each in buffers}
         take_failure = (
             (lambda: stubs.take_failure() or kernels.take_failure()) if stubs.callbacks or kernels.callbacks else None
         )

@@ -27,6 +27,7 @@ from fx_importer.execution.jit.transposed_convolutions import (
     with_destination,
 )
 from fx_importer.execution.layouts.axis_orders import transposed
+from fx_importer.execution.layouts.loop_interchange import transposed_axes
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, is_used, producer, terminator
 from fx_importer.mlir.emit_linalg import LinalgOps
@@ -119,6 +120,13 @@ class _Region:
         elif any(self.padding):
             self.ops.insert(0, op.operands[0].owner)
             self.inputs[0] = op.operands[0].owner.operands[0]
+        self.weight = CONVOLUTIONS[op.name][1] if op.name in CONVOLUTIONS else ""
+        """The axes of the weight of a convolution: of a constant that is transposed for it, as they are in memory."""
+        if self.weight and (order := _order_of_constant(op.operands[1])):
+            letters = dict(zip(order, self.weight, strict=False))
+            self.weight = "".join(letters.get(axis, "1") for axis in range(len(order)))
+            self.ops[:0] = with_destination(op.operands[1].owner)
+            self.inputs[1] = op.operands[1].owner.operands[0]
         if bias is not None:
             self.inputs.append(bias.value)
 
@@ -183,7 +191,7 @@ def _is_by_rows(op: ir.Operation, weight: str) -> bool:
 
 def _convolution(region: _Region) -> Kernel | None:
     op = region.op
-    axes, weight = CONVOLUTIONS[op.name]
+    axes, weight = CONVOLUTIONS[op.name][0], region.weight
     strides, dilations = (_numbers(op, name, axes.count("s")) for name in ("strides", "dilations"))
     bias = region.bias is not None
     accumulate = not region.zero and not bias
@@ -197,6 +205,12 @@ def _transposed(op: ir.Operation) -> Transposed | None:
     if CONVOLUTIONS.get(op.name, ("", ""))[1][:2] != "fc" or any(each != 1 for each in _numbers(op, "strides", 1)):
         return None
     return transposed_convolution(op, _numbers(op, "dilations", ir.ShapedType(op.operands[0].type).rank - 2))
+
+
+def _order_of_constant(value: ir.Value) -> tuple[int, ...] | None:
+    """Return the axes of a constant in the order of its transposition ``value``, as `transposed_axes`; None of others."""
+    order = transposed_axes(value.owner) if producer(value) == "linalg.generic" else None
+    return order if order is not None and producer(value.owner.operands[0]) == "arith.constant" else None
 
 
 def _numbers(op: ir.Operation, name: str, count: int) -> tuple[int, ...]:

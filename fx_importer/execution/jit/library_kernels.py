@@ -6,9 +6,8 @@ import contextlib
 import ctypes
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,21 +20,15 @@ Bound = Callable[[], object]
 """Computes a result in place, from tensors that it holds."""
 
 
-class WeightMemory(Enum):
-    """Whether the second operand of a kernel is a weight."""
-
-    NO = auto()
-    OF_MODEL = auto()
-    """It is in the memory of the model."""
-    LAID_OUT = auto()
-    """It was copied to memory that nothing else writes."""
+Pack = Callable[..., torch.Tensor]
+"""Returns what a function, its first argument, makes of the others: of a weight, and of hashable values."""
 
 
 class Kernel(Protocol):
     """What one call computes, into the last of its tensors."""
 
-    def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
-        """Return the function that computes it on the memory of ``tensors``; the second one may be a weight."""
+    def bind(self, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
+        """Return the function that computes it on the memory of ``tensors``; ``pack`` if the second one is a weight."""
         ...
 
 
@@ -52,7 +45,7 @@ class Product:
     by_rows: bool = False
     """Whether `define_row_product` is faster than any library."""
 
-    def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
+    def bind(self, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
         """Return the function of the operands and the result."""
         batch = "b" * ("b" in self.result)
         axes = (self.left, self.right, self.result)
@@ -63,8 +56,8 @@ class Product:
         )
         if self.by_onednn and right.numel():
             columns = right.t()
-            if weight is not WeightMemory.NO and left.shape[0] < _MANY_ROWS and right.numel() <= _SMALL_WEIGHT:
-                columns = torch.ops.mkldnn._reorder_linear_weight(columns.contiguous(), left.shape[0])
+            if pack is not None and left.shape[0] < _MANY_ROWS and right.numel() <= _SMALL_WEIGHT:
+                columns = pack(_pack_columns, columns, left.shape[0])
             multiply = partial(_MULTIPLY, left, columns, None, "none", [], "")
             write = result.add_ if self.accumulate else result.copy_
             return lambda: write(multiply())
@@ -75,7 +68,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution. Axes are named ``n``, ``g``, ``c``, ``f`` and, if spatial, ``s``."""
+    """A convolution. Axes are named ``n``, ``g``, ``c``, ``f`` and, if spatial, ``s``; ``1`` is one of size 1."""
 
     input: str
     weight: str
@@ -88,13 +81,14 @@ class Convolution:
     bias: bool = False
     """Whether a bias is added before the result is rounded."""
 
-    def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
+    def bind(self, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
         """Return the function of the input, the weight, the bias if there is one, and the result."""
         data, is_transposed = _order(self.input, "ngcs"), self.output_padding is not None
-        filters = _order(self.weight, "gcfs" if is_transposed else "gfcs")
+        filters = _order(self.weight, "gcfs1" if is_transposed else "gfcs1")
         operands = tensors[0], tensors[1], tensors[-1]
         x, w, y = (each.permute(order) for each, order in zip(operands, (data, filters, data), strict=True))
         bias = tensors[2].flatten() if self.bias else None
+        w = w.flatten(-1 - self.weight.count("1"))
         groups = 1
         if "g" in self.weight:
             groups = w.shape[0]
@@ -102,21 +96,20 @@ class Convolution:
         if "f" not in self.weight:
             groups = w.shape[0]
             w = w.unsqueeze(1)
-        if weight is WeightMemory.LAID_OUT and self.input == "nssc" and x.dtype in _packed_dtypes():
-            return self._packed(x, w, bias, y, groups)
+        if pack is not None and self.input == "nssc" and x.dtype in _packed_dtypes():
+            where = (self.padding, self.strides, self.dilations, groups)
+            return self._by_onednn(x, pack(_PACK_CONVOLUTION, w, *where, tuple(x.shape)), bias, y, where)
         where = (self.strides, self.padding, self.dilations)
         added = self.output_padding or (0,) * len(self.strides)
         convolve = partial(torch.convolution, x, w, bias, *where, is_transposed, added, groups)
         write = y.add_ if self.accumulate else y.copy_
         return lambda: write(convolve())
 
-    def _packed(
-        self, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor, groups: int
+    def _by_onednn(
+        self, x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor, where: tuple[Any, ...]
     ) -> Bound:
-        """Return the function by oneDNN, which gets the weight in its own layout, and adds to the result in place."""
-        where = (self.padding, self.strides, self.dilations, groups)
-        weight = torch.ops.aten.mkldnn_reorder_conv2d_weight(w.contiguous().to_mkldnn(), *where, x.shape)
-        add = partial(_ADD_CONVOLUTION, y, x, weight, bias, *where, "add", 1.0, None, [], None)
+        """Return the function with a weight that oneDNN has packed; it adds to the result in place."""
+        add = partial(_ADD_CONVOLUTION, y, x, packed, bias, *where, "add", 1.0, None, [], None)
         if self.accumulate:
             return add
 
@@ -133,8 +126,13 @@ _MANY_ROWS = 64
 """Rows from which on oneDNN takes less than a tenth of its time to reorder the right matrix."""
 _SMALL_WEIGHT = 1 << 20
 """In elements. Larger weights are not worth the memory of a reordered copy."""
+_PACK_CONVOLUTION = torch.ops.mkldnn._reorder_convolution_weight.default
 _MULTIPLY = torch.ops.mkldnn._linear_pointwise.default
 _ADD_CONVOLUTION = torch.ops.mkldnn._convolution_pointwise_.binary
+
+
+def _pack_columns(columns: torch.Tensor, rows: int) -> torch.Tensor:
+    return torch.ops.mkldnn._reorder_linear_weight(columns.contiguous(), rows)
 
 
 @functools.cache
@@ -188,8 +186,9 @@ class Kernels:
 
     def __init__(self, functions: Mapping[str, Function]):
         self.functions = functions
-        self.weights: Mapping[int, WeightMemory] = {}
-        """The kinds of weights, by address."""
+        self.weights: Collection[int] = ()
+        """The addresses of weights."""
+        self._packed: dict[tuple[object, ...], torch.Tensor] = {}
         self._failure: tuple[str, Exception] | None = None
         self.callbacks = {f"_mlir_ciface_{name}": self._callback(each) for name, each in functions.items()}
         """Callbacks by symbol."""
@@ -198,6 +197,14 @@ class Kernels:
         """Return, and reset, the kernel that failed in the last run and its exception."""
         failure, self._failure = self._failure, None
         return failure
+
+    def _pack(self, pack: Pack, weight: torch.Tensor, *how: object) -> torch.Tensor:
+        """Return what ``pack`` makes of ``weight``, once: the other operands may have new addresses in each call."""
+        key = (pack, weight.data_ptr(), weight.dtype, weight.shape, weight.stride(), *how)
+        packed = self._packed.get(key)
+        if packed is None:
+            self._packed[key] = packed = pack(weight, *how)
+        return packed
 
     def _callback(self, function: Function) -> Any:
         """Return a C function that takes addresses of descriptors, and calls the kernel with tensors on that memory."""
@@ -215,8 +222,8 @@ class Kernels:
                         cache.clear()
                     with torch.inference_mode(False):  # tensors of that mode could not be written outside of it
                         tensors = [*map(_tensor, addresses, dtypes, ranks)]
-                        weight = self.weights.get(tensors[1].data_ptr(), WeightMemory.NO)
-                        cache[key] = bound = function.kernel.bind(tensors, weight)
+                        pack = self._pack if tensors[1].data_ptr() in self.weights else None
+                        cache[key] = bound = function.kernel.bind(tensors, pack)
                 bound()
             except Exception as error:  # must not propagate through compiled code
                 self._failure = type(function.kernel).__name__, error
