@@ -9,6 +9,7 @@ from pathlib import Path
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.execution.engines.insertion_bounds import clamp_insertions
+from fx_importer.execution.engines.iree_constants import spell_small_constants
 from fx_importer.execution.engines.iree_half_products import widen_products
 from fx_importer.execution.engines.iree_narrow_integers import narrow_constants
 from fx_importer.execution.engines.iree_parameters import with_parameters
@@ -59,6 +60,7 @@ def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
             use_float_kernels(module, is_integer_product)
             split_softmaxes(module)
             widen_products(module)
+            spell_small_constants(module)
         use_channels_last(module, integer_products=target.name == HOST)
         clamp_insertions(module)
 

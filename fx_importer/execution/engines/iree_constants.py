@@ -1,0 +1,25 @@
+"""Constants that IREE does not compile as resources."""
+
+from __future__ import annotations
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.resources import byte_size, is_resource, replace_constants, resource_bytes, resources_in
+
+_INLINED = 256
+"""IREE copies constants of so many bytes, at most, into kernels."""
+
+
+def spell_small_constants(module: ir.Module) -> None:
+    """Write the elements of small constants of bfloat16 into ``module``.
+
+    IREE 3.13 stores bfloat16 as integers in kernels, and leaves the type of a resource there, which does not compile.
+    """
+    replace_constants(resources_in(module.operation), _spelled)
+
+
+def _spelled(value: ir.Attribute) -> ir.Attribute | None:
+    kind = ir.RankedTensorType(value.type)
+    if str(kind.element_type) != "bf16" or not 0 < byte_size(value) <= _INLINED:
+        return None
+    data = resource_bytes(value, byte_size(value)) if is_resource(value) else None
+    return None if data is None else ir.Attribute.parse(f'dense<"0x{data.tobytes().hex()}"> : {kind}', kind.context)
