@@ -1,7 +1,8 @@
-"""Functions of four bits of a byte, as weights in 4 bits are unpacked by, looked up in one vector register.
+"""Functions of four bits of a byte, as weights in 4 bits are unpacked by, on vectors.
 
 AVX-512 has an instruction that takes 16 elements from a register by the low four bits of 16 integers. So the weights in
-the low and in the high bits of 16 bytes take an extension, a shift and two of these, whatever the function is.
+the low and in the high bits of 16 bytes take an extension, a shift and two of these, whatever the function is. AVX2 has
+none, and does not shift bytes: there, linear functions extend bytes before they take bits, and add a constant.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import producer
 from fx_importer.mlir.emit_arith import ArithOps
 
-LANES = 16
+_LANES = 16
+"""Of a vector of AVX-512."""
 Values = npt.NDArray[Any]
 """What an operation returns for the bytes 0 to 255: signed integers in 64 bits, or float32."""
 
@@ -33,24 +35,41 @@ class NibbleTable:
 
     def emit(self, emit: ArithOps, bytes_: ir.Value) -> ir.Value:
         """Emit the function of a vector of bytes."""
-        numbers = emit.value("arith.extui", f"vector<{LANES}xi32>", bytes_)
+        (lanes,) = ir.VectorType(bytes_.type).shape
+        integers, floats = (emit.type(f"vector<{lanes}x{element}>") for element in ("i32", "f32"))
+
+        def constant(kind: ir.Type, *values: float) -> ir.Value:
+            spelled = str(values[0]) if len(values) == 1 else f"[{', '.join(f'{each:e}' for each in values)}]"
+            attribute = emit.attribute(f"dense<{spelled}> : {kind}")
+            return emit.op("arith.constant", [kind], (), {"value": attribute}).result
+
+        numbers = emit.value("arith.extui", integers, bytes_)
         if self.is_high:
-            four = emit.attribute(f"dense<4> : vector<{LANES}xi32>")
-            shift = emit.op("arith.constant", [numbers.type], (), {"value": four}).result
-            numbers = emit.value("arith.shrui", numbers.type, numbers, shift)
-        kind = f"vector<{LANES}xf32>"
-        values = emit.attribute(f"dense<[{', '.join(f'{each:e}' for each in self.values)}]> : {kind}")
-        table = emit.op("arith.constant", [kind], (), {"value": values}).result
-        attributes = {
-            "intrin": ir.StringAttr.get("llvm.x86.avx512.permvar.sf.512", emit.context),
-            "operandSegmentSizes": emit.segments(2, 0),
-            "op_bundle_sizes": emit.segments(),
-        }
-        return emit.op("llvm.call_intrinsic", [kind], [table, numbers], attributes).result
+            numbers = emit.value("arith.shrui", integers, numbers, constant(integers, 4))
+        if lanes == _LANES:
+            attributes = {
+                "intrin": ir.StringAttr.get("llvm.x86.avx512.permvar.sf.512", emit.context),
+                "operandSegmentSizes": emit.segments(2, 0),
+                "op_bundle_sizes": emit.segments(),
+            }
+            operands = [constant(floats, *self.values), numbers]
+            return emit.op("llvm.call_intrinsic", [floats], operands, attributes).result
+        if not self.is_high:
+            numbers = emit.value("arith.andi", integers, numbers, constant(integers, 15))
+        return emit.value(
+            "arith.addf", floats, emit.value("arith.sitofp", floats, numbers), constant(floats, self.values[0])
+        )
+
+    def is_emitted(self, lanes: int) -> bool:
+        """Return whether `emit` has a form for vectors of ``lanes`` bytes."""
+        return lanes == _LANES or self.values == tuple(self.values[0] + number for number in range(16))
 
 
-def nibble_tables(body: Sequence[ir.Operation]) -> dict[ir.Value, NibbleTable]:
-    """Return the tables of the results of ``body`` that are functions of four bits of a byte it loads."""
+def nibble_tables(body: Sequence[ir.Operation], lanes: int) -> dict[ir.Value, NibbleTable]:
+    """Return the tables of the results of ``body`` that are functions of four bits of a byte it loads.
+
+    They can be emitted for vectors of ``lanes`` bytes.
+    """
     known: dict[ir.Value, tuple[ir.Value, Values]] = {}
     """By result: the byte that it depends on, and what it is for each."""
     found: dict[ir.Value, NibbleTable] = {}
@@ -76,7 +95,7 @@ def nibble_tables(body: Sequence[ir.Operation]) -> dict[ir.Value, NibbleTable]:
                 if np.array_equal(values, values[numbers]):
                     table = values[:256:16] if is_high else values[:16]
                     found[result] = NibbleTable(byte, tuple(map(float, table)), is_high)
-    return found
+    return {result: table for result, table in found.items() if table.is_emitted(lanes)}
 
 
 def _constant(value: ir.Value) -> tuple[None, Values] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fx_importer.execution.jit.arena import memory_of
 from fx_importer.execution.jit.kernel_outlining import SMALL_TRIP_COUNT, Slice, contract, load_of_sum
-from fx_importer.execution.jit.nibble_tables import LANES, nibble_tables
+from fx_importer.execution.jit.nibble_tables import nibble_tables
 from fx_importer.execution.jit.parallel_loops import TILES, constant_bound
 from fx_importer.execution.jit.row_products import SHARED_WORK, prefetch, registers
 from fx_importer.mlir.bindings import ir
@@ -249,7 +249,7 @@ class _Nest:
             return emit.value("vector.load", _vector(emit, op.results[0].type), buffer, *place, places[at])
 
         joined = _joined_bytes(self.body)
-        tables = nibble_tables(self.body) if registers()[0] == LANES else {}
+        tables = nibble_tables(self.body, registers()[0])
         total, sums = self.store.operands[0], list[ir.Value]()
         for row, at in itertools.product(range(len(rows)), range(len(places))):
             for op in self.body:
