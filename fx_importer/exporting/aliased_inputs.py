@@ -61,12 +61,16 @@ def check_aliased_mutations(program: ExportedProgram, args: Sequence[Any], kwarg
     if not written:
         return
     tensors = dict(_tensors(program, args, kwargs))
+    names_by_storage: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        names_by_storage.setdefault(storage_key(tensor), []).append(name)
     unsupported_nodes: list[UnsupportedNode] = []
     for spec in program.graph_signature.input_specs:
         name = spec.arg.name
         if name not in written or name not in tensors:
             continue
-        if others := [each for each in tensors if each != name and _overlap(tensors[name], tensors[each])]:
+        there = names_by_storage[storage_key(tensors[name])]
+        if others := [each for each in there if each != name and _overlap(tensors[name], tensors[each])]:
             shared = " and ".join(_describe(program, other) for other in others)
             reason = f"the program writes to {_describe(program, name)}, which shares memory with {shared}"
             unsupported_nodes.append(unsupported_node_at(written[name], spec.target or name, reason))

@@ -60,8 +60,10 @@ _PLAIN = {chr(code) for code in range(32, 127)} - {'"', "\\"}
 
 def is_resource(value: ir.Attribute) -> bool:
     """Whether ``value`` is a ``dense_resource``."""
+    if type(value) is not ir.Attribute:  # the bindings know no class of resources that they return
+        return isinstance(value, ir.DenseResourceElementsAttr)
     try:
-        ir.DenseResourceElementsAttr(value)  # the Python class of ``value`` is not specific
+        ir.DenseResourceElementsAttr(value)
     except ValueError:
         return False
     return True
