@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.resources import byte_size, is_resource, replace_constants, resource_bytes, resources_in
+from fx_importer.mlir.resources import byte_size, replace_constants, resource_bytes, resources_in
 
 _INLINED = 256
 """IREE copies constants of so many bytes, at most, into kernels."""
@@ -21,5 +21,5 @@ def _spelled(value: ir.Attribute) -> ir.Attribute | None:
     kind = ir.RankedTensorType(value.type)
     if str(kind.element_type) != "bf16" or not 0 < byte_size(value) <= _INLINED:
         return None
-    data = resource_bytes(value, byte_size(value)) if is_resource(value) else None
+    data = resource_bytes(value, byte_size(value))
     return None if data is None else ir.Attribute.parse(f'dense<"0x{data.tobytes().hex()}"> : {kind}', kind.context)

@@ -149,7 +149,8 @@ class JitBackend:
                 take_failure,
                 keep=(each, stubs, kernels, buffers),
             )
-            weakref.finalize(function, free_slots, slots).atexit = False
+            if program.slots:
+                weakref.finalize(function, free_slots, slots).atexit = False
             functions.append(function)
         written = {at: place for at, place in aliases.items() if program.signature.written(place)}
         return [InPlaceFunction(each, written) if written else each for each in functions]

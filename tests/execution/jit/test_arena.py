@@ -6,6 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fx_importer import lower
+from fx_importer.execution.jit import arena
 from fx_importer.execution.jit.arena import place_results, plan_arena, plan_slots
 from fx_importer.execution.module_functions import function_named
 from fx_importer.mlir.module_contents import copy_module
@@ -27,11 +28,11 @@ def test_buffers_that_are_not_used_together_overlap():
         run_stage(stage, module)
     before = str(module).count("memref.alloc")
     function = function_named(module, "main")
-    arena = plan_arena(function)
+    size = plan_arena(function)
     assert module.operation.verify()
     after = str(module).count("memref.alloc")
     assert after < before
-    assert arena < (before - after) * 64 * 64 * 4
+    assert size < (before - after) * 64 * 64 * 4
 
 
 def test_calls_use_the_memory_again_and_results_do_not():
@@ -80,10 +81,15 @@ def test_results_in_another_shape_than_their_buffers_are_new_tensors_of_the_call
     torch.testing.assert_close(lowered.run(x), (x.sum(0), x.exp().reshape(24)))
 
 
-def test_memory_of_slots_is_freed_with_its_function_even_where_tensors_are_fake():
+def test_memory_of_slots_is_freed_with_its_function_even_where_tensors_are_fake(monkeypatch):
+    freed: list[int] = []
+    free = arena.free
+    monkeypatch.setattr(arena, "free", lambda address: (freed.append(address), free(address)))
     rows = torch.export.Dim("rows", max=4096)
     caller = lower(_program, torch.randn(64, 64), dynamic_shapes=({0: rows},), output_type="linalg").caller()
     caller(torch.randn(64, 64))
     with FakeTensorMode():
         del caller
         gc.collect()
+    assert freed
+    assert all(freed)
