@@ -11,8 +11,7 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from fx_importer.api.lowered import Lowered
-from fx_importer.compiler.compilation import Compilation
-from fx_importer.compiler.driver import restore
+from fx_importer.compiler.restored import restored
 from fx_importer.compiler.stages import admit
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Plan
@@ -20,7 +19,6 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.calls.function_types import check_describes
 from fx_importer.fx_graph.function_signature import Argument, Function
 from fx_importer.fx_graph.program_files import read_program
-from fx_importer.importing import FxImporter
 from fx_importer.manifest import NARROW, NARROW_FLOATS, Manifest
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.embedded_manifest import take_manifest
@@ -74,9 +72,8 @@ def load(
     exported = {name: _program(each, trust) for name, each in _by_function(program, found).items()}
     _check_programs(exported, found)
     chosen = _checked_options(options, found) if options else _options_of(found)
-    compilation = Compilation.of(chosen)
     admit(chosen.output_type, module.context)
-    lowered = Lowered.of(restore(exported, FxImporter(), module, found, compilation, Trace()))
+    lowered = Lowered.of(restored(exported, module, found, chosen, None, Trace()))
     if not found.weights:
         if weights is not None:
             raise UsageError(f"the weights are in '{path}': only a module without its weights takes others")
@@ -180,6 +177,9 @@ def _fits(value: Any, argument: Argument) -> bool:
 def _checked_options(options: Options, manifest: Manifest) -> Options:
     if options.output_type.value != manifest.output_type:
         raise UsageError(f"the module is {manifest.output_type}, and the options are for {options.output_type.value}")
+    from fx_importer.compiler.compilation import Compilation  # only here: running needs no decompositions
+
+    Compilation.of(options)  # raises for invalid ones
     return options
 
 

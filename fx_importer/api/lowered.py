@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram
@@ -14,8 +14,7 @@ from torch.export import ExportedProgram
 from fx_importer.api.held_tensors import held_tensors, initial_state, linked_module, with_weights
 from fx_importer.api.lowered_on_mesh import LoweredOnMesh
 from fx_importer.api.lowered_text import html_of, line_of, summary_text
-from fx_importer.api.report import Report, report_of_lowered
-from fx_importer.api.run import bisect_lowered, caller_of, inputs_given, require_programs, verify_lowered
+from fx_importer.api.run import caller_of, require_programs
 from fx_importer.api.save import DEFAULT_VERSION, iree_source_of, parameters_of, save_lowered, save_portable_artifact
 from fx_importer.compiler.compiled import Compiled
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
@@ -25,12 +24,14 @@ from fx_importer.execution.engines.iree_parameters import SCOPE
 from fx_importer.execution.engines.iree_programs import CompiledProgram, compile_program
 from fx_importer.execution.engines.iree_targets import HOST
 from fx_importer.execution.engines.portable_artifact import Weights
-from fx_importer.lowerings import layers, stubs_of
 from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions
-from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict
 from fx_importer.weights import Source
+
+if TYPE_CHECKING:  # not imported by processes that only run a module
+    from fx_importer.api.report import Report
+    from fx_importer.verification import Divergence, Inputs, Verdict
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,10 @@ class Lowered(LoweredOnMesh):
     @property
     def stubs(self) -> Mapping[str, Callable[..., Any]]:
         """Functions that PyTorch runs for operators that are external calls, by name."""
+        if not self.options.lowering.lowerings:
+            return {}
+        from fx_importer.lowerings import layers, stubs_of
+
         return stubs_of(layers(self.options.lowering.lowerings))
 
     def save(
@@ -121,6 +126,8 @@ class Lowered(LoweredOnMesh):
 
         The programs are lowered again. Raises `UsageError` if the file cannot be written.
         """
+        from fx_importer.api.report import report_of_lowered
+
         return report_of_lowered(self, path, verdict, divergence)
 
     def iree_source(self, scope: str = SCOPE) -> str:
@@ -260,6 +267,9 @@ class Lowered(LoweredOnMesh):
             UsageError: for inputs that the programs were not exported for, an unknown backend, or an output type
                 without a backend.
         """
+        from fx_importer.api.verify import inputs_given, verify_lowered
+        from fx_importer.verification import Tolerance
+
         given = inputs_given(args, kwargs)
         return verify_lowered(self, given, inputs, backends, Tolerance(rtol, atol), isolate)
 
@@ -292,5 +302,8 @@ class Lowered(LoweredOnMesh):
         Raises:
             UsageError: if the program does not run on the backend; and as `verify` does.
         """
+        from fx_importer.api.verify import bisect_lowered, inputs_given
+        from fx_importer.verification import Tolerance
+
         given = inputs_given(args, kwargs)
         return bisect_lowered(self, given, inputs, backend, Tolerance(rtol, atol), isolate)

@@ -1,4 +1,4 @@
-"""Execution of a lowered module, comparison with PyTorch, and search for the first operation that differs."""
+"""Execution of a lowered module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from fx_importer.manifest import Manifest
 from fx_importer.options import Weights
 from fx_importer.output_types import OutputType
 from fx_importer.targets import EXECUTABLE, target_for
-from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
 from fx_importer.weights import as_passed
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         NotInstalledError: naming the extra that brings the backend.
         UsageError: if the backend cannot run the module, or a part of the state is missing.
     """
-    _check_one_device(lowered)
+    check_one_device(lowered)
     if backend is None:
         backend = default_backend(lowered.manifest)
     if isinstance(backend, str):
@@ -88,57 +87,7 @@ def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loa
     return result
 
 
-def verify_lowered(
-    lowered: Lowered,
-    given: Inputs | None,
-    inputs: Sequence[Inputs],
-    backends: Sequence[str | Backend] | None,
-    tolerance: Tolerance,
-    isolate: bool,
-) -> Verdict:
-    """Run the exported programs in PyTorch and the module on backends, and compare all results.
-
-    Raises:
-        UsageError: as `Lowered.verify` does.
-    """
-    if given and inputs:
-        raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
-    _check_one_device(lowered)
-    require_programs(lowered)
-    weight_values(lowered)  # without values, there is nothing to compare
-    if isinstance(backends, str):
-        backends = [backends]
-    required = None
-    if backends is None:
-        backends = _default_backends(lowered.manifest)
-        required = backends[0]
-    return verify(lowered, [given] if given else inputs, backends, tolerance, isolate, required)
-
-
-def bisect_lowered(
-    lowered: Lowered,
-    given: Inputs | None,
-    inputs: Inputs | None,
-    backend: str | Backend | None,
-    tolerance: Tolerance,
-    isolate: bool,
-) -> Divergence | None:
-    """Find the first operation of the exported program whose value differs on ``backend``.
-
-    Raises:
-        UsageError: as `Lowered.bisect` does.
-    """
-    if given and inputs:
-        raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
-    _check_one_device(lowered)
-    require_programs(lowered)
-    weight_values(lowered)
-    chosen = inputs or given or example_inputs(lowered.exported)[0]
-    backend = default_backend(lowered.manifest) if backend is None else backend
-    return bisect(lowered, lowered.lower_again, chosen, backend, tolerance, isolate)
-
-
-def _check_one_device(lowered: Lowered) -> None:
+def check_one_device(lowered: Lowered) -> None:
     """Raise `UsageError` for the program of each device of a mesh: here, collectives have no other ranks."""
     sharded = lowered.options.importing.plan is not None
     if (devices := math.prod(lowered.manifest.mesh.values())) > 1 and not sharded:
@@ -168,14 +117,3 @@ def default_backend(manifest: Manifest) -> str:
             "the program in PyTorch"
         )
     return STUB_BACKEND if manifest.operator_stubs or manifest.fallback else default
-
-
-def _default_backends(manifest: Manifest) -> tuple[str, ...]:
-    """Return the backends that run a module, the default one first. Raises `UsageError` if there is none."""
-    runs = target_for(OutputType.get(manifest.output_type)).backends
-    return (() if manifest.operator_stubs or manifest.fallback else runs) or (default_backend(manifest),)
-
-
-def inputs_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs | None:
-    """Return the inputs of a call as an input set; None if there are none."""
-    return Inputs(args, kwargs) if args or kwargs else None

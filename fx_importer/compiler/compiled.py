@@ -6,20 +6,22 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.export import ExportedProgram
 
-from fx_importer.compiler.compilation import Compilation
-from fx_importer.compiler.outline import Outcome
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.importing import ImportResult
 from fx_importer.manifest import NARROW, NARROW_FLOATS, Manifest, Weight
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.resources import key_of, resources_in
 from fx_importer.options import DecompositionOptions, Options, Weights
+
+if TYPE_CHECKING:  # a module that was saved runs without the compiler
+    from fx_importer.compiler.compilation import Compilation
+    from fx_importer.compiler.outline import Outcome
+    from fx_importer.importing import ImportResult
 
 
 class Recompile(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,10 +9,11 @@ from typing import Any
 
 from fx_importer.compiler.caching import Place, place_of
 from fx_importer.compiler.compilation import Compilation
-from fx_importer.compiler.compiled import Compiled, LazyPrograms, Recompile, manifest_of
+from fx_importer.compiler.compiled import Compiled, manifest_of
 from fx_importer.compiler.diagnose import all_unsupported, investigator
 from fx_importer.compiler.division import divide
 from fx_importer.compiler.outline import lower_imported
+from fx_importer.compiler.restored import recompiler, restored
 from fx_importer.compiler.stages import admit, new_trace
 from fx_importer.compiler.steps import (
     Call,
@@ -31,8 +31,6 @@ from fx_importer.errors import FxImporterError, RandomNumbersWarning, Unsupporte
 from fx_importer.exporting.aliased_inputs import aliases_of_written
 from fx_importer.exporting.dynamic_dimensions import dimension_names
 from fx_importer.importing import FxImporter
-from fx_importer.manifest import Manifest
-from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
 from fx_importer.pipelines.isolated_runner import stage_runner
 
@@ -126,7 +124,7 @@ def lower_exported(
         manifest,
         trace,
         options,
-        _recompiler(importer, options),
+        recompiler(options, importer),
         outcome.operator_output_types,
         () if compilation.target.random else drawing_functions(legal),
     )
@@ -144,25 +142,7 @@ def _through_the_cache(exported: Programs, importer: FxImporter, compilation: Co
     if manifest is None:
         return _lower_and_keep(place, exported, importer, compilation, trace)
 
-    return restore(exported, importer, importer.module, manifest, compilation, trace)
-
-
-def restore(
-    exported: Programs,
-    importer: FxImporter,
-    module: ir.Module,
-    manifest: Manifest,
-    compilation: Compilation,
-    trace: Trace,
-) -> Compiled:
-    """Return the result of an earlier compilation of ``exported``, which are decomposed when they are needed."""
-
-    def canonical() -> Programs:
-        decomposed = decompose_programs(exported, compilation, Trace())
-        return canonicalize_programs(decomposed, exported, compilation, Trace())
-
-    programs, recompile = LazyPrograms(exported, canonical), _recompiler(importer, compilation.options)
-    return Compiled(programs, exported, module, manifest, trace, compilation.options, recompile)
+    return restored(exported, importer.module, manifest, compilation.options, importer, trace)
 
 
 def _lower_and_keep(
@@ -185,14 +165,9 @@ def _lower_and_keep(
     return replace(compiled, trace=trace)
 
 
-def _recompiler(importer: FxImporter, options: Options) -> Recompile:
-    """Return a function that lowers another model with the hooks, handlers and options of a compilation."""
-    return functools.partial(_recompile, importer, options)
-
-
-def _recompile(
-    importer: FxImporter,
+def recompile(
     options: Options,
+    importer: FxImporter,
     f: Any,
     args: Sequence[Any],
     decompositions: DecompositionOptions | None,

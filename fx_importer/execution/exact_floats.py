@@ -38,8 +38,10 @@ def use_float_kernels(module: ir.Module, stays: Callable[[ir.Operation], bool] =
     An operation that ``stays`` is left as it is.
     """
     for op in operations(module.operation, {*CONVOLUTIONS, *PRODUCTS}):
+        if tuple(map(LinalgOps.element, op.operands)) != ("i8", "i8", "i32"):
+            continue
         body = {each.operation.name for each in op.regions[0].blocks[0]}
-        if tuple(map(LinalgOps.element, op.operands)) != ("i8", "i8", "i32") or body != _SIGNED or stays(op):
+        if body != _SIGNED or stays(op):
             continue
         emit = LinalgOps.before(op)
         image, weight, begin = op.operands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from importlib.util import find_spec
@@ -9,8 +10,8 @@ from types import ModuleType
 
 from torch_mlir import ir, passmanager
 from torch_mlir._mlir_libs import _stablehlo
+from torch_mlir._mlir_libs._torchMlir import register_dialect
 from torch_mlir.dialects import func as func_d
-from torch_mlir.dialects import torch as torch_d
 
 from fx_importer.errors import UsageError
 
@@ -23,7 +24,7 @@ __all__ = [
     "portable_artifact",
     "stablehlo_d",
     "stablehlo_version",
-    "torch_d",
+    "torch_op_names",
 ]
 
 stablehlo_d = _stablehlo
@@ -47,9 +48,20 @@ _EMITTED = (
 
 def new_context() -> ir.Context:
     """Return a context in which the torch dialect is loaded and diagnostics arrive in `ir.MLIRError`, not on stderr."""
-    context = ir.Context(load_on_create_dialects=_EMITTED)
-    torch_d.register_dialect(context)
+    context = ir.Context(load_on_create_dialects=())
+    for dialect in _EMITTED:
+        context.get_dialect_descriptor(dialect)  # unlike context.dialects, it does not import the dialect's bindings
+    register_dialect(context)
     return context
+
+
+@functools.cache
+def torch_op_names() -> tuple[str, ...]:
+    """Return the names of the torch dialect's operations: ``"torch.aten.add.Tensor"``."""
+    from torch_mlir.dialects import torch  # only here: its classes take 12 MB
+
+    operations = [each for each in vars(torch).values() if hasattr(each, "OPERATION_NAME")]
+    return tuple(dict.fromkeys(each.OPERATION_NAME for each in operations))
 
 
 def load_dialects(context: ir.Context) -> None:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from fx_importer.errors import UsageError
-from fx_importer.mlir.bindings import torch_d
+from fx_importer.mlir.bindings import torch_op_names
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.contracts import TORCH, contract
 from fx_importer.pipelines.pipeline import Pipeline
@@ -51,7 +51,7 @@ def _legal_names(ops: Iterable[str]) -> tuple[str, ...]:
     """Return ``ops`` without the prefix ``torch.``, as the pass compares them: ``aten.foo``."""
     names = tuple(op.removeprefix("torch.") for op in ops)
     # The pass ignores unknown names. Custom ops may be unknown, ops of ATen may not.
-    wrong = [name for name in names if name.startswith("aten.") and name not in _OP_NAMES]
+    wrong = [name for name in names if name.startswith("aten.") and f"torch.{name}" not in torch_op_names()]
     if wrong:
         hints = {name: _suggestions(name) for name in wrong}
         listed = "; ".join(f"'{name}'" + (f" (perhaps {hint})" if hint else "") for name, hint in hints.items())
@@ -60,12 +60,6 @@ def _legal_names(ops: Iterable[str]) -> tuple[str, ...]:
 
 
 def _suggestions(name: str) -> str:
-    overloads = sorted(each for each in _OP_NAMES if each.startswith(f"{name}."))
-    return " or ".join(f"'{each}'" for each in overloads or difflib.get_close_matches(name, _OP_NAMES, n=2))
-
-
-_OP_NAMES = {
-    op.OPERATION_NAME.removeprefix("torch.")
-    for op in vars(torch_d).values()
-    if isinstance(op, type) and hasattr(op, "OPERATION_NAME")
-}
+    known = [each.removeprefix("torch.") for each in torch_op_names()]
+    overloads = sorted(each for each in known if each.startswith(f"{name}."))
+    return " or ".join(f"'{each}'" for each in overloads or difflib.get_close_matches(name, known, n=2))

@@ -14,7 +14,7 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
 from fx_importer.lowerings.lowering_rules import Lowering, NodeRule
 from fx_importer.lowerings.symbol_table import SymbolTable
-from fx_importer.mlir.bindings import torch_d
+from fx_importer.mlir.bindings import torch_op_names
 from fx_importer.output_types import OutputType
 from fx_importer.targets import target_for
 
@@ -160,8 +160,7 @@ def _known(into: OutputType) -> dict[OpOverload, None]:
     """Return the operators with a decomposition for an output type, or in the torch dialect."""
     if into not in _KNOWN:
         found: dict[OpOverload, None] = dict.fromkeys(target_for(into).decompositions)
-        for each in vars(torch_d).values():
-            name = getattr(each, "OPERATION_NAME", "") if isinstance(each, type) else ""
+        for name in torch_op_names():
             operator = operator_named(name) if name.startswith(("torch.aten.", "torch.prims.")) else None
             if isinstance(operator, OpOverloadPacket):
                 operator = getattr(operator, "default", None)

@@ -15,7 +15,7 @@ import pytest
 from fx_importer.diagnostics.reports import Reporter, bundle, report_contents
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import StageFailed
-from fx_importer.mlir.bindings import func_d, ir, new_context, torch_d
+from fx_importer.mlir.bindings import func_d, ir, new_context
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pass, Stage, run_stage
@@ -187,8 +187,9 @@ def with_weight(weight: np.ndarray) -> ir.Module:
             function = func_d.FuncOp("main", ir.FunctionType.get([], [type]))
         with ir.InsertionPoint(function.add_entry_block()):
             literal = ir.Operation.create("torch.vtensor.literal", results=[type], attributes={"value": value})
-            name = ir.StringAttr.get("torch.mylib.twice")
-            func_d.ReturnOp([torch_d.OperatorOp([type], name, [literal.result], 0)])
+            name = {"name": ir.StringAttr.get("torch.mylib.twice")}
+            twice = ir.Operation.create("torch.operator", results=[type], operands=[literal.result], attributes=name)
+            func_d.ReturnOp([twice.result])
     return made
 
 

@@ -1,0 +1,79 @@
+"""Comparison of a lowered module with PyTorch, and search for the first operation that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fx_importer.api.held_tensors import weight_values
+from fx_importer.api.run import check_one_device, default_backend, require_programs
+from fx_importer.errors import UsageError
+from fx_importer.execution import Backend
+from fx_importer.manifest import Manifest
+from fx_importer.output_types import OutputType
+from fx_importer.targets import target_for
+from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
+
+if TYPE_CHECKING:
+    from fx_importer.api.lowered import Lowered
+
+
+def verify_lowered(
+    lowered: Lowered,
+    given: Inputs | None,
+    inputs: Sequence[Inputs],
+    backends: Sequence[str | Backend] | None,
+    tolerance: Tolerance,
+    isolate: bool,
+) -> Verdict:
+    """Run the exported programs in PyTorch and the module on backends, and compare all results.
+
+    Raises:
+        UsageError: as `Lowered.verify` does.
+    """
+    if given and inputs:
+        raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
+    check_one_device(lowered)
+    require_programs(lowered)
+    weight_values(lowered)  # without values, there is nothing to compare
+    if isinstance(backends, str):
+        backends = [backends]
+    required = None
+    if backends is None:
+        backends = _default_backends(lowered.manifest)
+        required = backends[0]
+    return verify(lowered, [given] if given else inputs, backends, tolerance, isolate, required)
+
+
+def bisect_lowered(
+    lowered: Lowered,
+    given: Inputs | None,
+    inputs: Inputs | None,
+    backend: str | Backend | None,
+    tolerance: Tolerance,
+    isolate: bool,
+) -> Divergence | None:
+    """Find the first operation of the exported program whose value differs on ``backend``.
+
+    Raises:
+        UsageError: as `Lowered.bisect` does.
+    """
+    if given and inputs:
+        raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
+    check_one_device(lowered)
+    require_programs(lowered)
+    weight_values(lowered)
+    chosen = inputs or given or example_inputs(lowered.exported)[0]
+    backend = default_backend(lowered.manifest) if backend is None else backend
+    return bisect(lowered, lowered.lower_again, chosen, backend, tolerance, isolate)
+
+
+def _default_backends(manifest: Manifest) -> tuple[str, ...]:
+    """Return the backends that run a module, the default one first. Raises `UsageError` if there is none."""
+    runs = target_for(OutputType.get(manifest.output_type)).backends
+    return (() if manifest.operator_stubs or manifest.fallback else runs) or (default_backend(manifest),)
+
+
+def inputs_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs | None:
+    """Return the inputs of a call as an input set; None if there are none."""
+    return Inputs(args, kwargs) if args or kwargs else None

@@ -1,0 +1,56 @@
+"""Results of earlier compilations, which run without the compiler: it is imported when they need it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch.export import ExportedProgram
+
+from fx_importer.compiler.compiled import Compiled, LazyPrograms, Recompile
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.manifest import Manifest
+from fx_importer.mlir.bindings import ir
+from fx_importer.options import DecompositionOptions, Options
+
+if TYPE_CHECKING:
+    from fx_importer.importing import FxImporter
+
+
+def restored(
+    exported: Mapping[str, ExportedProgram],
+    module: ir.Module,
+    manifest: Manifest,
+    options: Options,
+    importer: FxImporter | None,
+    trace: Trace,
+) -> Compiled:
+    """Return the result of an earlier compilation of ``exported``, which are decomposed when they are needed.
+
+    ``importer`` has the hooks of that compilation, if any.
+    """
+
+    def canonical() -> Mapping[str, ExportedProgram]:
+        from fx_importer.compiler.compilation import Compilation
+        from fx_importer.compiler.steps import canonicalize_programs, decompose_programs
+
+        compilation = Compilation.of(options)
+        decomposed = decompose_programs(exported, compilation, Trace())
+        return canonicalize_programs(decomposed, exported, compilation, Trace())
+
+    programs = LazyPrograms(exported, canonical)
+    return Compiled(programs, exported, module, manifest, trace, options, recompiler(options, importer))
+
+
+def recompiler(options: Options, importer: FxImporter | None) -> Recompile:
+    """Return a function that lowers another model with the options and hooks of a compilation."""
+
+    def again(
+        f: Any, args: Sequence[Any], decompositions: DecompositionOptions | None, /, trace: Trace | None = None
+    ) -> Compiled:
+        from fx_importer.compiler.driver import recompile
+        from fx_importer.importing import FxImporter
+
+        return recompile(options, importer or FxImporter(), f, args, decompositions, trace)
+
+    return again
