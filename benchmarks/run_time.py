@@ -28,6 +28,7 @@ from benchmarks.running.compiling import Compiling
 from benchmarks.running.own_roads import DOOR, OWN_ROADS
 from benchmarks.running.roofline import Roofline, flops_and_bytes
 from benchmarks.running.runs import TRAINING, Figures, Run, tables
+from benchmarks.running.saved_module import SavedModule
 from benchmarks.running.training import STEPS, TRAINED, load_training
 from fx_importer.benchmarking import Engine, chosen_engines, measure
 from fx_importer.benchmarking.measurement import remarks
@@ -108,6 +109,8 @@ def _measured(options: argparse.Namespace) -> Figures:
             print(f"{options.minutes} minutes are over: started again, it goes on", file=sys.stderr)
             break
         start = time.monotonic()
+        if stage.is_saved and "jit" in (options.engines or _OURS):
+            figures.saved.append(SavedModule.measured(stage.model, stage.batch, stage.dtype))
         run, notes = stage.measured(options)
         figures.runs.append(run)
         took = f"{time.monotonic() - start:.0f} s"
@@ -138,6 +141,11 @@ class _Stage:
         turns = (self.threads, options.turns, _LIMITS)
         found = measure(load_it, engines, *turns, seconds=_SECONDS, close=_CLOSE, loading_at_once=2)
         return Run(self.model, self.batch, self.dtype, self.threads, *work, tuple(found)), remarks(found)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the memory of a saved module is measured."""
+        return self._has_own_roads and self.model != "addition"
 
     @property
     def _has_own_roads(self) -> bool:

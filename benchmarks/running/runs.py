@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.running.compiling import Compiling
 from benchmarks.running.roofline import Roofline
+from benchmarks.running.saved_module import SavedModule
 from fx_importer.benchmarking import Measurement
 from fx_importer.benchmarking.measurement import COLUMNS, cells, figure
 
@@ -85,14 +86,16 @@ class Figures:
     rooflines: list[Roofline] = field(default_factory=list[Roofline])
     runs: list[Run] = field(default_factory=list[Run])
     compiling: list[Compiling] = field(default_factory=list[Compiling])
+    saved: list[SavedModule] = field(default_factory=list[SavedModule])
 
     @classmethod
     def read(cls, path: Path) -> Figures:
         """Return what `write` wrote."""
         held = json.loads(path.read_text())
         runs = [Run(**{**each, "found": tuple(Measurement(**one) for one in each["found"])}) for each in held["runs"]]
-        rooflines, compiling = held["rooflines"], held["compiling"]
-        return cls(held["machine"], [Roofline(**each) for each in rooflines], runs, [Compiling(**e) for e in compiling])
+        rooflines = [Roofline(**each) for each in held["rooflines"]]
+        compiling = [Compiling(**each) for each in held["compiling"]]
+        return cls(held["machine"], rooflines, runs, compiling, [SavedModule(**each) for each in held.get("saved", ())])
 
     def write(self, path: Path) -> None:
         """Write all figures as JSON."""
@@ -135,6 +138,8 @@ def tables(figures: Figures) -> str:
         parts += [f"**{described(setting)[0].upper()}{described(setting)[1:]}: speed beside eager**"]
         # With more threads, engines that load at the same time take each other's processors.
         parts += [_speeds(chosen, roofs), _loading(chosen) if setting[2] == 1 else "", _roads(chosen)]
+    if figures.saved:
+        parts += ["**MB at the peak of calls: a saved module on the JIT beside eager**", _saved(figures.saved)]
     if figures.training:
         parts += ["**Training steps: speed beside eager**", _training(figures.training)]
     if figures.additions:
@@ -213,6 +218,18 @@ def _roads(runs: Sequence[Run]) -> str:
     return "Speed of an engine that we feed, divided by that of its own road, and by Inductor's:\n\n" + markdown(
         ["model", *headings], rows
     )
+
+
+def _saved(saved: Sequence[SavedModule]) -> str:
+    rows = [
+        [
+            f"{each.model}, {described((each.batch, each.dtype, 1))}",
+            *(f"{memory / 2**20:.0f}" for memory in (each.eager, each.saved)),
+            f"{each.ratio:.2f}",
+        ]
+        for each in saved
+    ]
+    return markdown(["model", "eager", "saved module", "ratio"], rows)
 
 
 def _training(runs: Sequence[Run]) -> str:

@@ -22,7 +22,6 @@ from torch.utils import _pytree as pytree
 from fx_importer.benchmarking.engines import Engine, Example
 from fx_importer.errors import UsageError
 from fx_importer.process.worker import Note
-from fx_importer.verification.comparison import compare
 
 Load = Callable[[], tuple[Any, Any, Any]]
 """Return the model, its positional inputs and its keyword inputs, the same each time. It is picklable."""
@@ -149,6 +148,8 @@ def _compared(found: Any, results: Path) -> tuple[float, bool]:
     expected = torch.load(results, weights_only=True)
     if len(leaves) != len(expected):
         return float("inf"), False
+    from fx_importer.verification.comparison import compare  # only here: eager's process need not hold it
+
     compared = [compare(a, b) for a, b in zip(leaves, expected, strict=True)]
     differences = [float("inf") if each.problem else each.max_absolute / (each.magnitude or 1.0) for each in compared]
     return max(differences, default=0.0), all(each.passed for each in compared)

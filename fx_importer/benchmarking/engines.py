@@ -1,4 +1,7 @@
-"""Engines that run a model. They are picklable, since each runs in a process of its own."""
+"""Engines that run a model. They are picklable, since each runs in a process of its own.
+
+A process imports what its engine needs only, since its memory is compared with that of others.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from fx_importer.api.lowered import Lowered
-from fx_importer.compiler.driver import compile_programs
 from fx_importer.errors import UsageError
-from fx_importer.execution import backend_named
-from fx_importer.execution.optional_packages import check_installed
-from fx_importer.importing import FxImporter
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
-from fx_importer.targets import target_for
 
 
 @dataclass(frozen=True)
@@ -81,15 +78,26 @@ INDUCTOR = Engine("inductor", _inductor, _compiler_is_there)
 
 
 def _lowered(backend: str, options: Options, example: Example) -> Callable[..., Any]:
+    from fx_importer.api.lowered import Lowered
+    from fx_importer.compiler.driver import compile_programs
+    from fx_importer.execution import backend_named
+    from fx_importer.importing import FxImporter
+
     call = (example.model, tuple(example.args), dict(example.kwargs))
     lowered = Lowered.of(compile_programs({options.importing.func_name: call}, FxImporter(), options))
     return lowered.caller(backend=backend_named(backend, lowered.stubs))
 
 
+def _installed(backend: str) -> None:
+    from fx_importer.execution.optional_packages import check_installed
+
+    check_installed(backend)
+
+
 def lowered_engine(backend: str, output_type: OutputType, options: Options = Options()) -> Engine:  # noqa: B008 - it is frozen
     """Return the engine that lowers to ``output_type``, otherwise with ``options``, and runs that on ``backend``."""
     prepare = partial(_lowered, backend, replace(options, output_type=output_type))
-    return Engine(f"{backend}:{output_type.value}", prepare, partial(check_installed, backend), output_type)
+    return Engine(f"{backend}:{output_type.value}", prepare, partial(_installed, backend), output_type)
 
 
 DEFAULT_OUTPUT_TYPES = {
@@ -113,6 +121,8 @@ def chosen_engines(
     """
     if unknown := [each for each in names if each not in (*NAMES, EAGER.name)]:
         raise UsageError(f"unknown engine {', '.join(map(repr, unknown))}: accepted are {', '.join(NAMES)}")
+    from fx_importer.targets import target_for
+
     found = [EAGER]
     if INDUCTOR.name in (names or NAMES):
         found.append(INDUCTOR)

@@ -13,6 +13,7 @@ from benchmarks.running.bars import bars
 from benchmarks.running.compiling import Compiling
 from benchmarks.running.roofline import Roofline, flops_and_bytes
 from benchmarks.running.runs import Figures, Run, tables
+from benchmarks.running.saved_module import SavedModule
 from benchmarks.running.training import STEPS, load_training
 from fx_importer.benchmarking import Example, Measurement
 
@@ -31,7 +32,8 @@ RUNS = [
     Run("mlp", 0, "training", 1, 0, 0, TRAINED),
 ]
 ROOFLINES = [Roofline(1, {"fp32": 5e11}, 1e9)]
-FIGURES = Figures({"date": "today"}, ROOFLINES, RUNS, [Compiling("bert_base", 3.5, 0.1)])
+SAVED = [SavedModule("mobilenet", 1, "fp32", 2**28, 2**28 + 2**25)]
+FIGURES = Figures({"date": "today"}, ROOFLINES, RUNS, [Compiling("bert_base", 3.5, 0.1)], SAVED)
 
 
 def test_tables_have_speeds_roads_and_additions(tmp_path):
@@ -43,6 +45,7 @@ def test_tables_have_speeds_roads_and_additions(tmp_path):
     assert "| iree:stablehlo / iree-turbine | the fastest of ours / inductor |" in text
     assert "| mobilenet | 0.75 | 1.25 |" in text
     assert "| batch 1, fp32, 1 thread | 12000 | 6000 |" in text
+    assert "| mobilenet, batch 1, fp32, 1 thread | 256 | 288 | 1.12 |" in text
     assert "| mlp, training, 1 thread | 12.0 (11.0-13.0) | 0.50 |" in text
 
 
@@ -57,7 +60,9 @@ def test_figures_are_beside_what_they_should_be():
     assert "| one addition, jit over eager, batch 1, fp32, 1 thread | -6000.0 µs | 15 µs | met |" in text
     assert "| JIT, bert_base compiled | 3.50 CPU s | 3.0 s | **missed** |" in text
     assert "| JIT, bert_base cached | 0.10 CPU s | 0.5 s | met |" in text
-    assert "| JIT, memory / eager's, batch 1, fp32, 1 thread | mobilenet 2.00 | 1.2 | **missed** |" in text
+    of_one = "memory / eager's, batch 1, fp32, 1 thread"
+    assert f"| a saved module on the JIT, {of_one} | 1.12 | 1.2 | met |" in text
+    assert f"| JIT, in the process that lowers, {of_one} | mobilenet 2.00 | 1.2 | **missed** |" in text
 
 
 def test_pages_are_renewed(tmp_path):
