@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +26,7 @@ class Counter(torch.nn.Module):
         return {"y": self.linear(inputs["x"]) * scale + self.calls}
 
 
+NOT_LOADED = ("compiler.driver", "decompositions", "exporting", "importing", "lowerings", "verification")
 INPUTS = {"x": torch.ones(2, 16)}
 
 
@@ -111,3 +114,14 @@ def test_texts_fit_a_screen(program):
     assert all(one["ts"] + one["dur"] <= next["ts"] for one, next in pairwise(events))
     verdict = lowered.verify(backends=["jit"])
     assert repr(verdict) == "<Verdict passed, linalg-on-tensors: jit passed>"
+
+
+@pytest.mark.new_interpreter
+def test_saved_module_runs_without_the_compiler(tmp_path: Path):
+    path = tmp_path / "m.mlirbc"
+    lower(torch.nn.Linear(4, 2), torch.ones(3, 4), output_type="linalg-on-tensors").save(path)
+    loaded = "import sys, torch; from fx_importer import load; load(sys.argv[1]).run(torch.ones(3, 4)); "
+    named = ("sympy", "torch._dynamo", "torch_mlir.dialects.torch", *(f"fx_importer.{each}" for each in NOT_LOADED))
+    code = f"{loaded}print([each for each in {named} if each in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
