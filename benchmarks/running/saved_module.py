@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -87,7 +87,7 @@ def _run_saved(_model: str, _batch: int, _dtype: str, directory: Path) -> int:
     return _peak(load(directory / "module.mlirbc").caller(backend="jit"), inputs)
 
 
-def _peak(call: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> int:
+def _peak(call: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> int:
     call(*inputs)
     forget_peak()
     for _ in range(_CALLS):
