@@ -1,18 +1,23 @@
-"""Gradients of convolutions and max pools on the JIT: PyTorch's own kernels compute them, as in eager PyTorch."""
+"""Training on the JIT: PyTorch's own kernels compute gradients of convolutions and max pools, as in eager PyTorch."""
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import fx
 
+from fx_importer.decompositions.engine.table import Decomposition, LayeredRule
+from fx_importer.decompositions.nn import pooling
 from fx_importer.dynamo.backend_options import Settings
 from fx_importer.execution import JitBackend
 from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import Lowerings, external, listed
 from fx_importer.output_types import OutputType
+from fx_importer.targets import target_for
 
 _OPERATORS = (
     aten.convolution_backward.default,
@@ -20,24 +25,40 @@ _OPERATORS = (
     aten.max_pool3d_with_indices_backward.default,
 )
 _KERNELS = Lowerings([external(each, symbol=each.overloadpacket.__name__) for each in _OPERATORS])
+_POOL = aten.max_pool2d_with_indices.default
 _CHOOSES = frozenset(("decomposition_table", "extra", "backend_legal_ops", "pipeline"))
 """Options by which a user says what becomes of operators."""
 
 
-def with_gradient_kernels(settings: Settings) -> Mapping[str, Any]:
-    """Return the options of `lower` by which the JIT calls the operators that compute these gradients.
+def with_gradient_kernels(settings: Settings, graph: fx.Graph) -> Mapping[str, Any]:
+    """Return the options of `lower` for ``graph``, by which the JIT calls the operators that compute these gradients.
 
     Decomposed, the gradient of a weight would be a convolution by a kernel of the size of the image, and that of the
     input would have zeros between its elements; both are slower, and need transposed copies of their operands. That of
-    a max pool would be sums into elements by their indices, on one thread. Rules of the user come first; other engines,
-    and TOSA, which validates every operation, get the decompositions.
+    a max pool would be sums into elements by their indices, on one thread. Where a graph saves such indices, they and
+    the values are found at once. Rules of the user come first; other engines, and TOSA, which validates every
+    operation, get the decompositions.
     """
     given = settings.lowering
     on_jit = settings.engine == "jit" or isinstance(settings.engine, JitBackend)
     if not on_jit or settings.output_type is not OutputType.LINALG_ON_TENSORS or _CHOOSES & given.keys():
         return given
     _keep_freed_memory()
-    return {**given, "lowerings": (*listed(given.get("lowerings", ())), _KERNELS)}
+    pools = (_pools_at_once(),) if _has_indices(graph) else ()
+    return {**given, "lowerings": (*listed(given.get("lowerings", ())), _KERNELS, *pools)}
+
+
+def _has_indices(graph: fx.Graph) -> bool:
+    """Return whether ``graph`` takes the indices of a max pool."""
+    pools = graph.find_nodes(op="call_function", target=_POOL)
+    return any(user.target is operator.getitem and user.args[1] == 1 for node in pools for user in node.users)
+
+
+@functools.cache
+def _pools_at_once() -> Lowerings:
+    """Return the rule by which values and indices of a max pool are found at once, and by the table where it cannot."""
+    by_table = target_for(OutputType.LINALG_ON_TENSORS).decompositions[_POOL]
+    return Lowerings([Decomposition((_POOL,), LayeredRule(pooling.max_pool2d_at_once.rule, by_table))])
 
 
 @functools.cache

@@ -62,7 +62,8 @@ def _compiled(module: fx.GraphModule, settings: Settings) -> Run:
         graph = Graph.of(module)
         if graph.program is None:
             return _Function(graph, _nothing)
-        lowered = lower(graph.program, output_type=settings.output_type, **with_gradient_kernels(settings))
+        options = with_gradient_kernels(settings, graph.program.graph)
+        lowered = lower(graph.program, output_type=settings.output_type, **options)
     except UsageError:
         raise
     except FxImporterError as error:

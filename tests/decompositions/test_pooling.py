@@ -24,6 +24,7 @@ NOT_NUMBERS.view(-1)[::17] = math.nan
 
 MAXIMA: list[dict[str, Any]] = [
     {"kernel_size": 2},
+    {"kernel_size": (2, 3, 2), "stride": (3, 1, 2), "dilation": (2, 1, 3)},
     {"kernel_size": 3, "stride": 2, "padding": 1},
     {"kernel_size": (2, 3, 2), "stride": (1, 2, 3), "padding": (0, 1, 1), "ceil_mode": True},
     {"kernel_size": 3, "stride": 1, "padding": 1, "dilation": 2},
@@ -44,6 +45,7 @@ def test_max(given: dict[str, Any], x: torch.Tensor) -> None:
     flat: list[Any] = [each[1:] if isinstance(each, tuple) else each for each in three]
     expected = F.max_pool2d(x[0], **two, return_indices=True)
     assert_close(pooling.max_pool2d(x[0], *flat), expected, equal_nan=True)
+    assert_close(pooling.max_pool2d_at_once(x[0], *flat), expected, equal_nan=True)
     assert_close(pooling.max_pool2d(x[0, 0], *flat), tuple(each[0] for each in expected), equal_nan=True)
 
 

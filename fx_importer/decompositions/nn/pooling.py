@@ -82,6 +82,14 @@ def max_pool3d(
     return _max_pool(3, x, kernel, stride, padding, dilation, ceil_mode)
 
 
+@decomposes(aten.max_pool2d_with_indices.default)
+def max_pool2d_at_once(
+    x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    """Return the maxima of the windows and their flat indices: a lowering of the values would find the maxima again."""
+    return _max_pool(2, x, kernel, stride, padding, dilation, ceil_mode) if is_static(x) else NotImplemented
+
+
 @decomposes(aten.avg_pool2d.default, aten.avg_pool3d.default)
 def avg_pool(
     x: Tensor,

@@ -25,6 +25,15 @@ class Windows:
     dilation: int = 1
     has_empty: bool = False
     """Whether a window may have no element: it begins in the padding, and its dilation is larger than the axis."""
+    stride: int | None = None
+    """The distance of the windows, if all begin and end in the axis, the first one at 0; else None."""
+
+    def elements(self, x: Tensor, axis: int, k: int) -> Tensor:
+        """Return the k-th element of each window of ``x`` along ``axis``: a slice, where indices would be gathered."""
+        if self.stride is None:
+            return x.index_select(axis, self.places(k))
+        first = k * self.dilation
+        return torch.ops.aten.slice(x, axis, first, first + (len(self.starts) - 1) * self.stride + 1, self.stride)
 
     def places(self, k: int) -> Tensor:
         """Return the index of the k-th element of each window, clamped to its first and last one."""
@@ -59,7 +68,9 @@ def sliding_windows(size: int, kernel: int, stride: int, padding: int, dilation:
     within = (size - 1 + padding) // dilation + 1  # elements of the first window, however large the kernel is
     begins = [i * stride - padding for i in range(last + 1)]
     empty = any((begin % dilation if begin < 0 else begin) >= min(size, begin + reach) for begin in begins)
-    return Windows(starts, starts + reach, size, min(kernel, max(within, 1)), dilation, empty)
+    is_regular = last >= 0 and padding == 0 and last * stride + reach <= size
+    length = min(kernel, max(within, 1))
+    return Windows(starts, starts + reach, size, length, dilation, empty, stride if is_regular else None)
 
 
 def adaptive_windows(size: int, outputs: int) -> Windows:
@@ -77,19 +88,17 @@ def window_maxima(x: Tensor, windows: Sequence[Windows]) -> tuple[Tensor, Tensor
     """
     axes = len(windows)
     shape = x.shape[-axes:]
-    flat = torch.arange(math.prod(shape), dtype=torch.int32).reshape(shape).expand(x.shape)
-    for axis, window in reversed(list(enumerate(windows, x.dim() - axes))):
-        place = window.places(0)
-        value, where = x.index_select(axis, place), flat.index_select(axis, place)
+    flat = torch.arange(math.prod(shape), dtype=torch.int32).reshape(shape)
+    for axis, window in reversed(list(enumerate(windows, -axes))):
+        value, where = window.elements(x, axis, 0), window.elements(flat, axis, 0)
         for k in range(1, window.length):
-            place = window.places(k)
-            other, there = x.index_select(axis, place), flat.index_select(axis, place)
+            other, there = window.elements(x, axis, k), window.elements(flat, axis, k)
             wins = other > value
             if x.is_floating_point():
                 wins = wins | (other != other)
             value, where = torch.where(wins, other, value), torch.where(wins, there, where)
         x, flat = value, where
-    return x, flat.to(torch.int64)
+    return x, flat.expand(x.shape).to(torch.int64)
 
 
 def window_sums(x: Tensor, windows: Sequence[Windows]) -> Tensor:

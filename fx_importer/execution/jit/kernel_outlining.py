@@ -13,6 +13,7 @@ from fx_importer.execution.jit.parallel_loops import (
     PREFIX,
     SMALLEST_TRIP_COUNT,
     TILES,
+    Shared,
     constant_bound,
     loop_to_split,
 )
@@ -129,10 +130,10 @@ def skip_optimization(function: func_d.FuncOp) -> None:
 
 
 def _outline(
-    loop: ir.Operation, name: str, module: ir.Module, split: int | None
+    loop: ir.Operation, name: str, module: ir.Module, split: Shared | None
 ) -> tuple[func_d.FuncOp, func_d.CallOp]:
-    """Outline ``loop``; the last arguments of the kernel are the bounds of the loop number ``split``, if any."""
-    bounds = [] if split is None else [split, split + len(loop.regions[0].blocks[0].arguments)]
+    """Outline ``loop``; the last arguments of the kernel are the bounds of the loop that threads share, if any."""
+    bounds = [(split.loop, each) for each in split.bounds] if split else []
     inside = operations(loop)
     defined = {value for op in inside for value in _values_of(op)}
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
@@ -142,7 +143,11 @@ def _outline(
     begins = {each.memory: each.offset for each in reversed(slices)}
     """Of the first slice of each buffer: the others are at constant distances from it."""
     given = list(dict.fromkeys(each.memory if isinstance(each, Slice) else each for each in taken_as.values()))
-    passed = [*given, *map(ArithOps.before(loop).index, begins.values()), *(loop.operands[each] for each in bounds)]
+    passed = [
+        *given,
+        *map(ArithOps.before(loop).index, begins.values()),
+        *(owner.operands[each] for owner, each in bounds),
+    ]
 
     with ir.InsertionPoint(module.body):
         kernel = func_d.FuncOp(name, ([_argument_type(value.type) for value in passed], []), visibility="private")
@@ -172,8 +177,8 @@ def _outline(
             if value in replacements:
                 op.operands[position] = replacements[value]
     _say_what_is_distinct(kernel, passed)
-    for bound, argument in zip(bounds, taken[len(taken) - len(bounds) :], strict=True):
-        loop.operands[bound] = argument
+    for (owner, bound), argument in zip(bounds, taken[len(taken) - len(bounds) :], strict=True):
+        owner.operands[bound] = argument
     return kernel, call
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from fx_importer.execution.jit.arena import memory_of
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import producer
 from fx_importer.mlir.emit_llvm import POINTER, LlvmOps
@@ -36,22 +38,79 @@ def has_threads() -> bool:
         return False
 
 
-def loop_to_split(loop: ir.Operation) -> int | None:
-    """Return the number of the loop of an ``scf.parallel`` that threads share; None if there is none."""
-    is_tiled = TILES in loop.attributes
-    if loop.name != "scf.parallel" or not has_threads() or (not is_tiled and operations(loop, _SEQUENTIAL)):
+@dataclass(frozen=True)
+class Shared:
+    """The loop ``number`` of ``loop``, an ``scf.parallel``, that threads share."""
+
+    loop: ir.Operation
+    number: int
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The operands of ``loop`` that are its bounds."""
+        return self.number, self.number + len(self.loop.regions[0].blocks[0].arguments)
+
+
+def loop_to_split(outer: ir.Operation) -> Shared | None:
+    """Return the loop that threads share in the outermost loop ``outer``; None if there is none.
+
+    It may be in loops of a sum, as that of the channels is in one over images: each thread then sums its channels. A
+    sum of rows stays on one thread: its parts are in the caches of those that computed the rows, and two take no less.
+    """
+    is_tiled = TILES in outer.attributes
+    if not has_threads() or (not is_tiled and operations(outer, _SEQUENTIAL)):
         return None
-    count = len(loop.regions[0].blocks[0].arguments)
+    loop = outer
+    while loop.name == "scf.for":
+        if any(constant_bound(each) is None for each in loop.operands):
+            return None
+        deeper = [each.operation for each in loop.regions[0].blocks[0] if each.operation.regions]
+        if len(deeper) != 1 or loop.results:
+            return None
+        (loop,) = deeper
+    if loop.name != "scf.parallel" or (loop != outer and not operations(loop, ("scf.for",))):
+        return None
+    counters = loop.regions[0].blocks[0].arguments
+    count = len(counters)
     lower, upper, step = (list(loop.operands)[part * count : part * count + count] for part in range(3))
-    sizes = [constant_bound(each) for each in upper]
-    for number, size in enumerate(sizes):
+    for number, size in enumerate(map(constant_bound, upper)):
         if (
             (size is None or size >= _SMALLEST_SPLIT)
             and constant_bound(lower[number]) == 0
             and constant_bound(step[number]) == 1
+            and (loop == outer or _is_apart(outer, loop, number))
         ):
-            return number
-    return 0 if is_tiled else None
+            return Shared(loop, number)
+    return Shared(loop, 0) if is_tiled else None
+
+
+def _is_apart(outer: ir.Operation, loop: ir.Operation, number: int) -> bool:
+    """Return whether a thread may run ``outer`` for some iterations of a loop in it, wherever the other threads are.
+
+    Of buffers that are written, each iteration then accesses its own part: the counter is an index along an axis.
+    """
+    inside = operations(outer)
+    counter = loop.regions[0].blocks[0].arguments[number]
+    if any(each.owner in inside for each in loop.operands if not isinstance(each.owner, ir.Block)):
+        return False  # bounds are passed to the kernel
+    axes: dict[ir.Value, set[int]] = {}
+    written: set[ir.Value] = set()
+    for op in inside:
+        if op.name in ("memref.load", "memref.store"):
+            buffer, *place = list(op.operands)[op.name == "memref.store" :]
+            along = {axis for axis, each in enumerate(place) if each == counter}
+            axes[buffer] = axes.get(buffer, along) & along
+            if op.name == "memref.store":
+                written.add(buffer)
+        elif op.name.partition(".")[0] not in ("arith", "math", "scf"):
+            return False
+    if not all(axes[each] for each in written):
+        return False
+    memories = [memory_of(each) for each in written]
+    read = [memory_of(each) for each in axes.keys() - written if producer(each) != "memref.get_global"]
+    if any(each is None for each in (*memories, *read)) or "arguments" in memories:
+        return False
+    return len(set(memories)) == len(memories) and not any(each in memories for each in read)
 
 
 _SEQUENTIAL = ("func.call", "memref.alloc", "memref.alloca")
