@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fx_importer.execution.jit.library_calls import PRODUCTS
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import attributes_of, producer
 from fx_importer.mlir.emit_linalg import LinalgOps
+from fx_importer.mlir.linalg_contractions import PRODUCTS
 from fx_importer.mlir.walk import operations
 
 _WIDENING = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}

@@ -31,33 +31,17 @@ from fx_importer.execution.layouts.loop_interchange import transposed_axes
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, is_used, producer, terminator
 from fx_importer.mlir.emit_linalg import LinalgOps
+from fx_importer.mlir.linalg_contractions import CONVOLUTIONS, PRODUCTS, axes_of_product
 from fx_importer.mlir.walk import operations
 
 SMALLEST_WORK = 1 << 15
 """The number of multiplications from which a call, of about ten microseconds, is faster than loops."""
 _FLOATS = ("f32", "f64", "f16", "bf16")
-_MATMUL = ((0, 2), (2, 1), (0, 1))
 _BY_COLUMNS = ((0, 2), (1, 2), (0, 1))
 _MANY_ROWS = 32
 _LARGE_WEIGHT = 1 << 16
 """From these rows and elements on, MKL's products with a matrix ``[n, k]`` take 0.8 to 1.13 times as long as with
 ``[k, n]``; those with smaller matrices 1.15 to 1.2 times, for which copies are small."""
-PRODUCTS = {
-    "linalg.matmul": _MATMUL,
-    "linalg.batch_matmul": ((0, 1, 3), (0, 3, 2), (0, 1, 2)),
-}
-"""The loop that each axis of each operand runs along, without ``indexing_maps``. The last loop is the reduction."""
-CONVOLUTIONS = {
-    "linalg.conv_1d_ncw_fcw": ("ncs", "fcs"),
-    "linalg.conv_2d_nchw_fchw": ("ncss", "fcss"),
-    "linalg.conv_2d_nhwc_fhwc": ("nssc", "fssc"),
-    "linalg.conv_2d_nhwc_hwcf": ("nssc", "sscf"),
-    "linalg.conv_3d_ncdhw_fcdhw": ("ncsss", "fcsss"),
-    "linalg.conv_2d_ngchw_gfchw": ("ngcss", "gfcss"),
-    "linalg.depthwise_conv_2d_nchw_chw": ("ncss", "css"),
-    "linalg.depthwise_conv_2d_nhwc_hwc": ("nssc", "ssc"),
-}
-"""The axes of input and weight: batch, group, channel, filter, spatial. Results have those of the input."""
 
 
 def outline_library_calls(module: ir.Module) -> dict[str, Function]:
@@ -95,7 +79,9 @@ def _choose_layouts(module: ir.Module) -> None:
         emit = LinalgOps.before(op)
         if axes == ("mk", "nk", "mn") and producer(weight) == "arith.constant" and _is_by_rows(op, "kn"):
             op.operands[1] = transposed(emit, weight, (1, 0))
-            op.attributes["indexing_maps"] = emit.affine_maps([emit.select_axes(3, each) for each in _MATMUL])
+            op.attributes["indexing_maps"] = emit.affine_maps(
+                [emit.select_axes(3, each) for each in PRODUCTS["linalg.matmul"]]
+            )
         elif axes == ("mk", "kn", "mn") and _order_of_constant(weight)[:2] == (1, 0) and _is_of_many_rows(op):
             op.operands[1] = _matrix(emit, weight.owner.operands[0])
             op.attributes["indexing_maps"] = emit.affine_maps([emit.select_axes(3, each) for each in _BY_COLUMNS])
@@ -171,19 +157,6 @@ class _Region:
         if with_destination(op.operands[2].owner)[0].name != "tensor.empty":
             return None  # the function has no other memory than that of its operands and result
         return cls(op, zero, bias, rounded)
-
-
-def axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
-    """Return the axes of the operands, by the letters of `Product`; None of a product with others."""
-    loops = PRODUCTS[op.name]
-    if "indexing_maps" in op.attributes:
-        maps = [list(ir.AffineMapAttr(each).value.results) for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
-        if not all(isinstance(each, ir.AffineDimExpr) for results in maps for each in results):
-            return None
-        loops = tuple(tuple(ir.AffineDimExpr(each).position for each in results) for results in maps)
-    letters = "mnk" if op.name == "linalg.matmul" else "bmnk"
-    left, right, result = ("".join(letters[loop] for loop in each) for each in loops)
-    return (left, right, result) if len(set(left)) == len(letters) - 1 else None
 
 
 def _product(region: _Region) -> Kernel | None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
-from fx_importer.execution.jit.library_calls import PRODUCTS
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import attributes_of, producer
 from fx_importer.mlir.emit_linalg import LinalgOps
+from fx_importer.mlir.linalg_contractions import PRODUCTS
 from fx_importer.mlir.walk import operations
 
 _FEWEST_CHANNELS = 16
