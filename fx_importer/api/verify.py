@@ -33,9 +33,7 @@ def verify_lowered(
     """
     if given and inputs:
         raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
-    check_one_device(lowered)
-    require_programs(lowered)
-    weight_values(lowered)  # without values, there is nothing to compare
+    _check_comparable(lowered)
     if isinstance(backends, str):
         backends = [backends]
     required = None
@@ -60,12 +58,17 @@ def bisect_lowered(
     """
     if given and inputs:
         raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
-    check_one_device(lowered)
-    require_programs(lowered)
-    weight_values(lowered)
+    _check_comparable(lowered)
     chosen = inputs or given or example_inputs(lowered.exported)[0]
     backend = default_backend(lowered.manifest) if backend is None else backend
     return bisect(lowered, lowered.lower_again, chosen, backend, tolerance, isolate)
+
+
+def _check_comparable(lowered: Lowered) -> None:
+    """Raise `UsageError` for a program of a mesh, or without its exported programs or values of its weights."""
+    check_one_device(lowered)
+    require_programs(lowered)
+    weight_values(lowered)
 
 
 def _default_backends(manifest: Manifest) -> tuple[str, ...]:
