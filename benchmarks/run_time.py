@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1])
     parser.add_argument("--dtype", nargs="+", choices=DTYPES)
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
-    parser.add_argument("--turns", type=int, default=10, help="at most")
+    parser.add_argument("--turns", type=int, default=40, help="at most")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin with no other model after these")
     parser.add_argument("--json", type=Path, help="a file of measurements, renewed after each model")
     parser.add_argument("--from", type=Path, dest="given", help="measure nothing: read what --json wrote")
