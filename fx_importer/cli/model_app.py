@@ -162,7 +162,7 @@ def bench(
     ] = None,
     calls: Annotated[
         int,
-        typer.Option(min=1, help="Turns of each engine: calls, or of short calls the means of 20 ms of them."),
+        typer.Option(min=1, help="Turns of each engine: calls, or of short calls the means of 50 ms of them."),
     ] = 10,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all figures as JSON.")] = None,
     report: Reports = None,

@@ -19,6 +19,7 @@ from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
 from fx_importer.process.child_process import anonymous_memory, child_environment, python_command, signal_name
 from fx_importer.process.lifeline import end_with_parent
+from fx_importer.process.scratch import SCRATCH, Scratch
 
 Note = Callable[[str], None]
 """Called in the child with what it is about to do. After a crash, the last note is `Child.noted`."""
@@ -39,6 +40,7 @@ class Child:
         ``answers`` is ``package.module:name`` of a callable that the child calls with a `Note`; the result is called
         with each request. Requests and answers are picklable. The child imports only that module.
         """
+        scratch = Scratch()
         requests, to_child = os.pipe()
         from_child, replies = os.pipe()
         self._output, self._noted = (tempfile.TemporaryFile(buffering=0) for _ in range(2))  # noqa: SIM115 - with this object
@@ -47,7 +49,7 @@ class Child:
         try:
             self._child = subprocess.Popen(
                 python_command(_SERVE, answers, *map(str, passed), str(int(stays))),
-                env=child_environment(),
+                env={**child_environment(), SCRATCH: str(scratch.path)},
                 pass_fds=passed,
                 stdin=subprocess.PIPE,  # the lifeline of `end_with_parent`: nothing is written to it
                 stdout=self._output,
@@ -61,7 +63,7 @@ class Child:
         self.noted = ""
         """The last note of a crashed child."""
         self._ready = False
-        self._end = weakref.finalize(self, _end, self._child, self._to, self._from, self._output, self._noted)
+        self._end = weakref.finalize(self, _end, scratch, self._child, self._to, self._from, self._output, self._noted)
 
     @property
     def pid(self) -> int:
@@ -125,7 +127,8 @@ class Child:
         return CrashedError(what, None if limit else signal_name(-code), output, limit=limit)
 
 
-def _end(child: subprocess.Popen[bytes], *files: Any) -> None:
+def _end(_scratch: Scratch, child: subprocess.Popen[bytes], *files: Any) -> None:
+    """End the child; ``_scratch``, which nothing else holds, is removed then."""
     for file in files:
         file.close()
     child.kill()
