@@ -4,7 +4,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 
 # What `make check` runs: a minute on one core, while pyright has the other.
-FAST := tests/test_layers.py tests/test_manifest.py tests/test_output_types.py tests/canonicalization tests/exporting \
+FAST := tests/test_layers.py tests/test_manifest.py tests/test_output_types.py tests/fx_passes tests/frontend \
 	$(filter-out %_linear_algebra.py,$(wildcard tests/decompositions/test_*.py)) tests/importing tests/mlir tests/pipelines \
 	tests/rewrites
 

@@ -22,10 +22,10 @@ from torch.export import ExportedProgram
 
 from benchmarks.op_cases import calls, dtype_for, operators
 from benchmarks.zoo import ZOO
-from fx_importer.canonicalization import canonicalize
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, DecompositionTable
 from fx_importer.decompositions.engine.decompose import prepare, retrace
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
+from fx_importer.fx_passes import canonicalize
 from tests.decompositions.engine.same_graph import differences
 
 TABLES = {"base": BASE, "linalg": LINALG, "tosa": TOSA, "stablehlo": STABLEHLO}

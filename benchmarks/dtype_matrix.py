@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmarks.rows import DOCS, renew, section_of
 from fx_importer import FxImporterError, OutputType, lower
-from fx_importer.execution.memref import DTYPES
+from fx_importer.calls.memref import DTYPES
 from fx_importer.importing.types import ELEMENT_TYPES
 
 PAGE = DOCS / "dtypes.md"

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from benchmarks.families import FAMILIES
 from benchmarks.op_cases import differences
 from fx_importer import FxImporterError, StageFailed, UnsupportedProgramError, lower
-from fx_importer.execution import backend_named
+from fx_importer.engines import backend_named
 
 BACKENDS = {"linalg-on-tensors": ("jit",), "tosa": ("jit", "tosa_reference"), "stablehlo": ("xla",)}
 """Backends of each output type, in order of preference: MLIR's passes from TOSA lack some operations."""

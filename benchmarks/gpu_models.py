@@ -22,8 +22,8 @@ import transformers as T
 from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, renew
 from benchmarks.run_time_models import MODELS, Outputs
 from fx_importer import FxImporterError, Lowered, lower
-from fx_importer.execution import IreeBackend
-from fx_importer.execution.engines.iree_programs import CompiledProgram
+from fx_importer.engines import IreeBackend
+from fx_importer.engines.iree.iree_programs import CompiledProgram
 
 PAGE = DOCS / "gpus.md"
 SECTION = "benchmarks/gpu_models.py --write"

@@ -15,8 +15,8 @@ from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer import FxImporterError, StageFailed, UnsupportedProgramError, lower
-from fx_importer.execution import backend_named
-from fx_importer.execution.optional_packages import is_installed
+from fx_importer.engines import backend_named
+from fx_importer.engines.optional_packages import is_installed
 from fx_importer.verification import compare
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")

@@ -23,7 +23,7 @@ from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import lower_exported
 from fx_importer.compiler.steps import export_models
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.execution import backend_named
+from fx_importer.engines import backend_named
 from fx_importer.importing import FxImporter
 from fx_importer.options import ImportOptions, Mutation, Options
 from fx_importer.output_types import OutputType

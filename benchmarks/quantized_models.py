@@ -22,8 +22,8 @@ from benchmarks.quantized_nets import EfficientNetLite, KeywordSpotting, MobileN
 from benchmarks.rows import DOCS, renew
 from fx_importer import UsageError, accuracy, lower, quantize
 from fx_importer.api.lowered import Lowered
-from fx_importer.execution.engines.tosa_flatbuffer import write_flatbuffer
-from fx_importer.execution.engines.vela import TARGET, compile_with_vela, has_resize
+from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
+from fx_importer.engines.vela.vela import TARGET, compile_with_vela, has_resize
 from fx_importer.lowerings import WITHOUT_RESIZE
 
 IMAGE = (1, 3, 64, 64)

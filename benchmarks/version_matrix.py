@@ -30,7 +30,7 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 TORCHES = ("2.12.1", "2.13.0", "2.14.1", "2.15.0")
 PACKAGES = ("torch", "torch-mlir", "numpy", "transformers")
 SLICE = (
-    *("tests/exporting", "tests/importing", "tests/mlir", "tests/fx_graph", "tests/decompositions/engine"),
+    *("tests/frontend", "tests/importing", "tests/mlir", "tests/fx_graph", "tests/decompositions/engine"),
     *("tests/e2e/test_results.py", "tests/e2e/test_symbolic.py", "tests/e2e/test_control_flow.py"),
 )
 _VERSIONS = f"""

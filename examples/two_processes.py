@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from fx_importer import lower
-from fx_importer.execution import join_processes
+from fx_importer.engines import join_processes
 
 join_processes(devices=4, timeout=60)
 

@@ -20,7 +20,7 @@ from torch._inductor import config, graph
 from torch._inductor.exc import InductorError
 
 from fx_importer import lower
-from fx_importer.execution import XlaBackend
+from fx_importer.engines import XlaBackend
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 
 

@@ -20,6 +20,7 @@ from .diagnostics.causes import Cause as Cause
 from .diagnostics.causes import Place as Place
 from .diagnostics.explanation import Explanation as Explanation
 from .diagnostics.progress import Progress as Progress
+from .engines import Caller as Caller
 from .errors import ContractWarning as ContractWarning
 from .errors import CrashedError as CrashedError
 from .errors import ExportError as ExportError
@@ -29,7 +30,6 @@ from .errors import StageFailed as StageFailed
 from .errors import UnsupportedNode as UnsupportedNode
 from .errors import UnsupportedProgramError as UnsupportedProgramError
 from .errors import UsageError as UsageError
-from .execution import Caller as Caller
 from .importing import FxImporter as FxImporter
 from .importing import FxImporterHooks as FxImporterHooks
 from .importing import InputInfo as InputInfo

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.api.lowered import Lowered
-from fx_importer.execution.engines.triton_gpu import CompiledKernel, kernels_of
+from fx_importer.engines.triton.triton_gpu import CompiledKernel, kernels_of
 
 
 def compile_kernels(lowered: Lowered, target: str) -> tuple[CompiledKernel, ...]:

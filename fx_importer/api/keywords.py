@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.distributed import Mesh, Plan
 from fx_importer.errors import UsageError
-from fx_importer.exporting.example_inputs import parameters_of
+from fx_importer.frontend.example_inputs import parameters_of
 from fx_importer.lowerings import listed
 from fx_importer.options import (
     Contract,

@@ -11,12 +11,12 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from fx_importer.api.lowered import Lowered
+from fx_importer.calls.function_types import check_describes
 from fx_importer.compiler.restored import restored
 from fx_importer.compiler.stages import admit
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Plan
 from fx_importer.errors import UsageError
-from fx_importer.execution.calls.function_types import check_describes
 from fx_importer.fx_graph.function_signature import Argument, Function
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.manifest import NARROW, NARROW_FLOATS, Manifest

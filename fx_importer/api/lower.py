@@ -19,15 +19,15 @@ from fx_importer.api.keywords import (
     split_keywords,
 )
 from fx_importer.api.lowered import Lowered
-from fx_importer.canonicalization import legalize_graph
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.compiler.stages import admit, new_trace, run_pipeline
 from fx_importer.compiler.steps import Call
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
-from fx_importer.exporting.example_inputs import check_inputs
+from fx_importer.frontend.example_inputs import check_inputs
 from fx_importer.fx_graph.programs import add_examples
+from fx_importer.fx_passes import legalize_graph
 from fx_importer.importing import FxImporter, FxImporterHooks
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Contract, Mutation, Options, TosaTarget

@@ -18,12 +18,12 @@ from fx_importer.api.run import caller_of, require_programs
 from fx_importer.api.save import DEFAULT_VERSION, iree_source_of, parameters_of, save_lowered, save_portable_artifact
 from fx_importer.compiler.compiled import Compiled
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
+from fx_importer.engines import Backend, Caller
+from fx_importer.engines.iree.iree_parameters import SCOPE
+from fx_importer.engines.iree.iree_programs import CompiledProgram, compile_program
+from fx_importer.engines.iree.iree_targets import HOST
+from fx_importer.engines.xla.portable_artifact import Weights
 from fx_importer.errors import warn_renamed
-from fx_importer.execution import Backend, Caller
-from fx_importer.execution.engines.iree_parameters import SCOPE
-from fx_importer.execution.engines.iree_programs import CompiledProgram, compile_program
-from fx_importer.execution.engines.iree_targets import HOST
-from fx_importer.execution.engines.portable_artifact import Weights
 from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions

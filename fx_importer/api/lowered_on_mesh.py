@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fx_importer.api.held_tensors import held_tensors, linked_module
+from fx_importer.calls.mesh_caller import MeshCaller
 from fx_importer.compiler.compiled import Compiled
 from fx_importer.compiler.division import divide
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh, Plan
 from fx_importer.distributed.communication import Communication, of_function, of_hlo
+from fx_importer.engines.jit.ranks_in_process import load_in_process
+from fx_importer.engines.xla.xla_backend import XlaBackend
+from fx_importer.engines.xla.xla_mesh import load_on_mesh
 from fx_importer.errors import UsageError
-from fx_importer.execution.calls.mesh_caller import MeshCaller
-from fx_importer.execution.engines.xla import XlaBackend
-from fx_importer.execution.engines.xla_mesh import load_on_mesh
-from fx_importer.execution.jit.ranks_in_process import load_in_process
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.options import DecompositionOptions
 from fx_importer.output_types import OutputType

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fx_importer.api.held_tensors import weight_values
+from fx_importer.calls.backend import Loaded
+from fx_importer.engines import STUB_BACKEND, Backend, Caller, EagerBackend, JitBackend, backend_named
+from fx_importer.engines.iree.iree_backend import IreeBackend
 from fx_importer.errors import UsageError
-from fx_importer.execution import STUB_BACKEND, Backend, Caller, EagerBackend, JitBackend, backend_named
-from fx_importer.execution.backend import Loaded
-from fx_importer.execution.engines.iree import IreeBackend
 from fx_importer.manifest import Manifest
 from fx_importer.options import Weights
 from fx_importer.output_types import OutputType

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fx_importer.api.held_tensors import held_tensors
+from fx_importer.engines.iree.iree_parameters import with_parameters
+from fx_importer.engines.xla.portable_artifact import Weights as ArtifactWeights
+from fx_importer.engines.xla.portable_artifact import artifact_of
 from fx_importer.errors import UsageError
-from fx_importer.execution.engines.iree_parameters import with_parameters
-from fx_importer.execution.engines.portable_artifact import Weights as ArtifactWeights
-from fx_importer.execution.engines.portable_artifact import artifact_of
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.module_io import (
     ARTIFACT,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fx_importer.api.held_tensors import weight_values
 from fx_importer.api.run import check_one_device, default_backend, require_programs
+from fx_importer.engines import Backend
 from fx_importer.errors import UsageError
-from fx_importer.execution import Backend
 from fx_importer.manifest import Manifest
 from fx_importer.output_types import OutputType
 from fx_importer.targets import target_for

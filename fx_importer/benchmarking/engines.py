@@ -80,7 +80,7 @@ INDUCTOR = Engine("inductor", _inductor, _compiler_is_there)
 def _lowered(backend: str, options: Options, example: Example) -> Callable[..., Any]:
     from fx_importer.api.lowered import Lowered
     from fx_importer.compiler.driver import compile_programs
-    from fx_importer.execution import backend_named
+    from fx_importer.engines import backend_named
     from fx_importer.importing import FxImporter
 
     call = (example.model, tuple(example.args), dict(example.kwargs))
@@ -89,7 +89,7 @@ def _lowered(backend: str, options: Options, example: Example) -> Callable[..., 
 
 
 def _installed(backend: str) -> None:
-    from fx_importer.execution.optional_packages import check_installed
+    from fx_importer.engines.optional_packages import check_installed
 
     check_installed(backend)
 

@@ -28,8 +28,8 @@ from fx_importer.compiler.steps import (
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
 from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
-from fx_importer.exporting.aliased_inputs import aliases_of_written
-from fx_importer.exporting.dynamic_dimensions import dimension_names
+from fx_importer.frontend.aliased_inputs import aliases_of_written
+from fx_importer.frontend.dynamic_dimensions import dimension_names
 from fx_importer.importing import FxImporter
 from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
 from fx_importer.pipelines.isolated_runner import stage_runner

@@ -10,7 +10,18 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from fx_importer.canonicalization import (
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.decompositions import decompose
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.distributed import Mesh, Plan
+from fx_importer.distributed.collectives import calls_in, process_groups
+from fx_importer.distributed.export import refuse_dtensors
+from fx_importer.distributed.module_attributes import set_mesh
+from fx_importer.errors import UsageError
+from fx_importer.frontend import export_program
+from fx_importer.fx_graph.programs import weight_names, with_own_meta_storages
+from fx_importer.fx_passes import (
     Dtypes,
     canonicalize,
     computed_narrower,
@@ -26,18 +37,7 @@ from fx_importer.canonicalization import (
     sizes_to_tensors,
     with_number_results,
 )
-from fx_importer.canonicalization.constant_folding import DRAWN
-from fx_importer.compiler.compilation import Compilation
-from fx_importer.decompositions import decompose
-from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
-from fx_importer.diagnostics.trace import Trace
-from fx_importer.distributed import Mesh, Plan
-from fx_importer.distributed.collectives import calls_in, process_groups
-from fx_importer.distributed.export import refuse_dtensors
-from fx_importer.distributed.module_attributes import set_mesh
-from fx_importer.errors import UsageError
-from fx_importer.exporting import export_program
-from fx_importer.fx_graph.programs import weight_names, with_own_meta_storages
+from fx_importer.fx_passes.constant_folding import DRAWN
 from fx_importer.importing import FxImporter, ImportResult
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.handlers import Handler

@@ -16,9 +16,9 @@ from fx_importer.api.keywords import options_of
 from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.dynamo.backend_options import Settings, output_type_for
+from fx_importer.engines import BACKENDS, ISOLATED, Backend, JitBackend, Loaded
+from fx_importer.engines.optional_packages import check_installed
 from fx_importer.errors import FxImporterError
-from fx_importer.execution import BACKENDS, ISOLATED, Backend, JitBackend, Loaded
-from fx_importer.execution.optional_packages import check_installed
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options, PrintOptions
 

@@ -13,7 +13,7 @@ from torch import fx
 from fx_importer.decompositions.engine.table import Decomposition, LayeredRule
 from fx_importer.decompositions.nn import pooling
 from fx_importer.dynamo.backend_options import Settings
-from fx_importer.execution import JitBackend
+from fx_importer.engines import JitBackend
 from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import Lowerings, external, listed
 from fx_importer.output_types import OutputType

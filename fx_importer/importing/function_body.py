@@ -19,7 +19,7 @@ from fx_importer.importing.size_guards import InputGuards
 from fx_importer.importing.symbolic_shapes import Symbols
 from fx_importer.importing.types import static_dimension
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import update_function_type
+from fx_importer.mlir.emit.emitter import update_function_type
 from fx_importer.options import ImportOptions
 
 if TYPE_CHECKING:

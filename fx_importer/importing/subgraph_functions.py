@@ -11,7 +11,7 @@ from torch import fx
 from fx_importer.fx_graph.programs import SAME_IN_ALL_CALLS
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import update_function_type
+from fx_importer.mlir.emit.emitter import update_function_type
 
 if TYPE_CHECKING:
     from fx_importer.importing.importer import FxImporter

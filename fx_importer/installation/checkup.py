@@ -28,7 +28,7 @@ from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.worker import Child
 
 BACKENDS = ("jit", "stablehlo", "tosa_reference", "iree", "xla")
-"""The backends of `fx_importer.execution`, which cannot be imported without torch."""
+"""The backends of `fx_importer.engines`, which cannot be imported without torch."""
 _LIMITS = Limits(seconds=300)
 _WIDTH = 160
 

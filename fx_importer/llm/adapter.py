@@ -13,8 +13,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.pytorch_utils import Conv1D
 
+from fx_importer.engines import Caller
 from fx_importer.errors import UsageError
-from fx_importer.execution import Caller
 from fx_importer.llm.gguf_model import RowPermutation
 from fx_importer.llm.lora import read_adapter
 from fx_importer.llm.packed_weights import PackedLinear

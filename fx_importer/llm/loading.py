@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fx_importer import Caller, Manifest, UsageError, link, read_weights
-from fx_importer.execution import IreeBackend, Loaded, backend_named
+from fx_importer.engines import IreeBackend, Loaded, backend_named
 from fx_importer.llm.adapter import AdaptedCaller
 from fx_importer.llm.batch_model import BatchModel
 from fx_importer.llm.image_model import ImageModel

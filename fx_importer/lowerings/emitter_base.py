@@ -10,7 +10,7 @@ import torch
 
 from fx_importer.lowerings.module_builder import Builder, CannotEmit, Number
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Shape
+from fx_importer.mlir.emit.emitter import Shape
 
 Operand: TypeAlias = ir.Value | Number
 

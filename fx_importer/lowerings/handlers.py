@@ -24,7 +24,7 @@ from fx_importer.lowerings.symbol_table import SymbolTable
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import StubDefinition
-from fx_importer.mlir.emit import update_function_type
+from fx_importer.mlir.emit.emitter import update_function_type
 from fx_importer.output_types import OutputType
 from fx_importer.rewrites.torch.region_types import UnsupportedRegionType
 

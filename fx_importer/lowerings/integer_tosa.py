@@ -10,7 +10,7 @@ from fx_importer.lowerings.integer_tosa_windows import accumulator, constant, co
 from fx_importer.lowerings.lowering_rules import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import with_element
+from fx_importer.mlir.emit.emitter import with_element
 from fx_importer.quantization import integer
 
 _UNCHANGED = (2**30, 30)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Shape as Shape
+from fx_importer.mlir.emit.emitter import Shape as Shape
 from fx_importer.mlir.walk import operations
 from fx_importer.rewrites.torch.region_types import TypeConverter
 

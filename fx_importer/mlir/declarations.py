@@ -10,7 +10,7 @@ from types import MappingProxyType
 from fx_importer.diagnostics.causes import Place
 from fx_importer.manifest import STUB_ATTRIBUTE, OperatorStub
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Emitter
+from fx_importer.mlir.emit.emitter import Emitter
 from fx_importer.mlir.walk import operations
 from fx_importer.output_types import OutputType
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter
+from fx_importer.mlir.emit.emitter import Emitter
 
 ModuleRewrite = Callable[[ir.Operation], None]
 E = TypeVar("E", bound=Emitter)

@@ -100,4 +100,4 @@ LLVM = Pipeline(
         ),
     ),
 )
-"""Run by `execution.jit.jit_backend`, with rewrites between the stages."""
+"""Run by `engines.jit.jit_backend`, with rewrites between the stages."""

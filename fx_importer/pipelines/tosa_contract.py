@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fx_importer.diagnostics.mlir_diagnostics import deduplicated, emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir, passmanager
-from fx_importer.mlir.emit import producer
+from fx_importer.mlir.emit.emitter import producer
 from fx_importer.options import Contract, TosaTarget
 from fx_importer.pipelines.contracts import TOSA, contract
 from fx_importer.pipelines.stage import Pass, RewriteStep, Stage

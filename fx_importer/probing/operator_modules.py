@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Emitter
+from fx_importer.mlir.emit.emitter import Emitter
 from fx_importer.mlir.walk import operations
 
 _TENSOR = re.compile(r"!torch\.v?tensor\b")

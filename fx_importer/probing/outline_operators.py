@@ -14,7 +14,7 @@ from fx_importer.fx_graph.operators import operator_named
 from fx_importer.manifest import OperatorArgument, OperatorStub, Passed, Returned, ValueType
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import OperatorStubs, StubDefinition
-from fx_importer.mlir.emit import Emitter, attributes_of, is_used
+from fx_importer.mlir.emit.emitter import Emitter, attributes_of, is_used
 from fx_importer.mlir.walk import operations
 from fx_importer.probing.operator_modules import call_of, maker_of, overload
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, replace
+from fx_importer.mlir.emit.emitter import Emitter, replace
 from fx_importer.mlir.walk import operations
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanager
-from fx_importer.mlir.emit import Emitter, is_used, terminator, update_function_type
+from fx_importer.mlir.emit.emitter import Emitter, is_used, terminator, update_function_type
 
 
 def parsed(text: str) -> ir.Module:

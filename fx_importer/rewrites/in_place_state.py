@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Emitter, is_used, terminator, update_function_type
+from fx_importer.mlir.emit.emitter import Emitter, is_used, terminator, update_function_type
 from fx_importer.mlir.walk import rewrite
 
 _OVERWRITES = "fx_importer.overwrites"

@@ -8,8 +8,8 @@ from fx_importer.output_types import OutputType
 from fx_importer.targets.target import Collectives, Target
 
 if TYPE_CHECKING:
-    from fx_importer.canonicalization import Dtypes
     from fx_importer.decompositions import DecompositionTable
+    from fx_importer.fx_passes import Dtypes
 
 
 def _decompositions() -> DecompositionTable:
@@ -19,7 +19,7 @@ def _decompositions() -> DecompositionTable:
 
 
 def _dtypes() -> Dtypes:
-    from fx_importer.canonicalization import Dtypes
+    from fx_importer.fx_passes import Dtypes
 
     return Dtypes("the torch dialect")
 

@@ -10,8 +10,8 @@ from fx_importer.pipelines import contracts
 from fx_importer.targets.target import Collectives, Target
 
 if TYPE_CHECKING:
-    from fx_importer.canonicalization import Dtypes
     from fx_importer.decompositions import DecompositionTable
+    from fx_importer.fx_passes import Dtypes
 
 
 def _decompositions() -> DecompositionTable:
@@ -23,8 +23,8 @@ def _decompositions() -> DecompositionTable:
 def _dtypes() -> Dtypes:
     import torch
 
-    from fx_importer.canonicalization import Dtypes
     from fx_importer.fx_graph.operators import aten
+    from fx_importer.fx_passes import Dtypes
 
     return Dtypes(
         "StableHLO",

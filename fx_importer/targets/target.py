@@ -19,8 +19,8 @@ from fx_importer.pipelines import TORCH_BACKEND, ContractRules, Pipeline, change
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from fx_importer.canonicalization import Dtypes
     from fx_importer.decompositions import DecompositionTable
+    from fx_importer.fx_passes import Dtypes
     from fx_importer.lowerings import Lowerings
 
 
@@ -46,7 +46,7 @@ class Target:
     contract: ContractRules | None = None
     """The legality of operations and types in a lowered module. None allows everything."""
     backends: tuple[str, ...] = ()
-    """The backends that run a module, by their names in `fx_importer.execution.BACKENDS`."""
+    """The backends that run a module, by their names in `fx_importer.engines.BACKENDS`."""
     default_backend: str | None = None
     """The backend of ``Lowered.run``. An output type that has one is also a fallback for operators of others."""
     library_operators: bool = True

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fx_importer.execution import BACKENDS
+from fx_importer.engines import BACKENDS
 from fx_importer.output_types import OutputType
 from fx_importer.verification.verdict import Check, Status, Verdict, as_text
 

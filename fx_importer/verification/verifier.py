@@ -13,8 +13,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted
-from fx_importer.errors import CrashedError, NotInstalledError, UsageError
-from fx_importer.execution import (
+from fx_importer.engines import (
     ISOLATED,
     STUB_BACKEND,
     Backend,
@@ -25,6 +24,7 @@ from fx_importer.execution import (
     Worker,
     backend_named,
 )
+from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.manifest import NARROW_FLOATS, Function, Manifest
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Options

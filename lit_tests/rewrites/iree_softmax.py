@@ -4,7 +4,7 @@
 import torch
 
 from fx_importer import lower
-from fx_importer.execution.engines.iree_softmax import split_softmaxes
+from fx_importer.rewrites.iree.softmax import split_softmaxes
 
 rows = torch.export.Dim("rows")
 lowered = lower(lambda x: x.softmax(-1), torch.ones(3, 5), output_type="linalg", dynamic_shapes=({0: rows},))

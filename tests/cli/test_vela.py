@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fx_importer import UsageError
 from fx_importer.cli.commands.vela import compile_model, lower_to_integers, quantized_call
+from fx_importer.engines.vela.vela import check_accelerator, compile_with_vela, refused
 from fx_importer.errors import NotInstalledError
-from fx_importer.execution.engines.vela import check_accelerator, compile_with_vela, refused
 
 REFUSED = """Traceback (most recent call last):
 RuntimeError: Compilation failed: Validation error:

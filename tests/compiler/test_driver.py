@@ -21,8 +21,8 @@ from fx_importer import (
     stateless_fx_import,
 )
 from fx_importer.api.keywords import KEYWORDS, options_of
-from fx_importer.execution import JitBackend
-from fx_importer.exporting.export import FunctionModule
+from fx_importer.engines import JitBackend
+from fx_importer.frontend.export import FunctionModule
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.options import LoweringOptions, Options
 

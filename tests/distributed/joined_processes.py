@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from fx_importer import lower
 from fx_importer.distributed import fake_process_group
+from fx_importer.engines import join_processes
 from fx_importer.errors import UsageError
-from fx_importer.execution import join_processes
 
 HOW, RANK = sys.argv[1], int(os.environ["RANK"])
 

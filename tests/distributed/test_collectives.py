@@ -12,8 +12,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fx_importer import Lowered, Manifest, lower
 from fx_importer.distributed import fake_process_group
+from fx_importer.engines import JitBackend, StablehloBackend
 from fx_importer.errors import FxImporterError, UsageError
-from fx_importer.execution import JitBackend, StablehloBackend
 from fx_importer.manifest import ProcessGroup
 
 ROWS = torch.ones(4, 8)

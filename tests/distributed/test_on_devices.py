@@ -16,9 +16,9 @@ import torch.distributed._functional_collectives as collectives
 from torch.distributed.device_mesh import init_device_mesh
 
 from fx_importer import Lowered, lower
+from fx_importer.calls.mesh_caller import MeshCaller
 from fx_importer.distributed import fake_process_group
 from fx_importer.errors import UsageError
-from fx_importer.execution.calls.mesh_caller import MeshCaller
 from tests.distributed import gloo_ranks
 
 needs_xla = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra 'xla' is not installed")

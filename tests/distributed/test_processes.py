@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fx_importer.engines import join_processes
 from fx_importer.errors import UsageError
-from fx_importer.execution import join_processes
 from fx_importer.process.launcher import launch
 from tests.distributed.test_on_devices import needs_xla
 

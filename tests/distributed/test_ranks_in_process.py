@@ -9,9 +9,9 @@ import torch
 
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.module_attributes import set_mesh
+from fx_importer.engines.jit import ranks_in_process
+from fx_importer.engines.jit.ranks_in_process import load_in_process
 from fx_importer.errors import UsageError
-from fx_importer.execution.jit import ranks_in_process
-from fx_importer.execution.jit.ranks_in_process import load_in_process
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
 REDUCED = """"stablehlo.all_reduce"(%x) ({

@@ -8,8 +8,9 @@ from torch.distributed.tensor import Shard
 
 from fx_importer import Lowered, lower
 from fx_importer.distributed.communication import Collective
+from fx_importer.engines.xla import xla_backend as xla
+from fx_importer.engines.xla import xla_program
 from fx_importer.errors import UsageError
-from fx_importer.execution.engines import xla, xla_program
 from tests.distributed.test_on_devices import needs_xla
 
 TENSOR = {"0.*": {"tp": 0}, "2.weight": {"tp": 1}, "input": {"dp": 0}, "output": {"dp": 0}}

@@ -5,7 +5,7 @@ import torch
 from torch.export import Dim
 
 from fx_importer import UsageError, lower
-from fx_importer.execution import JitBackend
+from fx_importer.engines import JitBackend
 
 assert_all = torch.ops.aten._assert_async.msg
 

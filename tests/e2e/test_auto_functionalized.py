@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fx_importer import export_and_import, lower_mlir_module
-from fx_importer.execution import JitBackend
+from fx_importer.engines import JitBackend
 from fx_importer.mlir.bindings import ir
 
 

@@ -28,7 +28,7 @@ from fx_importer import (
 )
 from fx_importer.api.reproduce import reproduce
 from fx_importer.dynamo import backend
-from fx_importer.execution.jit.jit_backend import JitBackend
+from fx_importer.engines.jit.jit_backend import JitBackend
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.pipelines import parse_steps, run_stage
 

@@ -11,7 +11,7 @@ from torch.export import Dim
 from torch.fx.experimental import sym_node
 
 from fx_importer import lower
-from fx_importer.execution import JitBackend
+from fx_importer.engines import JitBackend
 from fx_importer.importing import FxImporter
 from fx_importer.importing.handlers.python_operators import SYMBOLIC_FUNCTIONS
 from fx_importer.options import LoweringOptions

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fx_importer import lower
-from fx_importer.execution import JitBackend
+from fx_importer.engines import JitBackend
 from tests.e2e.harness import LINALG, STABLEHLO, TOSA
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fx_importer.cli import main
-from fx_importer.execution import backend_table
-from fx_importer.execution.optional_packages import is_installed
+from fx_importer.engines import backend_table
+from fx_importer.engines.optional_packages import is_installed
 from fx_importer.installation import checkup
 from fx_importer.installation.findings import Finding
 from fx_importer.installation.other_mlir_packages import neighbours, torch_mlir_here

@@ -8,7 +8,7 @@ import torch
 
 from fx_importer import UsageError
 from fx_importer.cli.commands.llm import run_language_model
-from fx_importer.execution.optional_packages import is_installed
+from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import import_model, load, speculate
 from tests.llm.gguf_files import save_tiny_gguf
 from tests.llm.test_architectures import ENGINES, expected

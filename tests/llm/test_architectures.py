@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_importer.execution.optional_packages import is_installed
+from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import import_model, load
 from tests.llm.tiny_models import CONFIGS, END, save_tiny_model
 

@@ -7,7 +7,7 @@ import pytest
 
 from fx_importer import UsageError
 from fx_importer.cli.commands.llm_chat import chat
-from fx_importer.execution.optional_packages import is_installed
+from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import Chat, import_model, load
 from tests.llm.tiny_models import save_tiny_model, tokenizer
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fx_importer import Manifest, UsageError, lower
-from fx_importer.execution.optional_packages import is_installed
+from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import import_model, load
 from fx_importer.llm.gguf_blocks import FORMATS, BlockEmbedding, BlockLinear
 from fx_importer.llm.gguf_config import read_config

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fx_importer import UsageError
-from fx_importer.execution.jit import jit_backend
-from fx_importer.execution.jit.library_binding import bind_library
-from fx_importer.execution.optional_packages import is_installed
+from fx_importer.engines.jit import jit_backend
+from fx_importer.engines.jit.library_binding import bind_library
+from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import import_model, load
 from fx_importer.llm.packed_weights import Int4Linear, Int8Linear, pack_int4, pack_int8
 from fx_importer.llm.quantize import quantize

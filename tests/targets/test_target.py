@@ -3,7 +3,7 @@
 import pytest
 
 from fx_importer import pipelines
-from fx_importer.execution import BACKENDS
+from fx_importer.engines import BACKENDS
 from fx_importer.options import Contract, LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract

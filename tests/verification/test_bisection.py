@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fx_importer import Inputs, UsageError, compare_decompositions, lower
-from fx_importer.execution import JitBackend
+from fx_importer.engines import JitBackend
 from fx_importer.verification import Cause, bisection, single_op_program
 
 aten = torch.ops.aten

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fx_importer import UsageError, link, lower
-from fx_importer.execution.engines.iree_parameters import with_parameters
-from tests.execution.test_backend_table import needs_iree
+from fx_importer.engines.iree.iree_parameters import with_parameters
+from tests.engines.test_backend_table import needs_iree
 
 
 class Small(torch.nn.Module):

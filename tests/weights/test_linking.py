@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fx_importer import Caller, Lowered, Manifest, UsageError, link, lower, read_weights
-from fx_importer.execution import JitBackend
+from fx_importer.engines import JitBackend
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.mlir.resources import elided_resource, key_of, resources_in
 from fx_importer.mlir.untrusted_module import read_untrusted_module

@@ -13,12 +13,12 @@ from rich.console import Console
 from fx_importer.api.report import check_report
 from fx_importer.benchmarking import chosen_engines, measure
 from fx_importer.benchmarking.measurement import recommendation, remarks, table
+from fx_importer.calls.backend import EVALUATION
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.commands.view import report_for, report_isolated
 from fx_importer.cli.model_loading import load_model
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.execution.backend import EVALUATION
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fx_importer.engines.triton.triton_gpu import kernels_of, save_kernels
 from fx_importer.errors import UsageError
-from fx_importer.execution.engines.triton_gpu import kernels_of, save_kernels
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 
 

@@ -17,8 +17,8 @@ from fx_importer.cli.commands.view import report_for
 from fx_importer.cli.following import Following
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted, reporting_progress
+from fx_importer.engines import backend_named
 from fx_importer.errors import CrashedError, FxImporterError, UsageError, first_line
-from fx_importer.execution import backend_named
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType

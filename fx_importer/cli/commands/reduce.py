@@ -11,7 +11,7 @@ from fx_importer.api.report import check_report
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.view import report_isolated
 from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.execution import backend_named
+from fx_importer.engines import backend_named
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.options import Options
 from fx_importer.process.scratch import Scratch

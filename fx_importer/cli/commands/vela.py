@@ -20,8 +20,8 @@ from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.matrix import read_inputs
 from fx_importer.cli.following import Following
 from fx_importer.diagnostics.progress import reporting_progress
+from fx_importer.engines.vela.vela import Estimate, check_accelerator, compile_with_vela, has_resize
 from fx_importer.errors import UsageError
-from fx_importer.execution.engines.vela import Estimate, check_accelerator, compile_with_vela, has_resize
 from fx_importer.lowerings import WITHOUT_RESIZE
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options

@@ -9,7 +9,7 @@ from rich.console import Console
 from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.cli.following import Following
 from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.execution import backend_named
+from fx_importer.engines import backend_named
 from fx_importer.options import Options
 from fx_importer.verification.verdict import WIDTH, Status, Verdict
 

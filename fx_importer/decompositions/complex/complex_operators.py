@@ -1,6 +1,6 @@
 """Rules of operators of complex tensors, collected by what a target supports.
 
-`fx_importer/canonicalization/complex_pairs.py` represents what they take apart and put together as pairs of real nodes.
+`fx_importer/fx_passes/complex_pairs.py` represents what they take apart and put together as pairs of real nodes.
 """
 
 from __future__ import annotations

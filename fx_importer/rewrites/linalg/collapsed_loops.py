@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter
+from fx_importer.mlir.emit.emitter import Emitter
 from fx_importer.mlir.walk import operations, rewrite
 
 

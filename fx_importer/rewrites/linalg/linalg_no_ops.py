@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, producer
+from fx_importer.mlir.emit.emitter import Emitter, producer
 from fx_importer.mlir.walk import rewrite
 
 _PRODUCTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, terminator
+from fx_importer.mlir.emit.emitter import Emitter, terminator
 from fx_importer.mlir.walk import rewrite
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, replace
+from fx_importer.mlir.emit.emitter import Emitter, replace
 from fx_importer.mlir.walk import rewrite
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, attributes_of, replace, with_element
+from fx_importer.mlir.emit.emitter import Emitter, attributes_of, replace, with_element
 from fx_importer.mlir.walk import rewrite
 
 

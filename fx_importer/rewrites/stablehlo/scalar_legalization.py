@@ -8,7 +8,7 @@ it follows from the guards on the inputs of the exported program.
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import replace, update_function_type
+from fx_importer.mlir.emit.emitter import replace, update_function_type
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.stablehlo import scalar_arithmetic
 from fx_importer.rewrites.stablehlo.dimension_sizes import DimensionSizes, Shape, integer_array

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import producer
+from fx_importer.mlir.emit.emitter import producer
 from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Polynomial, constant
 
 

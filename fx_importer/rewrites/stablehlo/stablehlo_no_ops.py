@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit import Emitter, producer
+from fx_importer.mlir.emit.emitter import Emitter, producer
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.stablehlo.dimension_sizes import integer_array
 

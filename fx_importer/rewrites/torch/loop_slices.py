@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import is_used, producer, replace
-from fx_importer.mlir.emit_torch import TorchOps, constant_of
+from fx_importer.mlir.emit.emit_torch import TorchOps, constant_of
+from fx_importer.mlir.emit.emitter import is_used, producer, replace
 from fx_importer.mlir.walk import operations
 
 _TENSOR = re.compile(r"!torch\.vtensor<\[(?P<shape>[\d,]+)\],")

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import producer
-from fx_importer.mlir.emit_torch import TorchOps, constant_of
+from fx_importer.mlir.emit.emit_torch import TorchOps, constant_of
+from fx_importer.mlir.emit.emitter import producer
 
 _TENSOR = re.compile(r"!torch\.vtensor<\[(?P<shape>[\d,?]*)\],(?P<dtype>[^,]*)>")
 _BOOLEAN = "!torch.vtensor<[],i1>"

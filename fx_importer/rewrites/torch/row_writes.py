@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import producer
-from fx_importer.mlir.emit_torch import constant_of
+from fx_importer.mlir.emit.emit_torch import constant_of
+from fx_importer.mlir.emit.emitter import producer
 
 INDEX_PUTS = ("torch.aten.index_put.hacked_twin",)
 """The operators that may be writes of rows, as the torch backend form has them."""

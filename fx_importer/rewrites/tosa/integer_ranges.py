@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import producer, terminator
+from fx_importer.mlir.emit.emitter import producer, terminator
 from fx_importer.rewrites.tosa.intervals import INT32, Range, element_bits, integers, join, whole
 from fx_importer.rewrites.tosa.range_rules import RULES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, attributes_of, is_used, producer, terminator
+from fx_importer.mlir.emit.emitter import Emitter, attributes_of, is_used, producer, terminator
 from fx_importer.mlir.walk import rewrite
 
 _CONSTANTS = ("tosa.const", "tosa.const_shape")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_importer.execution import JitBackend, backend_named
+from fx_importer.engines import JitBackend, backend_named
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
 SCATTERS = {

@@ -3,7 +3,7 @@
 import pytest
 
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
-from fx_importer.mlir.emit import terminator
+from fx_importer.mlir.emit.emitter import terminator
 from fx_importer.rewrites.tosa.integer_ranges import Ranges, functions_of
 from fx_importer.rewrites.tosa.intervals import INT32, Range, integers
 

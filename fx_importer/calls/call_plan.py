@@ -1,0 +1,204 @@
+"""The plan of a call: what the manifest says of a function, resolved once, so that a call does only what is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, Protocol
+
+import torch
+
+from fx_importer.calls.argument_values import as_argument, check_dtype, check_writable, with_declared_dtype
+from fx_importer.calls.backend import Loaded
+from fx_importer.calls.memref import DTYPES
+from fx_importer.calls.nested_inputs import UNKNOWN_TYPE, Flattener, builder
+from fx_importer.calls.recurring_calls import RecurringCall
+from fx_importer.calls.size_checks import SizeChecks
+from fx_importer.calls.state import OnDevice, State
+from fx_importer.errors import UsageError
+from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
+from fx_importer.output_types import OutputType
+
+
+class Held(Protocol):
+    """The tensors that a caller keeps between calls, by name in the state dict."""
+
+    state: State
+    weights: dict[str, torch.Tensor]
+    gradients: dict[str, torch.Tensor]
+
+
+Read = Callable[[Sequence[Any]], Any]
+"""Return an argument of the function, from the leaves of the inputs."""
+
+Store = Callable[[Sequence[Any], list[Any], Any], None]
+"""Store a result of the function, given the leaves of the inputs and of the outputs."""
+
+
+class CallPlan:
+    """A call of one function of a module: what is done before and after the ``loaded`` function runs.
+
+    If the function has a method ``keep_state`` (`OnDevice`), it takes and returns state as its backend keeps it.
+
+    Raises:
+        UsageError: if a type of the nested inputs is not known.
+    """
+
+    def __init__(self, name: str, manifest: Manifest, loaded: Loaded, held: Held):
+        function = manifest.functions[name]
+        scalars_are_tensors = OutputType.get(manifest.output_type).root in _SCALARS_ARE_TENSORS
+        self._name = name
+        self._function = function
+        keeps: Loaded | None = getattr(loaded, "keep_state", None)
+        self._loaded = keeps or loaded
+        self._flattener = Flattener(function)
+        self._check_sizes = SizeChecks(function) if function.symbols else None
+        self._recurring = RecurringCall(len(function.inputs.leaves))
+        self._writable = _written(function)
+        self._typed = [
+            (each.name, each.leaf, each.type.dtype, getattr(torch, each.type.dtype, None))
+            for each in function.arguments
+            if each.kind == "input" and each.leaf is not None
+        ]
+        arguments = [(each.kind, each.leaf, each.passed_as) for each in function.arguments]
+        in_order = arguments == [("input", i, None) for i in range(len(function.inputs.leaves))]
+        numbers = scalars_are_tensors and not all(each.type.shape for each in function.arguments)
+        self._takes_leaves = in_order and not numbers
+        """Whether the arguments are the leaves of the inputs."""
+        self._arguments = [_read(each, held, scalars_are_tensors, keeps is not None) for each in function.arguments]
+        self._results: list[Store] = [_store(each, held) for each in function.results]
+        leaves = function.outputs.leaves
+        self._leaves = [leaf.value for leaf in leaves]
+        """The leaves of the outputs; those that the function returns are replaced."""
+        self._made = [(i, make) for i, leaf in enumerate(leaves) if (make := _empty(leaf)) is not None]
+        self._build = None if function.outputs.spec is None else builder(function.outputs.spec)
+
+    def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call the function with the inputs of the model, and return its outputs.
+
+        Raises:
+            UsageError: for inputs that the program was not exported for; or if the type of the outputs is not known.
+        """
+        leaves = self._flattener.flat(args, kwargs)
+        if leaves is None or not self._recurring.matches(leaves):
+            leaves = self._checked_leaves(args, kwargs)
+        returned = self._loaded(*(leaves if self._takes_leaves else [read(leaves) for read in self._arguments]))
+        return self._outputs(leaves, returned)
+
+    def _checked_leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        leaves = self._flattener.leaves(args, kwargs)
+        if self._recurring.matches(leaves):
+            return leaves
+        if self._check_sizes is not None:
+            self._check_sizes(leaves)
+        for name, leaf in self._writable:
+            check_writable(name, leaves[leaf])
+        for name, leaf, spelled, dtype in self._typed:
+            if isinstance(value := leaves[leaf], torch.Tensor) and value.dtype is not dtype:
+                check_dtype(name, value, spelled)
+        self._recurring.accept(leaves)
+        return leaves
+
+    def _outputs(self, leaves: Sequence[Any], returned: Sequence[Any]) -> Any:
+        """Store what the function returned, and return the outputs of the model."""
+        outputs: list[Any] = [*self._leaves]
+        for position, make in self._made:
+            outputs[position] = make()
+        for store, value in zip(self._results, returned, strict=True):
+            store(leaves, outputs, value)
+        if self._build is None:
+            raise UsageError(f"'{self._name}' returns a type {UNKNOWN_TYPE}")
+        return self._build(outputs)
+
+
+def is_plain(function: Function) -> bool:
+    """Return whether the arguments and results are the flat inputs and outputs, in order: tensors as in the model."""
+    arguments, results = function.arguments, function.results
+    takes = [("input", i) for i in range(len(function.inputs.leaves))]
+    gives = [("output", i) for i in range(len(function.outputs.leaves))]
+    return (
+        [(each.kind, each.leaf) for each in arguments] == takes
+        and [(each.kind, each.leaf) for each in results] == gives
+        and not any(each.overwritten for each in arguments)
+        and not any(each.passed_as or each.type.shape is None for each in (*arguments, *results))
+        and all(each.type.dtype in _OWN_TYPES for each in (*arguments, *results))
+    )
+
+
+_OWN_TYPES = frozenset(str(each[0]).removeprefix("torch.") for each in DTYPES.values() if not each[0].is_complex)
+"""The dtypes that no other one shares an element type with, and that no output type splits."""
+
+_SCALARS_ARE_TENSORS = frozenset((OutputType.STABLEHLO,))
+"""The output types whose functions take rank-0 tensors for scalars."""
+
+_SCALAR_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+def _written(function: Function) -> list[tuple[str, int]]:
+    """Return the names and leaves of the inputs that a call writes to."""
+    inputs = (each for each in (*function.arguments, *function.results) if each.kind == "input")
+    return [
+        (each.name, each.leaf)
+        for each in inputs
+        if each.leaf is not None and (isinstance(each, Result) or each.overwritten)
+    ]
+
+
+def _read(argument: Argument, held: Held, scalars_are_tensors: bool, on_device: bool) -> Read:
+    name, leaf = argument.name, argument.leaf or 0
+    read: Read
+    if argument.kind == "state":
+        state = held.state.held if on_device else held.state
+        read = lambda leaves: state[name]  # noqa: E731
+    elif argument.kind == "weight":
+        read = lambda leaves: held.weights[name]  # noqa: E731
+    elif scalars_are_tensors:
+        read = lambda leaves: _scalar_as_tensor(leaves[leaf])  # noqa: E731
+    else:
+        read = itemgetter(leaf)
+    if argument.passed_as is None:
+        return read
+    return lambda leaves: as_argument(argument, read(leaves))
+
+
+def _scalar_as_tensor(value: Any) -> Any:
+    return torch.tensor(value, dtype=_SCALAR_DTYPES[type(value)]) if type(value) in _SCALAR_DTYPES else value
+
+
+def _store(result: Result, held: Held) -> Store:
+    kind, name, leaf, is_number = result.kind, result.name, result.leaf, result.type.shape is None
+    declared = getattr(torch, result.type.dtype)
+
+    def converted(value: Any) -> Any:
+        if isinstance(value, OnDevice):
+            if result.passed_as is None and value.dtype is declared:
+                return value
+            value = value.tensor()
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.item() if is_number else with_declared_dtype(value, result)
+
+    def store(leaves: Sequence[Any], outputs: list[Any], value: Any) -> None:
+        if is_number or type(value) is not torch.Tensor or value.dtype is not declared:
+            value = converted(value)
+        if kind == "output" and leaf is not None:
+            outputs[leaf] = value
+        elif kind == "state":
+            held.state[name] = value
+        elif kind == "gradient":
+            held.gradients[name] = value
+        elif kind == "input" and leaf is not None:
+            with torch.no_grad():
+                leaves[leaf].copy_(value)
+
+    return store
+
+
+def _empty(leaf: Leaf) -> Callable[[], torch.Tensor] | None:
+    """Return what makes an output without elements, which functions may not return; None for other outputs."""
+    shape = leaf.type.shape if leaf.type is not None else None
+    sizes = [size for size in shape or () if isinstance(size, int)]
+    if leaf.type is None or shape is None or 0 not in sizes or len(sizes) < len(shape):
+        return None
+    return partial(torch.empty, sizes, dtype=getattr(torch, leaf.type.dtype))

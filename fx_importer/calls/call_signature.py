@@ -1,0 +1,202 @@
+"""Signatures of compiled functions, read from their types, and the checks of arguments against them."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fx_importer.calls.memref import DTYPES, Descriptor, descriptor_type
+from fx_importer.calls.recurring_calls import PLAIN
+from fx_importer.calls.state import OnDevice
+from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import func_d, ir
+
+
+@dataclass(frozen=True)
+class TensorKind:
+    """A tensor of one of ``dtypes``; None in ``shape`` is a dynamic size."""
+
+    dtypes: tuple[torch.dtype, ...]
+    shape: tuple[int | None, ...]
+    written: bool = False
+    """Whether the function writes to the argument, a memref."""
+
+    @property
+    def ctype(self) -> type[Descriptor]:
+        return descriptor_type(len(self.shape))
+
+    def mismatch(self, value: object) -> str | None:
+        """Return why ``value`` does not fit; None if it does."""
+        if not isinstance(value, torch.Tensor):
+            return f"is of type {type(value).__name__}, but the function takes {self}"
+        if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in PLAIN:
+            met = f"{type(value).__name__} ({value.layout}) on {value.device}"
+            return f"is {met}, but the function takes dense tensors on the CPU"
+        if value.dtype not in self.dtypes:
+            return f"is {_spelled((value.dtype,))}, but the function takes {_spelled(self.dtypes)}"
+        fits = value.dim() == len(self.shape) and all(
+            accepted in (None, met) for accepted, met in zip(self.shape, value.shape, strict=True)
+        )
+        return None if fits else f"has shape {_shape(tuple(value.shape))}, but the function takes {_shape(self.shape)}"
+
+    def __str__(self) -> str:
+        return f"a tensor of {_spelled(self.dtypes)} with shape {_shape(self.shape)}"
+
+
+@dataclass(frozen=True)
+class ScalarKind:
+    """A scalar that is not in a tensor."""
+
+    python: type[bool] | type[int] | type[float]
+    ctype: type[ctypes.c_bool] | type[ctypes.c_int64] | type[ctypes.c_double]
+
+    def mismatch(self, value: Any) -> str | None:
+        """Return why ``value`` does not fit; None if it does."""
+        if type(value) is not self.python and not (self.python is float and type(value) is int):
+            return f"is of type {type(value).__name__}, but the function takes {self}"
+        if self.python is int and not -(2**63) <= value < 2**63:
+            return f"is {value}, but the function takes {self}"
+        return None
+
+    def __str__(self) -> str:
+        return {bool: "a bool", int: "an int of 64 bits", float: "a float"}[self.python]
+
+
+Kind = TensorKind | ScalarKind
+
+UNSIGNED = {f"ui{dtype.itemsize * 8}": (dtype,) for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64)}
+"""Dtypes of StableHLO's unsigned integers."""
+
+IN_STABLEHLO = {name: dtypes for name, dtypes in DTYPES.items() if name != "complex<f16>"} | UNSIGNED
+"""Dtypes of StableHLO's element types."""
+
+_SCALARS = {
+    "i1": ScalarKind(bool, ctypes.c_bool),
+    "i64": ScalarKind(int, ctypes.c_int64),
+    "f64": ScalarKind(float, ctypes.c_double),
+}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The arguments and results of a function, in order."""
+
+    name: str
+    arguments: tuple[Kind, ...]
+    results: tuple[Kind, ...]
+    names: tuple[str | None, ...] = ()
+    """Names of the arguments in the program; None where the function has none."""
+    aliases: Mapping[int, int] = field(default_factory=dict[int, int])
+    """The positions of results that are new values of state, and of the arguments with the old ones."""
+
+    def written(self, position: int) -> bool:
+        """Whether the function writes to the argument at ``position``."""
+        kind = self.arguments[position]
+        return isinstance(kind, TensorKind) and kind.written
+
+    def check(self, values: Sequence[object]) -> None:
+        """Raise `UsageError` with every argument that does not fit."""
+        if len(values) != len(self.arguments):
+            raise UsageError(f"'{self.name}' takes {len(self.arguments)} arguments, but got {len(values)}")
+        names = self.names or (None,) * len(self.arguments)
+        mismatches = [
+            f"argument {position} {f'({name!r}) ' if (name := names[position]) else ''}{mismatch}"
+            for position, (kind, value) in enumerate(zip(self.arguments, values, strict=True))
+            if not isinstance(value, OnDevice) and (mismatch := kind.mismatch(value))
+        ]
+        if mismatches:
+            raise UsageError(f"'{self.name}' cannot be called like this: " + "; ".join(mismatches))
+
+
+@dataclass(frozen=True)
+class CallingConvention:
+    """The types that a backend passes between Python and a function."""
+
+    runner: str
+    """The name of the backend at the start of a sentence."""
+    output_type: str
+    """The output type that the backend runs."""
+    dtypes: Mapping[str, tuple[torch.dtype, ...]] = field(default_factory=lambda: DTYPES)
+    scalars: bool = False
+    torch_dialect: bool = False
+    """Whether ``!torch.vtensor`` is accepted too."""
+
+
+JIT = CallingConvention("The JIT", "linalg-on-tensors", scalars=True)
+
+
+def read_signature(function: func_d.FuncOp, convention: CallingConvention = JIT) -> Signature:
+    """Return the signature of ``function``.
+
+    Raises:
+        UsageError: listing every unsupported type of an argument or a result.
+    """
+    name = function.name.value
+    kinds: dict[str, list[Kind]] = {}
+    strange: list[str] = []
+    for role, types in (("argument", function.type.inputs), ("result", function.type.results)):
+        found = [_kind(each, convention) for each in types]
+        strange += [f"{role} {i} is {types[i]}" for i, kind in enumerate(found) if kind is None]
+        kinds[role] = [kind for kind in found if kind is not None]
+    if strange:
+        scalars = f", and scalars of {', '.join(_SCALARS)}" if convention.scalars else ", and no scalars"
+        raise UsageError(
+            f"'{name}' cannot be run: {'; '.join(strange)}. {convention.runner} passes builtin tensors of "
+            f"{', '.join(convention.dtypes)}{scalars}: lower the program with "
+            f"output_type='{convention.output_type}'"
+        )
+    return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function), aliases_of(function))
+
+
+def aliases_of(function: func_d.FuncOp) -> dict[int, int]:
+    """Return the positions of results that are new values of state, and of the arguments with the old ones."""
+    given, returned = (
+        [
+            str(each["fx_importer.state"]) if "fx_importer.state" in each else None
+            for each in map(ir.DictAttr, ir.ArrayAttr(function.attributes[kind]) if kind in function.attributes else ())
+        ]
+        for kind in ("arg_attrs", "res_attrs")
+    )
+    return {at: given.index(name) for at, name in enumerate(returned) if name is not None and name in given}
+
+
+def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:
+    if "arg_attrs" not in function.attributes:
+        return ()
+
+    def name(attributes: ir.DictAttr) -> str | None:
+        found = [key for key in ("fx_importer.name", "fx_importer.state", "fx_importer.weight") if key in attributes]
+        return ir.StringAttr(attributes[found[0]]).value if found else None
+
+    return tuple(name(ir.DictAttr(each)) for each in ir.ArrayAttr(function.attributes["arg_attrs"]))
+
+
+_VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>[\w<>]+)>")
+
+
+def _kind(mlir_type: ir.Type, convention: CallingConvention) -> Kind | None:
+    if convention.torch_dialect and (found := _VTENSOR.fullmatch(str(mlir_type))):
+        sizes = found["sizes"].split(",") if found["sizes"] else []
+        dtypes = convention.dtypes.get(found["element"].removeprefix("s"))
+        return TensorKind(dtypes, tuple(None if size == "?" else int(size) for size in sizes)) if dtypes else None
+    memory = isinstance(mlir_type, ir.MemRefType)
+    if not memory and not isinstance(mlir_type, ir.RankedTensorType):
+        return _SCALARS.get(str(mlir_type)) if convention.scalars else None
+    dtypes = convention.dtypes.get(str(mlir_type.element_type))
+    if dtypes is None or (not memory and mlir_type.encoding is not None):
+        return None
+    shape = (None if mlir_type.is_dynamic_dim(axis) else mlir_type.get_dim_size(axis) for axis in range(mlir_type.rank))
+    return TensorKind(dtypes, tuple(shape), memory)
+
+
+def _spelled(dtypes: Sequence[torch.dtype]) -> str:
+    return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
+def _shape(shape: Sequence[int | None]) -> str:
+    return "[" + ", ".join("any" if size is None else str(size) for size in shape) + "]"

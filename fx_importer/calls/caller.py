@@ -1,0 +1,97 @@
+"""The calling convention of the model, with nested inputs and outputs and state, on flat functions of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from fx_importer.calls.backend import Loaded
+from fx_importer.calls.call_plan import CallPlan, is_plain
+from fx_importer.calls.state import State
+from fx_importer.errors import UsageError
+from fx_importer.manifest import Manifest
+
+
+class Caller:
+    """Calls a module's functions as the model is called, and keeps the state between calls.
+
+    It needs a manifest and, for each function, a callable that takes and returns flat tensors and scalars: one that a
+    `Backend` loads, or of any other runtime.
+
+    Args:
+        manifest: of the module.
+        functions: a callable for each function of the manifest, by name.
+        state: the initial state by name, which is copied; and the weights that functions take, which are not. A whole
+            state dict may be passed.
+
+    Raises:
+        UsageError: if a function or an entry of the state is missing, or an entry is no tensor or on the meta device.
+    """
+
+    def __init__(
+        self, manifest: Manifest, functions: Mapping[str, Loaded], state: Mapping[str, torch.Tensor] | None = None
+    ):
+        self.manifest = manifest
+        self._functions = dict(functions)
+        self._only = next(iter(manifest.functions)) if len(manifest.functions) == 1 else None
+        self._plans: dict[str, CallPlan] = {}
+        _require("function", manifest.functions, functions)
+        given = state or {}
+        _require("state", manifest.state, given)
+        self.state = State({name: _checked_tensor("state", name, given[name]).clone() for name in manifest.state})
+        """The current state, by name in the state dict."""
+        functions_of = manifest.functions.values()
+        weights = {each.name: each for function in functions_of for each in function.arguments if each.kind == "weight"}
+        _require("weight", weights, given)
+        self.weights = {name: _checked_tensor("weight", name, given[name]) for name in weights}
+        """The weights that functions take, by name in the state dict."""
+        self.gradients: dict[str, torch.Tensor] = {}
+        """The gradients of the last call of a training program, by name of the parameter or input."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the only function of the module with the inputs of the model.
+
+        Inputs that the model mutates are mutated.
+
+        Raises:
+            UsageError: for inputs that the program was not exported for; or if the module has several functions.
+        """
+        if self._only is None:
+            first = next(iter(self.manifest.functions))
+            raise UsageError(f"the module has several functions: pick one, caller['{first}'](...)")
+        return self._plan(self._only)(args, kwargs)
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        """Return a callable for the function ``name``. All functions of a caller share its state."""
+        if name not in self.manifest.functions:
+            there = ", ".join(f"'{each}'" for each in self.manifest.functions)
+            raise UsageError(f"the module has no function '{name}': there is {there}")
+        plan = self._plan(name)
+        return lambda *args, **kwargs: plan(args, kwargs)
+
+    def unwrapped(self, name: str) -> Loaded:
+        """Return a callable for the function ``name``, which has no nested inputs and outputs, that may check nothing.
+
+        It is the loaded function itself if that takes the inputs and returns the outputs as they are.
+        """
+        return self._functions[name] if is_plain(self.manifest.functions[name]) else self[name]
+
+    def _plan(self, name: str) -> CallPlan:
+        if (plan := self._plans.get(name)) is None:
+            plan = self._plans[name] = CallPlan(name, self.manifest, self._functions[name], self)
+        return plan
+
+
+def _checked_tensor(what: str, name: str, value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise UsageError(f"the {what} '{name}' is of type {type(value).__name__}, and not a tensor")
+    if value.is_meta:
+        raise UsageError(f"the {what} '{name}' is on the meta device, and has no values: pass what it is to begin with")
+    return value.detach()
+
+
+def _require(what: str, needed: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    if missing := [name for name in needed if name not in given]:
+        raise UsageError(f"no {what} was given for {', '.join(map(repr, missing))}")

@@ -1,0 +1,126 @@
+"""Specialization of modules with dynamic sizes: a static copy for each set of sizes of a call; StableHLO's is here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from fx_importer.calls.backend import Loaded, Value
+from fx_importer.calls.call_signature import Signature, TensorKind
+from fx_importer.calls.float_sizes import fold_scalars
+from fx_importer.calls.state import OnDevice
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.engines.module_functions import functions_of
+from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
+from fx_importer.mlir.emit.emitter import update_function_type
+from fx_importer.mlir.module_contents import copy_module
+from fx_importer.mlir.walk import operations
+
+_REFINE = "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism,canonicalize,cse))"
+
+
+Specialize = Callable[[ir.Module, Sequence[Sequence[int]], Sequence["int | None"]], ir.Module]
+
+
+@dataclass(frozen=True)
+class Specialized:
+    """A function with dynamic sizes for a runtime of static ones. Specializations are cached.
+
+    Integers passed as rank-0 tensors may be sizes: then there is a specialization for each value too.
+    """
+
+    signature: Signature
+    module: ir.Module
+    """A module with the single function ``main``."""
+    load: Callable[[ir.Module, Signature], Loaded]
+    """Compiles a static copy."""
+    specialize: Specialize | None = None
+    """Returns a copy for the shapes of the arguments, and the values of integers; by default that of StableHLO."""
+    held: dict[Any, Loaded] = field(default_factory=dict)
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        return self._specialization(arguments)(*arguments)
+
+    def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
+        """Call the function. New values of state stay on the device if specializations keep them there."""
+        # A scalar may be a size, which has to be known.
+        read = [each.tensor() if isinstance(each, OnDevice) and not each.shape else each for each in arguments]
+        specialization = self._specialization(read)
+        return getattr(specialization, "keep_state", specialization)(*read)
+
+    def _specialization(self, arguments: Sequence[Any]) -> Loaded:
+        self.signature.check(arguments)
+        tensors = [each for each in arguments if isinstance(each, torch.Tensor | OnDevice)]
+        shapes = tuple(tuple(each.shape) for each in tensors)
+        numbers = tuple(_integer(each) for each in tensors)
+        for key in (shapes, (shapes, numbers)):
+            if key in self.held:
+                return self.held[key]
+        specialize = self.specialize or _specialize
+        with Trace().stage("specialize"):
+            key, module = shapes, specialize(self.module, shapes, ())
+            if not _is_static(module):
+                key, module = (shapes, numbers), specialize(self.module, shapes, numbers)
+        if not _is_static(module):
+            sizes = ", ".join(str(list(shape)) for shape in shapes)
+            raise UsageError(f"'{self.signature.name}' has sizes that do not follow from those of its inputs, {sizes}")
+        function = functions_of(module)["main"]
+        results = tuple(
+            TensorKind(kind.dtypes, tuple(ir.RankedTensorType(type_).shape)) if isinstance(kind, TensorKind) else kind
+            for kind, type_ in zip(self.signature.results, function.type.results, strict=True)
+        )
+        self.held[key] = self.load(module, replace(self.signature, results=results))
+        return self.held[key]
+
+
+def is_dynamic(signature: Signature) -> bool:
+    """Whether a function takes or returns tensors with dynamic sizes."""
+    return any(
+        isinstance(kind, TensorKind) and None in kind.shape for kind in (*signature.arguments, *signature.results)
+    )
+
+
+def _integer(value: torch.Tensor | OnDevice) -> int | None:
+    """Return the value of a scalar of int64; None for anything else."""
+    if isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype == torch.int64:
+        return int(value)
+    return None
+
+
+def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()) -> ir.Module:
+    """Return a copy with the first arguments of ``shapes``, and the integers in ``numbers`` as constants."""
+    copy = copy_module(module.operation)
+    function = functions_of(copy)["main"]
+    with copy.context, function.location:
+        for argument, shape in zip(function.entry_block.arguments, shapes, strict=False):
+            argument.set_type(ir.RankedTensorType.get(shape, argument.type.element_type))
+        for argument, number in zip(function.entry_block.arguments, numbers, strict=False):
+            if number is not None:
+                _replace_argument(function, argument, number)
+        update_function_type(function)
+        passes = passmanager.PassManager.parse(_REFINE, copy.context)
+        passes.enable_verifier(False)  # until shapes are refined, operands are more static than their users allow
+        passes.run(copy.operation)
+        while not _is_static(copy) and fold_scalars(function.entry_block):
+            passes.run(copy.operation)
+        update_function_type(function)
+    copy.operation.verify()
+    return copy
+
+
+def _replace_argument(function: func_d.FuncOp, argument: ir.Value, number: int) -> None:
+    value = ir.DenseElementsAttr.get_splat(
+        argument.type, ir.IntegerAttr.get(ir.RankedTensorType(argument.type).element_type, number)
+    )
+    emit = StablehloOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
+    argument.replace_all_uses_with(emit.const(value))
+
+
+def _is_static(module: ir.Module) -> bool:
+    types = (each.type for op in operations(module.operation) for each in op.results)
+    return all(each.has_static_shape for each in types if isinstance(each, ir.RankedTensorType))

@@ -1,0 +1,41 @@
+"""Arguments of calls for runtimes that read dense memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fx_importer.calls.call_signature import Signature
+from fx_importer.calls.memref import dense
+from fx_importer.calls.recurring_calls import RecurringCall
+
+
+class DenseArguments:
+    """Checks the arguments of a function, and makes tensors dense, without gradients.
+
+    A call like the one before costs one comparison.
+    """
+
+    def __init__(self, signature: Signature):
+        self._signature = signature
+        self._recurring = RecurringCall(len(signature.arguments))
+        self._needs_gradients = False
+        """Whether an argument of the recurring call does."""
+
+    def __call__(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """Return ``arguments`` with dense tensors. Raises `UsageError` with every argument that does not fit."""
+        if self._recurring.matches(arguments):
+            return [each.detach() for each in arguments] if self._needs_gradients else arguments
+        self._signature.check(arguments)
+        made = [dense(each) if isinstance(each, torch.Tensor) else each for each in arguments]
+        if all(isinstance(each, torch.Tensor) and _same(each, new) for each, new in zip(arguments, made, strict=True)):
+            self._recurring.accept(arguments)
+            self._needs_gradients = any(each.requires_grad for each in arguments)
+        return made
+
+
+def _same(tensor: torch.Tensor, new: torch.Tensor) -> bool:
+    """Whether ``new`` has the elements of ``tensor`` where they are."""
+    return tensor.data_ptr() == new.data_ptr() and tensor.stride() == new.stride()

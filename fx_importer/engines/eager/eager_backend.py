@@ -1,0 +1,147 @@
+"""Backend that runs exported programs in eager PyTorch, the reference for other backends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
+
+from fx_importer.calls.argument_values import with_declared_dtype
+from fx_importer.calls.backend import Loaded, Value
+from fx_importer.errors import UsageError
+from fx_importer.fx_graph.programs import held_value
+from fx_importer.manifest import Argument, Function, Manifest, Result
+from fx_importer.mlir.bindings import ir
+
+_NAMED = {
+    OutputKind.BUFFER_MUTATION: "state",
+    OutputKind.PARAMETER_MUTATION: "state",
+    OutputKind.USER_INPUT_MUTATION: "input",
+    OutputKind.GRADIENT_TO_PARAMETER: "gradient",
+    OutputKind.GRADIENT_TO_USER_INPUT: "gradient",
+}
+"""Kinds of results in a manifest that have a name."""
+
+Named = Mapping[tuple[str, str | int | None], Any]
+"""Values by `key_of`: an input and a buffer may have the same name."""
+
+
+def key_of(each: Argument | Result) -> tuple[str, str | int | None]:
+    """Return the kind, and the leaf of an input, which ``input_names`` may rename, or the name of anything else."""
+    return each.kind, each.leaf if each.kind == "input" else each.name
+
+
+@dataclass(frozen=True)
+class EagerBackend:
+    """Eager PyTorch, with the exported programs of the functions of a module."""
+
+    programs: Mapping[str, ExportedProgram]
+    """By name of the function."""
+    manifest: Manifest
+    name: str = "eager"
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Return the program ``func_name`` as a function with the signature of the function of that name.
+
+        ``module`` is unused. Raises `UsageError` if there is no such program.
+        """
+        if func_name not in self.programs:
+            there = ", ".join(f"'{each}'" for each in self.programs)
+            raise UsageError(f"there is no program '{func_name}': there is {there}")
+        return _Function(self.programs[func_name], self.manifest.functions[func_name])
+
+
+@dataclass(frozen=True)
+class _Function:
+    program: ExportedProgram
+    function: Function
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        if len(arguments) != len(self.function.arguments):
+            raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
+        given = {
+            key_of(each): as_model_argument(each, value)
+            for each, value in zip(self.function.arguments, arguments, strict=True)
+        }
+        with torch.no_grad():
+            returned = fx.Interpreter(self.program.graph_module).run(*placeholder_values(self.program, given))
+            results, values = results_of(self.program, self.function, returned, given)
+            results = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in results)
+            for each in self.function.arguments:
+                if each.overwritten:
+                    given[key_of(each)].copy_(values[key_of(each)])
+        return results
+
+
+def results_of(
+    program: ExportedProgram, function: Function, returned: Sequence[Any], given: Named
+) -> tuple[tuple[Any, ...], Named]:
+    """Return the results of ``function`` among the values that ``program`` returned, and all named values.
+
+    Mutated values that the program does not return are in ``given``. None, strings and tensors without elements may be
+    missing from the results of the function.
+    """
+    outputs: list[Any] = []
+    named = dict(given)
+    inputs = _leaves_of_inputs(program)
+    for spec, value in zip(program.graph_signature.output_specs, returned, strict=True):
+        if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
+            outputs.append(value)
+        elif spec.kind in _NAMED:
+            kind, name = _NAMED[spec.kind], spec.target or ""
+            named[kind, inputs[name] if kind == "input" else name] = value
+    results = tuple(
+        outputs[each.leaf] if each.kind == "output" and each.leaf is not None else named[key_of(each)]
+        for each in function.results
+    )
+    return results, named
+
+
+def placeholder_values(program: ExportedProgram, given: Named) -> list[Any]:
+    """Return the values of the placeholders of ``program``.
+
+    ``given`` has the inputs and the state. Other values are held by the program, or are inputs without elements.
+    """
+    nodes = program.graph.find_nodes(op="placeholder")
+    leaves = _leaves_of_inputs(program)
+    return [
+        _placeholder_value(program, spec, node, given, leaves.get(spec.arg.name))
+        for spec, node in zip(program.graph_signature.input_specs, nodes, strict=True)
+    ]
+
+
+def _leaves_of_inputs(program: ExportedProgram) -> dict[str, int]:
+    """Return the indices of the user inputs among the leaves of the inputs, by placeholder."""
+    specs = (each for each in program.graph_signature.input_specs if each.kind is InputKind.USER_INPUT)
+    return {each.arg.name: leaf for leaf, each in enumerate(specs)}
+
+
+def _placeholder_value(program: ExportedProgram, spec: InputSpec, node: fx.Node, given: Named, leaf: int | None) -> Any:
+    """Return the value of a placeholder. Python scalars are constants of the export."""
+    if spec.kind is InputKind.TOKEN:
+        return torch.empty(0)
+    if spec.kind is InputKind.USER_INPUT:
+        if isinstance(spec.arg, ConstantArgument):
+            return spec.arg.value
+        if ("input", leaf) in given:
+            return given["input", leaf]
+        return torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype)
+    target = spec.target or ""
+    for kind in ("state", "weight"):
+        if (kind, target) in given:
+            return given[kind, target]
+    return held_value(program, spec)
+
+
+def as_model_argument(argument: Argument, value: Any) -> Any:
+    """Return ``value`` as the model takes it: Python scalars, and tensors in the declared dtype."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if argument.type.shape is None:
+        return value.item()
+    return value if argument.passed_as is None else with_declared_dtype(value, argument)

@@ -1,0 +1,1 @@
+"""IREE, for processors and GPUs."""

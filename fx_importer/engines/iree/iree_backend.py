@@ -1,0 +1,254 @@
+"""Backend that compiles every output type except raw with IREE, and runs it on the CPU or a GPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fx_importer.calls.backend import Loaded, Value
+from fx_importer.calls.call_signature import (
+    IN_STABLEHLO,
+    CallingConvention,
+    Kind,
+    Signature,
+    TensorKind,
+    read_signature,
+)
+from fx_importer.calls.specialization import Specialized, is_dynamic
+from fx_importer.calls.state import OnDevice
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.engines.dense_arguments import DenseArguments
+from fx_importer.engines.iree.iree_compiler import compile_to, input_type_of, prepare
+from fx_importer.engines.iree.iree_devices import check_device
+from fx_importer.engines.iree.iree_parameters import SCOPE
+from fx_importer.engines.iree.iree_targets import HOST, IreeTarget, iree_target
+from fx_importer.engines.iree.iree_transfers import page_aligned, to_host
+from fx_importer.engines.module_functions import extract_function, functions_of
+from fx_importer.engines.optional_packages import check_installed, imported
+from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit.emitter import terminator
+from fx_importer.mlir.tensor_elements import as_array
+from fx_importer.process.scratch import Scratch
+
+IREE = CallingConvention("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)
+
+_ELEMENTS = {
+    torch.float64: "FLOAT_64",
+    torch.float32: "FLOAT_32",
+    torch.float16: "FLOAT_16",
+    torch.bfloat16: "BFLOAT_16",
+    torch.float8_e4m3fn: "FLOAT_8_E4M3_FN",
+    torch.float8_e5m2: "FLOAT_8_E5M2",
+    torch.float8_e4m3fnuz: "FLOAT_8_E4M3_FNUZ",
+    torch.float8_e5m2fnuz: "FLOAT_8_E5M2_FNUZ",
+    torch.complex64: "COMPLEX_64",
+    torch.complex128: "COMPLEX_128",
+    torch.bool: "BOOL_8",
+}
+"""IREE's names of element types that are not integers."""
+
+
+@dataclass(frozen=True)
+class IreeBackend:
+    """IREE, for the CPU, or for a GPU of this machine."""
+
+    name: str = "iree"
+    parameters: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor], hash=False)
+    """The weights of elided resources, by their names. Compiled code for the CPU reads them in place."""
+    target: str = HOST
+    """The device, as `iree_target` takes it."""
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Compile the function ``func_name`` of ``module``, which does not change.
+
+        In StableHLO with dynamic sizes, a static specialization is compiled for each set of sizes.
+
+        Raises:
+            NotInstalledError: without ``iree-base-compiler`` and ``iree-base-runtime``.
+            UsageError: if there is no such function, it takes or returns anything but tensors, or sorts in linalg, or
+                this machine has no device of the target, or one that computes wrong numbers with code for it.
+            StageFailed: if IREE cannot compile it, with its errors.
+        """
+        check_installed(self.name)
+        copy, function = extract_function(module, func_name)
+        signature = read_signature(function, IREE)
+        kind, target = input_type_of(copy), iree_target(self.target)
+        check_device(target)
+        if kind == "stablehlo" and is_dynamic(signature):
+            # IREE 3.13 does not lower dynamic_reshape.
+            return Specialized(
+                signature, copy, lambda module, static: _load(module, static, kind, self.parameters, target)
+            )
+        return _load(copy, signature, kind, self.parameters, target)
+
+
+def _load(
+    module: ir.Module,
+    signature: Signature,
+    kind: str,
+    parameters: Mapping[str, torch.Tensor],
+    target: IreeTarget,
+) -> _Function:
+    prepare(module, kind, target)
+    unchanged = _unchanged(functions_of(module)["main"])
+    scratch = Scratch()
+    compiled = scratch.path / "module.vmfb"
+    compile_to(compiled, module, kind, target, parameters)
+    loaded = _loaded(compiled, parameters, target)
+    return _Function(signature, *loaded, scratch, unchanged, DenseArguments(signature), target)
+
+
+def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
+    """Return the positions of results that are arguments, and of these.
+
+    IREE 3.13 returns the buffer that it was given, also if it writes to it.
+    """
+    results = enumerate(terminator(function.entry_block).operands)
+    return {at: ir.BlockArgument(each).arg_number for at, each in results if isinstance(each.owner, ir.Block)}
+
+
+@functools.cache
+def _config(driver: str) -> Any:
+    """Return the configuration with the device, which all functions share: so one can take what another returned."""
+    return imported("iree", "iree", "iree.runtime").Config(driver)
+
+
+def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor], target: IreeTarget) -> tuple[Any, Any, Any]:
+    """Return the module ``iree.runtime``, the device, and the function ``main``.
+
+    The CPU runs on all processors, unless PyTorch has one thread.
+    """
+    runtime = imported("iree", "iree", "iree.runtime")
+    config = _config("local-sync" if target.name == HOST and torch.get_num_threads() == 1 else target.driver)
+    modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
+    if parameters:
+        index = runtime.ParameterIndex()
+        for key, tensor in parameters.items():
+            index.add_buffer(key, as_array(tensor.detach()).view(np.uint8))
+        provider = index.create_provider(SCOPE)
+        modules.insert(0, runtime.create_io_parameters_module(config.vm_instance, provider))
+    module = runtime.load_vm_modules(*modules, config=config)[-1]
+    return runtime, config.device, module["main"]
+
+
+@dataclass(frozen=True)
+class _Function:
+    signature: Signature
+    runtime: Any
+    device: Any
+    main: Any
+    scratch: Scratch
+    """The directory of the compiled code."""
+
+    unchanged: Mapping[int, int]
+    """The positions of results that are arguments, and of these."""
+    dense: DenseArguments
+    target: IreeTarget
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        return tuple(each.tensor() if isinstance(each, OnDevice) else each for each in self.keep_state(*arguments))
+
+    def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
+        """Call the function. New values of state stay on the device, and are taken from there."""
+        values = [each.array if isinstance(each, _Array) else self._pass(each) for each in self.dense(arguments)]
+        kept = {
+            at: _copied(arguments[position], at in self.signature.aliases) for at, position in self.unchanged.items()
+        }
+        try:
+            returned = self.main(*values)
+        except Exception:
+            with Trace().stage("iree"):  # which says what failed; entering it takes as long as a short call
+                raise
+        results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
+        return tuple(
+            kept[at] if at in kept else self._taken(at, each, kind)
+            for at, (kind, each) in enumerate(zip(self.signature.results, results, strict=True))
+        )
+
+    def _taken(self, at: int, result: Any, kind: Kind) -> Any:
+        if not isinstance(kind, TensorKind):
+            return kind.python(result)
+        array = _Array(result, kind, self.device if self.target.driver == "vulkan" else None)
+        return array if at in self.signature.aliases else array.tensor()
+
+    def _pass(self, value: Any) -> Any:
+        """Return a copy of a dense tensor on the device. It is passed as bits if numpy lacks its dtype."""
+        if not isinstance(value, torch.Tensor):
+            return int(value) if isinstance(value, bool) else value
+        bits = value.detach() if value.requires_grad else value
+        if bits.dtype not in _IN_NUMPY:
+            bits = bits.view(_INTEGERS[bits.dtype.itemsize])
+        array, dtype = bits.numpy(), value.dtype
+        if self.target.narrow_integers and dtype == torch.int64:
+            array, dtype = _narrowed(value), torch.int32
+        memory, usage, element = _constants(dtype)
+        if self.target.driver == "vulkan":
+            array = page_aligned(array)
+        return self.device.allocator.allocate_buffer_copy(memory, usage, self.device, array, element)
+
+
+@functools.cache
+def _constants(dtype: torch.dtype) -> tuple[Any, Any, Any]:
+    """Return the memory type and usage of arguments, and the element type of tensors of ``dtype``."""
+    runtime = imported("iree", "iree", "iree.runtime")
+    element = _ELEMENTS.get(dtype, f"SINT_{8 * dtype.itemsize}")
+    memory, usage = runtime.MemoryType.DEVICE_LOCAL, runtime.BufferUsage.DEFAULT
+    return memory, usage, getattr(runtime.HalElementType, element)
+
+
+def _narrowed(value: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return the int64 ``value`` as int32. Raises `UsageError` if it does not fit."""
+    limits = torch.iinfo(torch.int32)
+    if value.numel() and not bool(((value >= limits.min) & (value <= limits.max)).all()):
+        raise UsageError("an argument of int64 has values beyond 32 bits, and the device computes in 32 bits")
+    return value.to(torch.int32).numpy()
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.complex128, torch.complex64)
+_IN_NUMPY = {*_FLOATS, torch.bool, *_INTEGERS.values(), torch.uint8}
+
+
+def _copied(value: Any, state: bool) -> Any:
+    """Return a result that is an argument; state may stay where it is."""
+    if isinstance(value, OnDevice):
+        return value if state else value.tensor()
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+@dataclass(frozen=True)
+class _Array(OnDevice):
+    """A result on the device."""
+
+    array: Any
+    kind: TensorKind
+    device: Any
+    """The device, if IREE does not copy from it to any memory of the host."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.kind.dtypes[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    def tensor(self) -> torch.Tensor:
+        found = self.array.to_host() if self.device is None else to_host(self.array, self.device)
+        return _tensor(found.astype(np.int64, copy=False) if self.dtype == torch.int64 else found, self.kind)
+
+
+def _tensor(array: Any, kind: TensorKind) -> torch.Tensor:
+    (dtype, *_) = kind.dtypes
+    assert array.dtype.itemsize == dtype.itemsize
+    if dtype not in _IN_NUMPY:
+        array = array.view(f"i{dtype.itemsize}")
+    tensor = torch.from_numpy(array.copy())
+    return tensor if tensor.dtype is dtype else tensor.view(dtype)

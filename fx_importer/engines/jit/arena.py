@@ -1,0 +1,246 @@
+"""Memory that the caller provides: for the buffers that a function frees itself, and a block for each result.
+
+Buffers of static size share one block. Those of dynamic size are in slots: memory that calls keep and make larger.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fx_importer.calls.memref import DTYPES, free
+from fx_importer.engines.constant_arguments import append_argument
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit.emit_arith import ArithOps
+from fx_importer.mlir.emit.emitter import producer, replace, terminator
+
+_ALIGNMENT = 64
+
+
+@dataclass
+class _Buffer:
+    allocation: ir.Operation
+    release: ir.Operation
+    first: int
+    last: int
+    """The numbers of the operations that allocate and free it."""
+    offset: int = 0
+
+    @property
+    def type(self) -> ir.MemRefType:
+        return ir.MemRefType(self.allocation.results[0].type)
+
+    @property
+    def size(self) -> int:
+        """The aligned bytes of a buffer of static size."""
+        return _aligned_bytes(self.type)
+
+    def move(self, view: ir.Value) -> None:
+        """Use ``view`` in place of the buffer."""
+        self.release.erase()
+        replace(self.allocation, view)
+
+
+def plan_arena(function: func_d.FuncOp) -> int:
+    """Move the buffers of ``function`` into a new last argument; return its bytes. Calls may not share that memory.
+
+    Buffers overlap if none is used after the other is written. Those of dynamic size, those in loops and results stay.
+    """
+    buffers = [each for each in _buffers(function) if each.type.has_static_shape]
+    size = _place(buffers)
+    with function.context, function.location:
+        argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
+        for each in buffers:
+            each.move(view_of_block(ArithOps.before(each.allocation), argument, each.offset, each.type))
+    return size
+
+
+_WORDS_OF_SLOT = 5
+"""Of the descriptor of a block of bytes: allocated and aligned address, offset, size and stride."""
+
+
+def plan_slots(function: func_d.FuncOp) -> int:
+    """Move the buffers of dynamic size of ``function`` into slots, a new last argument; return how many there are.
+
+    The argument is an array of descriptors, zero at first. A slot has memory for the largest buffer that it had so far,
+    which `free_slots` frees. Buffers share a slot if none is used after the other is written. Without such buffers,
+    there is no argument.
+    """
+    buffers = [each for each in _buffers(function) if not each.type.has_static_shape]
+    if not buffers:
+        return 0
+    ends: list[int] = []
+    """The number of the operation that frees the last buffer of each slot."""
+    slots: list[int] = []
+    for each in buffers:
+        slot = next((slot for slot, end in enumerate(ends) if end < each.first), len(ends))
+        ends[slot : slot + 1] = [each.last]
+        slots.append(slot)
+    with function.context, function.location:
+        ArithOps.before(function.operation).parsed(_DEFINITION)
+        block_type = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
+        argument = append_argument(function, ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], block_type))
+        for each, slot in zip(buffers, slots, strict=True):
+            emit, sizes = ArithOps.before(each.allocation), list(each.allocation.operands)
+            size = emit.index(_bytes(each.type))
+            for factor in sizes:
+                size = emit.index_op("muli", size, factor)
+            block = emit.call_function(_GROW, [block_type], [argument, emit.index(slot), size]).result
+            each.move(view_of_block(emit, block, 0, each.type, sizes))
+    return len(ends)
+
+
+_GROW = "__fx_importer_grow"
+_DEFINITION = f"""
+func.func private @{_GROW}(
+    %slots: memref<?xmemref<?xi8>>, %slot: index, %bytes: index) -> memref<?xi8> attributes {{no_inline}} {{
+  %zero = arith.constant 0 : index
+  %two = arith.constant 2 : index
+  %old = memref.load %slots[%slot] : memref<?xmemref<?xi8>>
+  %capacity = memref.dim %old, %zero : memref<?xi8>
+  %fits = arith.cmpi sle, %bytes, %capacity : index
+  %block = scf.if %fits -> memref<?xi8> {{
+    scf.yield %old : memref<?xi8>
+  }} else {{
+    memref.dealloc %old : memref<?xi8>
+    %half = arith.divui %capacity, %two : index
+    %more = arith.addi %capacity, %half : index
+    %size = arith.maxsi %bytes, %more : index
+    %new = memref.alloc(%size) {{alignment = 64 : i64}} : memref<?xi8>
+    memref.store %new, %slots[%slot] : memref<?xmemref<?xi8>>
+    scf.yield %new : memref<?xi8>
+  }}
+  return %block : memref<?xi8>
+}}
+"""
+"""Returns the memory of a slot. If that is less than ``%bytes``, one and a half times as much, or more, replaces it:
+sizes that grow from call to call do not allocate in each."""
+
+
+def new_slots(count: int) -> Any:
+    """Return the descriptors of slots without memory, as an array of C: they may be freed where tensors are fake."""
+    return (ctypes.c_int64 * (count * _WORDS_OF_SLOT))()
+
+
+def free_slots(slots: Sequence[int]) -> None:
+    """Free the memory of slots, of which ``slots`` has the descriptors."""
+    for allocated in slots[::_WORDS_OF_SLOT]:
+        free(allocated)
+
+
+def place_results(function: func_d.FuncOp) -> tuple[int, ...]:
+    """Move the buffers that ``function`` returns into new last arguments; return which results these are, in order.
+
+    Buffers of dynamic size stay, and those that several results share, or may share.
+    """
+    if len(function.body.blocks) != 1:
+        return ()
+    returned = list(terminator(function.entry_block).operands)
+    memory = [memory_of(value) if isinstance(value.type, ir.MemRefType) else value for value in returned]
+    if any(each is None for each in memory):
+        return ()
+    placed: list[int] = []
+    for position, value in enumerate(returned):
+        buffer = _reshaped(value)
+        if memory[position] != buffer or memory.count(buffer) > 1 or not isinstance(buffer.type, ir.MemRefType):
+            continue
+        given, kind = ir.MemRefType(value.type), ir.MemRefType(buffer.type)
+        if not all(each.has_static_shape and _is_dense(each) for each in (given, kind)):
+            continue
+        if (size := _aligned_bytes(kind)) != _aligned_bytes(given):
+            continue
+        with function.context, function.location:
+            argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
+            allocation = buffer.owner
+            replace(allocation, view_of_block(ArithOps.before(allocation), argument, 0, kind))
+        placed.append(position)
+    return tuple(placed)
+
+
+def memory_of(buffer: ir.Value) -> ir.Value | str | None:
+    """Return what stands for the memory of a buffer: an allocation, or all arguments; None if it is unknown."""
+    while not isinstance(buffer.owner, ir.Block) and buffer.owner.name in _VIEWS:
+        if DISJOINT in buffer.owner.attributes:
+            return buffer
+        buffer = buffer.owner.operands[0]
+    if not isinstance(buffer.owner, ir.Block):
+        return buffer if buffer.owner.name == "memref.alloc" else None
+    function = buffer.owner.owner
+    return "arguments" if isinstance(function, func_d.FuncOp) else None
+
+
+def _reshaped(buffer: ir.Value) -> ir.Value:
+    """Return the buffer whose elements, in the same order, ``buffer`` has in another shape; others as they are."""
+    while producer(buffer) in ("memref.collapse_shape", "memref.expand_shape"):
+        buffer = buffer.owner.operands[0]
+    return buffer
+
+
+_VIEWS = tuple(
+    f"memref.{name}"
+    for name in ("cast", "collapse_shape", "expand_shape", "reinterpret_cast", "subview", "transpose", "view")
+)
+
+
+def _buffers(function: func_d.FuncOp) -> list[_Buffer]:
+    """Return the buffers that ``function``, if it is one block, allocates and frees itself, in that order."""
+    if len(function.body.blocks) != 1:
+        return []
+    numbers = {op.operation: number for number, op in enumerate(function.entry_block)}
+    found: list[_Buffer] = []
+    for op, number in numbers.items():
+        if op.name != "memref.alloc" or not _is_dense(ir.MemRefType(op.results[0].type)):
+            continue
+        releases = [use.owner.operation for use in op.results[0].uses if use.owner.name == "memref.dealloc"]
+        if len(releases) == 1 and releases[0] in numbers:
+            found.append(_Buffer(op, releases[0], number, numbers[releases[0]]))
+    return found
+
+
+def _is_dense(kind: ir.MemRefType) -> bool:
+    """Return whether a buffer is row-major, in main memory, with elements of a dtype."""
+    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank, kind.context))
+    return str(kind.element_type) in DTYPES and kind.layout == identity and kind.memory_space is None
+
+
+def _bytes(kind: ir.MemRefType) -> int:
+    """Return the product of the static sizes of a buffer, in bytes."""
+    static = (size for axis, size in enumerate(kind.shape) if not kind.is_dynamic_dim(axis))
+    return math.prod(static) * DTYPES[str(kind.element_type)][0].itemsize
+
+
+def _aligned_bytes(kind: ir.MemRefType) -> int:
+    return -(-_bytes(kind) // _ALIGNMENT) * _ALIGNMENT
+
+
+def _place(buffers: list[_Buffer]) -> int:
+    """Set the offsets, of the largest buffer first: the lowest that is free. Return the size of the block."""
+    placed: list[_Buffer] = []
+    for each in sorted(buffers, key=lambda buffer: -buffer.size):
+        offset = 0
+        overlapping = (other for other in placed if other.first < each.last and each.first < other.last)
+        for other in sorted(overlapping, key=lambda buffer: buffer.offset):
+            if other.offset - offset >= each.size:
+                break
+            offset = max(offset, other.offset + other.size)
+        each.offset = offset
+        placed.append(each)
+    return max((each.offset + each.size for each in placed), default=0)
+
+
+DISJOINT = "fx_importer.disjoint"
+"""The attribute of views that share no memory with others, as long as both are in use."""
+
+
+def view_of_block(
+    emit: ArithOps, block: ir.Value, start: int, buffer_type: ir.MemRefType, sizes: Sequence[ir.Value] = ()
+) -> ir.Value:
+    """Return the buffer that begins ``start`` bytes after the beginning of ``block``, and overlaps no other.
+
+    ``sizes`` are those that are dynamic.
+    """
+    attributes = {DISJOINT: ir.UnitAttr.get(emit.context)}
+    return emit.op("memref.view", [buffer_type], [block, emit.index(start), *sizes], attributes).result

@@ -1,0 +1,156 @@
+"""Products of matrices by the BLAS that PyTorch was linked with, in tiles that threads share.
+
+Each tile is computed by one thread, and the tiles depend on the sizes only: so does the order of every sum.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import torch
+
+from fx_importer.engines.jit.library_kernels import Product
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit.emit_llvm import POINTER, LlvmOps, function_hints
+from fx_importer.mlir.emit.emit_loops import LoopEmitter
+from fx_importer.mlir.emit.emitter import Size
+from fx_importer.rewrites.llvm.parallel_loops import TILES, has_threads
+
+_ROUTINES = {"f32": "SGEMM", "f64": "DGEMM"}
+_THREADS = "MKL_Set_Num_Threads_Local"
+_TILE = "fx_importer_tile_"
+_TILES_FROM = {2: 256, 4: 1024, 8: 2048}
+"""The columns or rows from which on there are as many tiles. MKL packs the other operand again for each."""
+
+
+@functools.cache
+def routines() -> dict[str, int]:
+    """Return the addresses of MKL's functions in PyTorch; none if it was linked with another BLAS."""
+    names = (*_ROUTINES.values(), _THREADS)
+    for path in Path(torch.__file__).parent.glob("lib/libtorch_cpu.*"):
+        library = ctypes.CDLL(str(path))
+        if has_threads() and all(hasattr(library, name) for name in names):
+            return {name: int(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0) for name in names}
+    return {}
+
+
+def define_product(function: func_d.FuncOp, product: Product) -> str | None:
+    """Replace ``function``, on buffers, by one that calls BLAS; return the element type, or None if there is none.
+
+    The new function calls that of `define_tiles`.
+    """
+    kinds = [ir.MemRefType(each) for each in function.type.inputs if isinstance(each, ir.MemRefType)]
+    element = str(kinds[-1].element_type)
+    fits = len(kinds) == len(function.type.inputs) == 3 and all(str(each.element_type) == element for each in kinds)
+    matrices = all(
+        each.layout == ir.AffineMapAttr.get(ir.AffineMap.get_identity(each.rank, function.context)) for each in kinds
+    )
+    if any(size >= 2**31 for each in kinds for size in each.shape):  # BLAS takes sizes of 32 bits
+        return None
+    if not fits or not matrices or not routines() or element not in _ROUTINES:
+        return None
+    axes = (product.left, product.right, product.result)
+    if product.result[-1] != "n" or any(each[-1] == "b" for each in axes):
+        return None
+    emit = LoopEmitter.before(function.operation)
+    inside, buffers = emit.define_function(function.name.value, function.type.inputs)
+    _emit_tiles(inside, buffers, axes, element, product.accumulate)
+    inside.op("func.return", [])
+    function.operation.erase()
+    return element
+
+
+class _Matrix:
+    """The memory of an operand: where it begins, and how many bytes it is to the next element along each axis."""
+
+    def __init__(self, emit: LoopEmitter, buffer: ir.Value, axes: str, sizes: dict[str, Size], element_bytes: int):
+        self._begin = emit.value("memref.extract_aligned_pointer_as_index", "index", buffer)
+        self._strides: dict[str, Size] = {}
+        stride: Size = element_bytes
+        for axis in reversed(axes):
+            self._strides[axis] = stride
+            stride = emit.index_op("muli", stride, sizes[axis])
+        row = self._strides[axes.replace("b", "")[0]]
+        self.leading = emit.index_op("maxui", emit.index_op("divui", row, element_bytes), 1)
+        """The leading dimension, in elements; 1 of empty matrices."""
+
+    def address(self, emit: LoopEmitter, **position: Size) -> ir.Value:
+        """Emit the address of an element by its indices along some axes; along ``b`` there may be one matrix only."""
+        address = self._begin
+        for axis, index in position.items():
+            if axis in self._strides:
+                address = emit.index_op("addi", address, emit.index_op("muli", index, self._strides[axis]))
+        return address
+
+
+def _emit_tiles(
+    emit: LoopEmitter, buffers: Sequence[ir.Value], axes: Sequence[str], element: str, accumulate: bool
+) -> None:
+    """Emit a loop over the tiles of the longer axis of the result, in each matrix of a batch."""
+    sizes: dict[str, Size] = {}
+    for buffer, letters in zip(buffers, axes, strict=True):
+        for position, letter in enumerate(letters):
+            if letter not in sizes:
+                sizes[letter] = emit.size(buffer, position)
+    element_bytes = 4 if element == "f32" else 8
+    a, b, c = (_Matrix(emit, *each, sizes, element_bytes) for each in zip(buffers, axes, strict=True))
+
+    rows, columns = emit.index(sizes["m"]), emit.index(sizes["n"])
+    is_wide = emit.compare_integers("sgt", columns, rows)
+    length = emit.select_value(is_wide, columns, rows)
+    wanted = emit.index(1)
+    for number_of_tiles, shortest in _TILES_FROM.items():
+        is_long = emit.compare_integers("sge", length, emit.index(shortest))
+        wanted = emit.select_value(is_long, emit.index(number_of_tiles), wanted)
+    tile = emit.index_op("ceildivui", length, wanted)
+    tile = emit.index_op("maxui", tile, 1)
+    tiles = emit.index_op("ceildivui", length, tile)
+    count = emit.index_op("muli", tiles, sizes.get("b", 1))
+
+    inside, number = emit.parallel_loop(count, {TILES: ir.UnitAttr.get(emit.context)})
+    batch = inside.index_op("divui", number, tiles)
+    begin = inside.index_op("muli", inside.index_op("remui", number, tiles), tile)
+    width = inside.index_op("minui", tile, inside.index_op("subi", length, begin))
+    zero = inside.index(0)
+    row, column = inside.select_value(is_wide, zero, begin), inside.select_value(is_wide, begin, zero)
+    m, n = inside.select_value(is_wide, rows, width), inside.select_value(is_wide, width, columns)
+    # Fortran's matrices are column-major: it computes the transposed result, of the transposed operands.
+    right, left = (
+        inside.constant_integer(ord("N" if letters[-1] == last else "T"), inside.type("i8"))
+        for letters, last in ((axes[1], "n"), (axes[0], "k"))
+    )
+    one, beta = (inside.constant_scalar(each, inside.type(element)) for each in (1.0, float(accumulate)))
+    operands = [
+        *(right, left, _i32(inside, n), _i32(inside, m), _i32(inside, sizes["k"]), one),
+        *(b.address(inside, b=batch, n=column), _i32(inside, b.leading)),
+        *(a.address(inside, b=batch, m=row), _i32(inside, a.leading), beta),
+        *(c.address(inside, b=batch, m=row, n=column), _i32(inside, c.leading)),
+    ]
+    inside.call_function(f"{_TILE}{element}", [], operands)
+
+
+def _i32(emit: LoopEmitter, size: Size) -> ir.Value:
+    return emit.value("arith.index_cast", "i32", emit.index(size))
+
+
+def define_tiles(module: ir.Module, elements: Collection[str]) -> None:
+    """Define the functions of one tile, on the calling thread only, for products of ``elements``.
+
+    They take what BLAS takes: addresses of matrices, and all else by value, which BLAS takes by address too.
+    """
+    emit = LlvmOps(ir.InsertionPoint(module.body), ir.Location.unknown(module.context))
+    if elements:
+        emit.declare_llvm(_THREADS, ["i32"], "i32")
+    for element in elements:
+        taken = ["i8", "i8", "i32", "i32", "i32", element, "index", "i32", "index", "i32", element, "index", "i32"]
+        emit.declare_llvm(_ROUTINES[element], [POINTER] * len(taken))
+        noinline = {"llvm.passthrough": function_hints(emit.context, "noinline")}
+        inside, arguments = emit.define_function(f"{_TILE}{element}", taken, [], noinline)
+        addresses = [inside.pointer(x) if isinstance(x.type, ir.IndexType) else inside.on_stack(x) for x in arguments]
+        before = inside.call_llvm(_THREADS, ["i32"], [inside.constant(1, "i32")]).result
+        inside.call_llvm(_ROUTINES[element], [], addresses)
+        inside.call_llvm(_THREADS, ["i32"], [before])
+        inside.op("func.return", [])

@@ -1,0 +1,274 @@
+"""Callbacks by which compiled code has PyTorch run operator stubs: functions that a module only declares."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from fx_importer.calls.memref import allocated, dense, describe, descriptor_type, read, view
+from fx_importer.engines.jit.triton_stubs import kernel_function
+from fx_importer.engines.module_functions import functions_of
+from fx_importer.errors import UsageError
+from fx_importer.fx_graph.operators import operator_named
+from fx_importer.manifest import STUB_ATTRIBUTE, OperatorArgument, OperatorStub, Passed, ValueType
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit.emitter import Emitter
+from fx_importer.mlir.walk import operations
+
+STUB_SUCCEEDED = "__fx_importer_fine"
+"""The function that returns whether the last call of a stub succeeded."""
+
+_READ_ONLY = ("aten", "prims")
+"""Namespaces whose functional operators neither write to their arguments nor keep them."""
+_NUMBERS = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
+
+
+def operator_stubs_of(module: ir.Module) -> dict[str, OperatorStub]:
+    """Return the operator stubs of ``module``, by name of the function."""
+    return {
+        name: OperatorStub.from_json(ir.StringAttr(function.attributes[STUB_ATTRIBUTE]).value)
+        for name, function in functions_of(module).items()
+        if STUB_ATTRIBUTE in function.attributes
+    }
+
+
+def declare_operator_stubs(module: ir.Module) -> None:
+    """Mark the functions of operator stubs, on tensors, as C interfaces that only read their arguments."""
+    for function in functions_of(module).values():
+        if STUB_ATTRIBUTE in function.attributes:
+            _declare(function)
+
+
+def _declare(function: func_d.FuncOp) -> None:
+    with function.context:
+        function.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        read_only = ir.DictAttr.get({"bufferization.access": ir.StringAttr.get("read")})
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(function.type.inputs))
+
+
+class Stubs:
+    """The callbacks of operator stubs. They have to outlive the compiled code."""
+
+    def __init__(self, module: ir.Module, instead: Mapping[str, Callable[..., Any]] = MappingProxyType({})):
+        """Make the callbacks of ``module``, before bufferization; ``instead`` has replacements of operators by name."""
+        stubs = operator_stubs_of(module)
+        functions = functions_of(module)
+        self._failed = threading.local()  # a function may run in several threads
+        self.callbacks: dict[str, Any] = {
+            f"_mlir_ciface_{name}": self._callback(stub, functions[name].type, instead.get(stub.operator))
+            for name, stub in stubs.items()
+        }
+        """Callbacks by symbol."""
+        if stubs:
+            self.callbacks[STUB_SUCCEEDED] = ctypes.CFUNCTYPE(ctypes.c_bool)(lambda: self._failure() is None)
+
+    def _failure(self) -> tuple[str, Exception] | None:
+        return getattr(self._failed, "failure", None)
+
+    def take_failure(self) -> tuple[str, Exception] | None:
+        """Return, and reset, the operator that failed in the last run and its exception."""
+        failure, self._failed.failure = self._failure(), None
+        return failure
+
+    def _callback(self, stub: OperatorStub, kind: ir.FunctionType, instead: Callable[..., Any] | None) -> Any:
+        call = operator_function(stub, instead)
+        placed = _takes_destinations(kind)
+        in_place = instead is None and stub.operator.partition(".")[0] in _READ_ONLY
+        takes = [*zip(stub.takes, map(_rank, kind.inputs), strict=True)]
+        returns = [*zip([each.type for each in stub.returns], map(_rank, kind.results), strict=True)]
+
+        write = _writing_function(stub) if placed and in_place else None
+        count = len(takes)
+
+        def callback(*addresses: int) -> None:
+            try:
+                results, arguments = (addresses[count:], addresses) if placed else (addresses[:1], addresses[1:])
+                pairs = zip(arguments, takes, strict=False)
+                given = [_read_argument(address, *each, in_place) for address, each in pairs]
+                if write is not None:
+                    write(given, [_read_argument(at, *each, True) for at, each in zip(results, returns, strict=True)])
+                    return
+                found = call(given)
+                if placed:
+                    _fill_in(results, found, returns)
+                else:
+                    _write_results(results[0], found, returns)
+            except Exception as error:  # must not propagate through compiled code, which calls STUB_SUCCEEDED
+                self._failed.failure = stub.operator, error
+
+        passed = count + (len(returns) if placed else 1)
+        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * passed)(callback)
+
+
+def pass_destinations(module: ir.Module) -> None:
+    """Have callers allocate the results of stubs, on buffers, where their sizes are static."""
+    stubs = {
+        name: each
+        for name, each in functions_of(module).items()
+        if STUB_ATTRIBUTE in each.attributes and _takes_destinations(each.type)
+    }
+    for op in operations(module.operation, ("func.call",)):
+        if ir.FlatSymbolRefAttr(op.attributes["callee"]).value not in stubs:
+            continue
+        emit = Emitter.before(op)
+        none = {"operandSegmentSizes": emit.segments(0, 0)}
+        buffers = [emit.op("memref.alloc", [each.type], [], none).result for each in op.results]
+        emit.op("func.call", [], [*op.operands, *buffers], {"callee": op.attributes["callee"]})
+        for result, buffer in zip(op.results, buffers, strict=True):
+            result.replace_all_uses_with(buffer)
+        op.erase()
+    for function in stubs.values():
+        kind = ir.FunctionType.get([*function.type.inputs, *function.type.results], [], context=module.context)
+        function.attributes["function_type"] = ir.TypeAttr.get(kind, module.context)
+        for each in {"arg_attrs", "res_attrs"} & set(function.attributes):
+            del function.attributes[each]
+
+
+def _takes_destinations(kind: ir.FunctionType) -> bool:
+    return len(kind.results) > 0 and all(ir.ShapedType(each).has_static_shape for each in kind.results)
+
+
+def _rank(kind: ir.Type) -> int:
+    return ir.RankedTensorType(kind).rank
+
+
+def operator_function(stub: OperatorStub, instead: Callable[..., Any] | None = None) -> Any:
+    """Return a function that calls the operator of ``stub``, or ``instead``.
+
+    It takes a value for each argument of the stub's function, and returns a tensor for each result.
+
+    Raises:
+        UsageError: if this process has no such operator. The function raises it for results of other types.
+    """
+    run = kernel_function(stub) if stub.kernel is not None else _overload_function(stub, instead)
+
+    def call(given: Sequence[Any]) -> list[torch.Tensor]:
+        with torch.no_grad():
+            found = run([_argument_value(each, given) for each in stub.arguments])
+        results = []
+        for each in stub.returns:
+            value = found
+            for index in each.path:
+                value = value[index]
+            results.append(_checked_result(value, each.type, stub.operator))
+        return results
+
+    return call
+
+
+def _overload_function(stub: OperatorStub, instead: Callable[..., Any] | None) -> Callable[[Sequence[Any]], Any]:
+    """Return a function that calls the operator of ``stub``, or ``instead``, with the arguments in a list."""
+    overload = operator_named(stub.operator)
+    if overload is None and instead is not None:  # no operator of torch
+        return lambda values: instead(*values)
+    if not isinstance(overload, OpOverload):
+        raise UsageError(
+            f"the module calls torch.ops.{stub.operator}, which is not registered in this process: import what defines "
+            "it"
+        )
+    parameters = overload._schema.arguments
+
+    def run(values: Sequence[Any]) -> Any:
+        pairs = [*zip(parameters, values, strict=True)]
+        return (instead or overload)(
+            *(value for parameter, value in pairs if not parameter.kwarg_only),
+            **{parameter.name: value for parameter, value in pairs if parameter.kwarg_only},
+        )
+
+    return run
+
+
+def _writing_function(stub: OperatorStub) -> Callable[[Sequence[Any], Sequence[torch.Tensor]], None] | None:
+    """Return a function that has the operator of ``stub`` write its results to given tensors.
+
+    None if it has no kernel for CPUs that does: the overload that torch generates computes new ones, and copies them.
+    """
+    overload = operator_named(stub.operator)
+    if not isinstance(overload, OpOverload) or any("complex" in each.type.dtype for each in stub.returns):
+        return None
+    results = overload._schema.returns
+    if [each.path for each in stub.returns] != ([()] if len(results) == 1 else [(i,) for i in range(len(results))]):
+        return None
+    taken = [(each.name, str(each.type)) for each in overload._schema.arguments]
+    for name in overload.overloadpacket.overloads():
+        writing: OpOverload = getattr(overload.overloadpacket, name)
+        outs = [each.name for each in writing._schema.arguments if each.is_out]
+        others = [(each.name, str(each.type)) for each in writing._schema.arguments if not each.is_out]
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(writing.name(), "CPU")
+        if len(outs) == len(results) and others == taken and has_kernel:
+            return partial(_write_in_place, stub, writing, outs)
+    return None
+
+
+def _write_in_place(
+    stub: OperatorStub,
+    writing: OpOverload,
+    outs: Sequence[str],
+    given: Sequence[Any],
+    results: Sequence[torch.Tensor],
+) -> None:
+    """Call ``writing``, whose arguments named ``outs`` are ``results``."""
+    before = [(each.data_ptr(), each.shape) for each in results]
+    run = _overload_function(stub, partial(writing, **dict(zip(outs, results, strict=True))))
+    with torch.no_grad():
+        run([_argument_value(each, given) for each in stub.arguments])
+    if before != [(each.data_ptr(), each.shape) for each in results]:
+        raise UsageError(f"{stub.operator} returned other sizes than the program was lowered for")
+
+
+def _argument_value(argument: OperatorArgument, given: Sequence[Any]) -> Any:
+    if isinstance(argument, tuple):
+        return [_argument_value(each, given) for each in argument]
+    return given[argument.argument] if isinstance(argument, Passed) else argument
+
+
+def _checked_result(value: Any, kind: ValueType, operator: str) -> torch.Tensor:
+    """Return ``value`` if it has the type that compiled code assumes. Raises `UsageError` otherwise."""
+    shape = kind.shape or ()
+    met = (str(value.dtype).removeprefix("torch."), tuple(value.shape)) if isinstance(value, torch.Tensor) else value
+    fits = isinstance(met, tuple) and len(met[1]) == len(shape) and met[0] == kind.dtype
+    if not fits or any(size not in ("?", there) for size, there in zip(shape, met[1], strict=True)):
+        returned = f"{met[0]}{list(met[1])}" if isinstance(met, tuple) else type(value).__name__
+        wanted = f"{kind.dtype}[{', '.join(map(str, shape))}]"
+        raise UsageError(f"{operator} returned {returned}, but the program was lowered for {wanted}")
+    return value
+
+
+def _read_argument(address: int, kind: ValueType, rank: int, in_place: bool) -> Any:
+    """Return the tensor with the descriptor at ``address``; a scalar if the model has one there.
+
+    It is a copy, unless it is to be read ``in_place``, for the time of the call.
+
+    A rank of one more than in the model is that of a complex tensor as real and imaginary parts.
+    """
+    descriptor = descriptor_type(rank).from_address(address)
+    if kind.shape is None:
+        return read(descriptor, _NUMBERS[kind.dtype]).item()
+    dtype: torch.dtype = getattr(torch, kind.dtype)
+    get = view if in_place else read
+    if rank > len(kind.shape):
+        return torch.view_as_complex(get(descriptor, dtype.to_real()))
+    return get(descriptor, dtype)
+
+
+def _fill_in(addresses: Sequence[int], tensors: Sequence[torch.Tensor], kinds: Sequence[tuple[ValueType, int]]) -> None:
+    """Write ``tensors`` to the memory of the descriptors at ``addresses``."""
+    for address, tensor, (kind, rank) in zip(addresses, tensors, kinds, strict=True):
+        passed = torch.view_as_real(tensor.resolve_conj()) if rank > len(kind.shape or ()) else tensor
+        view(descriptor_type(rank).from_address(address), passed.dtype).copy_(passed)
+
+
+def _write_results(address: int, tensors: Sequence[torch.Tensor], kinds: Sequence[tuple[ValueType, int]]) -> None:
+    """Write descriptors of copies of ``tensors``, which the compiled code frees, to ``address``, in order."""
+    for tensor, (kind, rank) in zip(tensors, kinds, strict=True):
+        passed = torch.view_as_real(dense(tensor)) if rank > len(kind.shape or ()) else tensor
+        described = describe(allocated(dense(passed)), passed.shape)
+        ctypes.memmove(address, described, ctypes.sizeof(described))
+        address += ctypes.sizeof(described)

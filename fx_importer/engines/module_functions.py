@@ -1,0 +1,107 @@
+"""Preparation of modules for backends: extraction of a function, inlining, and checks of dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fx_importer.calls.call_signature import CallingConvention
+from fx_importer.distributed.module_attributes import mesh_of
+from fx_importer.distributed.shardings import is_sharded
+from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.mlir.module_contents import copy_module
+from fx_importer.mlir.walk import operations
+from fx_importer.pipelines import REWRITES
+
+
+def functions_of(module: ir.Module) -> dict[str, func_d.FuncOp]:
+    """Return the functions of ``module`` by name."""
+    return {op.name.value: op for op in module.body if isinstance(op, func_d.FuncOp)}
+
+
+def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
+    """Return the function ``name``. Raises `UsageError` if the module has none."""
+    functions = functions_of(module)
+    if name not in functions:
+        there = ", ".join(f"'{each}'" for each in functions) or "none"
+        raise UsageError(f"the module has no function '{name}': there is {there}")
+    return functions[name]
+
+
+def check_one_device(module: ir.Module) -> None:
+    """Raise `UsageError` if ``module`` is the program of each device of a mesh, and not one of whole tensors."""
+    if (mesh := mesh_of(module)) is not None and mesh.size > 1 and not is_sharded(module):
+        raise UsageError(
+            f"the module runs on the {mesh.size} devices of the mesh {mesh} together: run it with "
+            "Lowered.caller_on_mesh"
+        )
+
+
+def extract_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
+    """Return a copy of ``module`` with the function ``name``, renamed to ``main``, and the functions that it calls.
+
+    Raises:
+        UsageError: if there is no such function, or it calls one that is only declared.
+    """
+    check_one_device(module)
+    return copied_function(module, name)
+
+
+def copied_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
+    """Return what `extract_function` does, also of the program of each device of a mesh."""
+    function_named(module, name)
+    copy = copy_module(module.operation)
+    functions = functions_of(copy)
+    reached = [name]
+    for each in reached:
+        called = {callee for callee in _symbols(functions[each].operation) if callee in functions}
+        reached += sorted(called - set(reached))
+    if declared := [each for each in reached if not functions[each].operation.regions[0].blocks]:
+        raise UsageError(
+            f"'{name}' calls {', '.join(map(repr, declared))}, which the module declares and does not define: where "
+            "they stand for operators that PyTorch runs, pass backend='jit' or backend='eager'"
+        )
+    for unreached in functions.keys() - set(reached):
+        functions[unreached].operation.erase()
+    with copy.context:
+        if name != "main" and "main" in reached:
+            _rename(copy, functions["main"], "main_of_the_module")
+        for each in reached:
+            visibility = "public" if each == name else "private"
+            functions[each].attributes["sym_visibility"] = ir.StringAttr.get(visibility)
+        _rename(copy, functions[name], "main")
+    return copy, functions[name]
+
+
+def inline_calls(module: ir.Module) -> None:
+    """Inline all calls, for a backend that takes a single function."""
+    REWRITES["fx-importer-allow-inlining"].run(module.operation)
+    passmanager.PassManager.parse("builtin.module(inline{default-pipeline=})", module.context).run(module.operation)
+
+
+def _rename(module: ir.Module, function: func_d.FuncOp, name: str) -> None:
+    ir.SymbolTable.replace_all_symbol_uses(function.name.value, name, module.operation)
+    ir.SymbolTable.set_symbol_name(function, name)
+
+
+def _symbols(operation: ir.Operation) -> set[str]:
+    """Return the names of the functions that ``operation`` and nested operations call."""
+    return {ir.FlatSymbolRefAttr(op.attributes["callee"]).value for op in operations(operation, ("func.call",))}
+
+
+def check_dialects(module: ir.Module, dialects: Collection[str], convention: CallingConvention) -> None:
+    """Raise `UsageError` with every operation outside of ``dialects``."""
+    if found := [name for name in _operations_of(module) if name.partition(".")[0] not in dialects]:
+        raise UsageError(
+            f"{convention.runner} runs {convention.output_type}, but the module holds {', '.join(found)}, which it "
+            "does not know"
+        )
+
+
+def dialects_of(module: ir.Module) -> set[str]:
+    """Return the names of the dialects of the operations of ``module``."""
+    return {name.partition(".")[0] for name in _operations_of(module)}
+
+
+def _operations_of(module: ir.Module) -> list[str]:
+    return sorted({op.name for op in operations(module.operation)})

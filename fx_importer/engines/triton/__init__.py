@@ -1,0 +1,1 @@
+"""Machine code of Triton kernels."""

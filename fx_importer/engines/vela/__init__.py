@@ -1,0 +1,1 @@
+"""Arm's Vela, the compiler of Ethos-U processors."""

@@ -1,0 +1,152 @@
+"""Arm's Vela: the compiler of Ethos-U processors, with its own estimate of cycles and memory."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import importlib
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+
+from fx_importer.engines.optional_packages import is_installed
+from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
+from fx_importer.errors import NotInstalledError, UsageError
+from fx_importer.mlir.bindings import ir
+from fx_importer.process.one_shot import output_of
+
+TARGET = "profiles=pro_int extensions=int16 specification_version=1.0 level=8k"
+"""What Vela reads: int8, and int16 with sums of 48 bits."""
+_MINUTES = 30
+_BEFORE_REASON = "Compilation failed: "
+"""Before the reason, in the exception that Vela ends with."""
+_ERROR = "RuntimeError: "
+"""Before the exception."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Vela's estimate of a program on an accelerator."""
+
+    accelerator: str
+    system: str
+    memory_mode: str
+    clock: float
+    """Hertz."""
+    cycles: Mapping[str, int]
+    """In total, of the processor and of each memory."""
+    macs: int
+    memory: Mapping[str, float]
+    """KiB used, by memory."""
+    original_weights: int
+    """Bytes of weights before Vela compresses them."""
+    encoded_weights: int
+    """Bytes of weights after it has."""
+    npu_operators: int
+    cpu_operators: int
+
+    @property
+    def milliseconds(self) -> float:
+        """The time of a call."""
+        return self.cycles["total"] / self.clock * 1e3
+
+    def __str__(self) -> str:
+        used = ", ".join(f"{name} {size:,.1f} KiB" for name, size in self.memory.items() if size)
+        parts = ", ".join(f"{name} {count:,}" for name, count in self.cycles.items() if count and name != "total")
+        rows = {
+            "cycles": f"{self.cycles['total']:,} ({self.milliseconds:.3f} ms at {self.clock / 1e6:,.0f} MHz): {parts}",
+            "multiplications": f"{self.macs:,}",
+            "memory": used,
+            "weights": f"{self.original_weights:,} bytes, {self.encoded_weights:,} encoded",
+            "operators": f"{self.npu_operators} on the NPU, {self.cpu_operators} on the CPU",
+        }
+        head = f"{self.accelerator}, system {self.system}, memory mode {self.memory_mode}"
+        return "\n".join([head, *(f"  {name:<16} {text}" for name, text in rows.items())])
+
+
+def check_accelerator(name: str) -> None:
+    """Raise `UsageError` unless Vela knows the accelerator, and `NotInstalledError` without Vela."""
+    if not is_installed("ethosu"):
+        raise NotInstalledError("vela", "ethos-u-vela", "vela")
+    known = importlib.import_module("ethosu.vela.architecture_features").Accelerator.member_list()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise UsageError(f"Vela knows no accelerator '{name}': it compiles for {', '.join(known)}{hint}")
+
+
+def has_resize(accelerator: str) -> bool:
+    """Return whether Vela compiles ``tosa.resize`` for an accelerator."""
+    return accelerator.startswith("ethos-u85")
+
+
+def compile_with_vela(module: ir.Module, accelerator: str, output: Path | None, options: tuple[str, ...]) -> Estimate:
+    """Compile a module of TOSA 1.0 in integers; write what Vela makes, a TFLite file, to ``output`` if it is given.
+
+    ``options`` are more arguments of Vela's command.
+
+    Raises:
+        NotInstalledError: without Vela or ``tosa-tools``.
+        UsageError: for an unknown accelerator, a module that is not of `TARGET`, and what Vela refuses, by operator.
+    """
+    check_accelerator(accelerator)
+    if not is_installed("tosa_reference_model"):
+        raise NotInstalledError("vela", "tosa-tools", "tosa")
+    with tempfile.TemporaryDirectory(prefix="fx-importer-") as place:
+        folder = Path(place)
+        write_flatbuffer(module, folder / "model.tosa", TARGET)
+        arguments = ["--accelerator-config", accelerator, "--output-dir", place, *options]
+        command = [sys.executable, "-m", "ethosu.vela", str(folder / "model.tosa"), *arguments]
+        ran = output_of(command, _MINUTES * 60)
+        (summary, *_) = [*folder.glob("model_summary_*.csv"), None]
+        if ran.returncode or summary is None:
+            raise UsageError(f"Vela does not compile it for {accelerator}: {refused(ran.stderr + ran.stdout)}")
+        if output is not None:
+            copyfile(folder / "model_vela.tflite", output)
+        with summary.open(newline="") as file:
+            return _estimate(accelerator, next(iter(csv.DictReader(file))), ran.stdout)
+
+
+def refused(output: str) -> str:
+    """Return what Vela refuses, as ``operator: reason``, or the end of what it printed."""
+    _, found_reason, said = output.rpartition(_BEFORE_REASON)
+    if not found_reason:
+        reasons = [line.removeprefix(_ERROR) for line in output.splitlines() if line.startswith(_ERROR)]
+        return f"\n  {reasons[-1]}" if reasons else "\n  ".join(["", *output.splitlines()[-3:]])
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Validation error")]
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        if line.endswith(":") and not line.startswith(" "):
+            found.setdefault(line[:-1], [])
+        elif line.startswith(" - ") and found:
+            found[list(found)[-1]].append(line.removeprefix(" - "))
+    if found:
+        return "".join(f"\n  {name}: {', '.join(dict.fromkeys(reasons))}" for name, reasons in found.items())
+    return "\n  ".join(["", *output.splitlines()[-3:]])
+
+
+def _estimate(accelerator: str, row: Mapping[str, str], printed: str) -> Estimate:
+    memories = {"SRAM": "sram", "DRAM": "dram", "on-chip flash": "on_chip_flash", "off-chip flash": "off_chip_flash"}
+    cycles = {"total": row["cycles_total"], "NPU": row["cycles_npu"]}
+    cycles |= {name: row[f"cycles_{key}_access"] for name, key in memories.items()}
+    return Estimate(
+        accelerator,
+        row["system_config"],
+        row["memory_mode"],
+        float(row["core_clock"]),
+        {name: int(float(count)) for name, count in cycles.items()},
+        int(float(row["nn_macs"])),
+        {name: float(row[f"{key}_memory_used"]) for name, key in memories.items()},
+        int(float(row["total_original_weights"])),
+        int(float(row["total_npu_encoded_weights"])),
+        _operators(printed, "NPU"),
+        _operators(printed, "CPU"),
+    )
+
+
+def _operators(printed: str, kind: str) -> int:
+    (line, *_) = [each for each in printed.splitlines() if each.startswith(f"{kind} operators = ")] or ["= 0"]
+    return int(line.partition("= ")[2].split()[0])

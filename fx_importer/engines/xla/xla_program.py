@@ -1,0 +1,135 @@
+"""Programs of StableHLO as functions that jax compiles, so that jax's path of calls, in C++, takes the arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fx_importer.calls.call_signature import (
+    IN_STABLEHLO,
+    CallingConvention,
+    Kind,
+    TensorKind,
+    read_signature,
+)
+from fx_importer.calls.memref import dense
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.engines.module_functions import functions_of
+from fx_importer.engines.optional_packages import imported
+from fx_importer.mlir.bindings import ir, portable_artifact
+
+XLA = CallingConvention("XLA", "stablehlo", IN_STABLEHLO)
+
+
+def compile_program(
+    module: ir.Module, arguments: Sequence[Any], results: Sequence[Any], donated: Collection[int] = ()
+) -> Any:
+    """Compile the function ``main`` of ``module``. It takes arrays of jax or numpy, and returns jax's.
+
+    Args:
+        module: which has weights as arguments.
+        arguments: the place of each, jax's ``Sharding``.
+        results: likewise; None where XLA chooses.
+        donated: positions of arguments that have to be arrays of jax: results may be in their memory.
+
+    Returns:
+        jax's ``Compiled``, to be called in ``enable_x64``.
+    """
+    jax = imported("xla", "xla", "jax")
+    signature = read_signature(functions_of(module)["main"], XLA)
+    shapes = [jax.ShapeDtypeStruct(*each) for each in _shapes(signature.arguments)]
+    call = artifact_call(module)
+    with Trace().stage("xla-compile"), jax.enable_x64(True):
+        function = jax.jit(
+            call,
+            keep_unused=True,
+            donate_argnums=tuple(donated),
+            in_shardings=tuple(arguments),
+            out_shardings=list(results),
+        )
+        return function.lower(*shapes).compile()
+
+
+def artifact_call(module: ir.Module) -> Callable[..., Sequence[Any]]:
+    """Return the function ``main`` of ``module`` as one that jax traces."""
+    results = tuple(_shapes(read_signature(functions_of(module)["main"], XLA).results))
+    with Trace().stage("artifact"):
+        artifact = portable_artifact(module)
+    return lambda *arrays: _call().bind(*arrays, artifact=artifact, results=results)
+
+
+def _shapes(kinds: Sequence[Kind]) -> list[tuple[Any, Any]]:
+    """Return shapes, and dtypes of numpy."""
+    return [(each.shape, _numpy_type(each.dtypes[0])) for each in kinds if isinstance(each, TensorKind)]
+
+
+@functools.cache
+def _call() -> Any:
+    """Return jax's primitive that calls the function ``main`` of an artifact."""
+    jax, core = imported("xla", "xla", "jax"), imported("xla", "xla", "jax.extend.core")
+    mlir = imported("xla", "xla", "jax.interpreters.mlir")
+    primitive = core.Primitive("fx_importer_call")
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(lambda *_, results, **__: [jax.core.ShapedArray(*each) for each in results])
+    mlir.register_lowering(primitive, _lowered)
+    return primitive
+
+
+def _lowered(context: Any, *operands: Any, artifact: bytes, results: Any) -> Any:
+    """Emit the call in the module that jax makes, with the bindings of jax."""
+    del results
+    bindings, func, stablehlo = (
+        imported("xla", "xla", f"jaxlib.mlir.{each}") for each in ("ir", "dialects.func", "dialects.stablehlo")
+    )
+    mlir = imported("xla", "xla", "jax.interpreters.mlir")
+    outer = context.module_context
+    inner = stablehlo.deserialize_portable_artifact(outer.context, artifact)
+    types = bindings.SymbolTable(inner.operation)["main"].type.results
+    name = mlir.merge_mlir_modules(outer.module, "fx_importer_main", inner)
+    return func.CallOp(types, bindings.FlatSymbolRefAttr.get(name), operands).results
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------
+
+_BITS = {1: torch.int8, 2: torch.int16}
+_IN_NUMPY = {dtypes[0] for name, dtypes in IN_STABLEHLO.items() if not name.startswith(("bf", "f8"))}
+
+
+@functools.cache
+def _numpy_type(dtype: torch.dtype) -> Any:
+    """Return the dtype in numpy. ``ml_dtypes`` has those that numpy lacks, under torch's names."""
+    if dtype in _IN_NUMPY:
+        return torch.empty(0, dtype=dtype).numpy().dtype
+    return np.dtype(getattr(imported("xla", "xla", "ml_dtypes"), str(dtype).removeprefix("torch.")))
+
+
+def as_array(tensor: torch.Tensor) -> Any:
+    """Return the dense ``tensor`` as an array of numpy, which shares its memory."""
+    plain = tensor.detach() if tensor.requires_grad else tensor
+    if tensor.dtype in _IN_NUMPY:
+        return plain.numpy()
+    return plain.view(_BITS[tensor.dtype.itemsize]).numpy().view(_numpy_type(tensor.dtype))
+
+
+def passed_as_array(kind: Kind) -> Callable[[torch.Tensor], Any]:
+    """Return the function that makes arrays of numpy of dense tensors of ``kind``, without gradients, in place."""
+    in_numpy = isinstance(kind, TensorKind) and _IN_NUMPY.issuperset(kind.dtypes)
+    return torch.Tensor.numpy if in_numpy else as_array
+
+
+def put(jax: Any, place: Any, tensor: torch.Tensor) -> Any:
+    """Return a copy of ``tensor`` as an array of jax on a device, or on those of a ``Sharding``."""
+    with jax.enable_x64(True):  # without it, 64 bits become 32
+        return jax.device_put(as_array(dense(tensor)).copy(), place)
+
+
+def as_tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return a copy of an array of jax."""
+    copy = np.array(array)
+    return (
+        torch.from_numpy(copy) if dtype in _IN_NUMPY else torch.from_numpy(copy.view(f"i{dtype.itemsize}")).view(dtype)
+    )

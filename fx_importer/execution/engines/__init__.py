@@ -1,1 +1,0 @@
-"""Backends that others wrote: IREE, XLA, StableHLO's interpreter and TOSA's reference model."""

@@ -1,1 +1,0 @@
-"""Orders of axes and loops that engines run fast."""

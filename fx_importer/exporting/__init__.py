@@ -1,5 +1,0 @@
-"""Export of a model or a function with example inputs to an ExportedProgram."""
-
-from fx_importer.exporting.export import export_program
-
-__all__ = ["export_program"]

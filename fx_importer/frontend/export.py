@@ -1,0 +1,126 @@
+"""Calls of torch.export, with errors that say what to do."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_importer.errors import ExportError, UsageError
+from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
+from fx_importer.frontend.dynamic_dimensions import with_dimensions
+from fx_importer.frontend.example_inputs import check_quantized
+from fx_importer.frontend.fake_weights import on_fake_cpu, with_meta_weights
+from fx_importer.frontend.flex_attention_check import check_flex_attention
+from fx_importer.frontend.mutated_attributes import attributes_as_buffers
+from fx_importer.frontend.recurrent_states import check_recurrent_states
+from fx_importer.frontend.stack_traces import frames_of_calls_kept
+from fx_importer.frontend.training_mode import warn_of_training_mode
+from fx_importer.frontend.undo_writes import attributes_restored
+from fx_importer.fx_graph.size_guards import restore_guards
+from fx_importer.fx_graph.torch_internals import recurrent_states_of_eager
+from fx_importer.fx_graph.triton_runtime import traceable_kernels
+from fx_importer.options import ExportOptions
+
+
+def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions) -> ExportedProgram:
+    """Export a module or a function; an ExportedProgram is not exported again.
+
+    Raises:
+        UnsupportedProgramError: if the program mutates memory that is shared by inputs or state, or torch.export
+            recorded wrong shapes.
+        UsageError: if ``f`` is none of these, a tensor has a quantized dtype, or a dynamic dimension has no valid name.
+        ExportError: if torch.export cannot capture it; torch's own exception is the cause.
+    """
+    if isinstance(f, ExportedProgram):
+        restore_guards(f)
+    program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
+    program = attributes_as_buffers(program)
+    check_aliased_mutations(program, args, kwargs)
+    check_recurrent_states(program)
+    if not isinstance(f, ExportedProgram):
+        check_flex_attention(program, _as_module(f), args, kwargs)
+    return program
+
+
+def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions) -> ExportedProgram:
+    if not callable(f):
+        raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
+    module = _as_module(f)
+    check_quantized(module, args, kwargs)
+    example = without_aliases(args, kwargs, module)
+    shapes = with_dimensions(options.dynamic_shapes)
+    try:
+        with (
+            traceable_kernels(),
+            frames_of_calls_kept(),
+            recurrent_states_of_eager(),
+            attributes_restored(module),
+            on_fake_cpu(module, *example) as (inputs, keywords, restored),
+        ):
+            strict = options.strict
+            if isinstance(module, FunctionModule):
+                shapes = module.shapes_of(shapes)
+            program = restored(torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict))
+    except Warning:  # of a filter that makes warnings errors, such as pytest's
+        raise
+    except Exception as error:
+        name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
+        raise ExportError(
+            f"torch.export cannot capture {name} (strict={options.strict}): {type(error).__name__}: "
+            f"{str(error).strip()}\n"
+            f"{_data_dependent_hint(error)}{_kernel_hint(error)}"
+            f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
+            f"strict={not options.strict} takes another way through the Python code."
+        ) from error
+    if isinstance(f, torch.nn.Module) and f.training:
+        warn_of_training_mode(program, type(f).__name__)
+    return program
+
+
+def _as_module(f: Callable[..., Any]) -> torch.nn.Module:
+    return f if isinstance(f, torch.nn.Module) else FunctionModule(f)
+
+
+def _data_dependent_hint(error: Exception) -> str:
+    """Return a line about control flow that depends on values, if that is what ``error`` is about; else nothing."""
+    if "data-dependent" not in str(error).lower():
+        return ""
+    return (
+        "A branch or a size in it depends on values of tensors: write the branch with torch.cond "
+        "(docs/control-flow.md), or lower the graphs between such places with fx_importer.dynamo.import_function "
+        "(docs/torch-compile.md).\n"
+    )
+
+
+def _kernel_hint(error: Exception) -> str:
+    """Return a line about a Triton kernel that is launched in a branch, if that is what ``error`` is about."""
+    if "triton_kernel_wrapper_mutation" not in str(error):
+        return ""
+    return (
+        "A Triton kernel is launched in a branch or a loop, where export loses what it writes: launch it in an "
+        "operator defined with torch.library.triton_op.\n"
+    )
+
+
+class FunctionModule(torch.nn.Module):
+    """A function as a module, which torch.export requires, with the function's parameters."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.has_signature = True
+        try:
+            inspect.signature(function)
+        except ValueError:  # of a builtin
+            self.has_signature = False
+            self.forward = lambda *args: function(*args)
+        else:
+            self.forward = function
+
+    def shapes_of(self, dynamic_shapes: Any) -> Any:
+        """Return the function's ``dynamic_shapes`` for `forward`."""
+        nested = not self.has_signature and isinstance(dynamic_shapes, tuple | list)
+        return (tuple(dynamic_shapes),) if nested else dynamic_shapes

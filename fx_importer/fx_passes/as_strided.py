@@ -1,0 +1,242 @@
+"""``as_strided`` and ``as_strided_scatter`` as views, or as gathers and scatters on the flattened memory.
+
+Both index the memory that their argument lies in, from its begin: ``x[1].as_strided(…)`` may read the first row of
+``x``. Views are followed to the value that the memory was allocated for, whose layout is that of its example value.
+That is eager's layout in an exported program only; decompositions may compute the same values in another one.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import SymInt, Tensor, fx
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.node import Argument, map_aggregate
+
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.errors import UnsupportedProgramError
+from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, may_share_memory_with
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_graph.retracing import run_decompositions
+from fx_importer.fx_passes.node_rewriting import (
+    NodeRewrites,
+    emit,
+    fake_mode_of_values,
+    rewrite_nodes,
+    same_size,
+    value_of,
+)
+
+Size = int | SymInt
+
+
+def resolve_strides(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program``, before decomposition, without operators that index memory by strides.
+
+    If they share memory with a value that the program overwrites, torch makes it functional first.
+
+    Raises:
+        UnsupportedProgramError: if the layout of the memory is unknown.
+    """
+    if not any(node.target in STRIDES for graph in graphs_of(program.graph_module) for node in graph.nodes):
+        return program
+    graphs = list(graphs_of(program.graph_module))
+    if any(node.target in STRIDES for graph in graphs for node in aliases_of_mutated(graph)):
+        program = run_decompositions(program, {})
+    return with_rewritten_graphs(program, lambda graph, _: rewrite_strides(graph))
+
+
+def rewrite_strides(graph: fx.Graph) -> None:
+    """Rewrite the operators of ``graph`` that index memory by strides.
+
+    The last one first: each is rewritten while its argument still is a view of the memory.
+    """
+    rewrite_nodes(reversed(graph.nodes), STRIDES)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """The memory that a value lies in."""
+
+    flat: fx.Node
+    """Its elements, [n]."""
+    start: Size
+    """The storage offset of the first of them."""
+
+
+def _as_strided(node: fx.Node) -> fx.Node | None:
+    """Rewrite ``as_strided`` as reshape and permute if it is a view of the whole memory, else as a gather."""
+    source, sizes, strides, *rest = node.args
+    if not node.users:
+        return None
+    offset = _offset_of(node, source, rest[0] if rest else node.kwargs.get("storage_offset"))
+    return _read(node, _memory_of(node, source), list(sizes), list(strides), offset)  # type: ignore[arg-type]
+
+
+def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
+    """Rewrite ``as_strided_scatter`` as ``index_put`` on the memory, of which the result is a view as the argument."""
+    base, source, sizes, strides, *rest = node.args
+    if not node.users:
+        return None
+    value: Tensor = value_of(base)
+    if 0 in [stride for size, stride in zip(value.shape, value.stride(), strict=True) if not same_size(size, 1)]:
+        _refuse(node, "elements of its argument share memory, as those of an expanded tensor do")
+    offset = _offset_of(node, base, rest[0] if rest else node.kwargs.get("storage_offset"))
+    memory = _memory_of(node, base)
+    _check_bounds(node, memory, value_of(source).shape, strides, offset)
+    positions = _positions(node, list(sizes), list(strides), _minus(node, offset, memory.start))  # type: ignore[arg-type]
+    positions, source = (emit(node, aten.reshape.default, each, [-1]) for each in (positions, source))
+    written = emit(node, aten.index_put.default, memory.flat, [positions], source)
+    shape, strides = [_size_argument(node, each) for each in value.shape], list(value.stride())
+    return _read(node, _Memory(written, memory.start), shape, strides, value.storage_offset())
+
+
+def _offset_of(node: fx.Node, source: Argument, offset: Any) -> Any:
+    """Return the storage offset that ``node`` takes, or by default that of its argument."""
+    return value_of(source).storage_offset() if offset is None else offset
+
+
+def _memory_of(node: fx.Node, source: Argument) -> _Memory:
+    """Return the memory of ``source``, in its dtype, emitted before ``node``.
+
+    Raises:
+        UnsupportedProgramError: if its layout is unknown.
+    """
+    assert isinstance(source, fx.Node)
+    value: Tensor = value_of(source)
+    base_node = _allocation_of(source)
+    base: Tensor = value_of(base_node)
+    order = _memory_order(base.shape, base.stride())
+    if order is None:
+        _refuse(node, f"the elements of '{base_node.name}' do not fill its memory, whose other values are unknown")
+    if value.is_conj() or value.is_neg():
+        _refuse(node, "its argument is a lazy conjugate or negative")
+    flat = emit(node, aten.reshape.default, emit(node, aten.permute.default, base_node, order), [-1])
+    start = base.storage_offset()
+    if base.dtype != value.dtype:
+        if base.is_complex():
+            flat = emit(node, aten.reshape.default, emit(node, aten.view_as_real.default, flat), [-1])
+        else:
+            flat = emit(node, aten.view.dtype, flat, value.dtype)
+        if value_of(flat).dtype != value.dtype:
+            _refuse(node, f"its argument is {value.dtype}, in memory that was allocated for {base.dtype}")
+        start = start * base.element_size() // value.element_size()
+    return _Memory(flat, start)
+
+
+def _allocation_of(node: fx.Node) -> fx.Node:
+    """Return the value that the memory of ``node`` was allocated for: a new result, or an input."""
+    while (viewed := _viewed(node)) is not None:
+        node = viewed
+    return node
+
+
+def _viewed(node: fx.Node) -> fx.Node | None:
+    """Return the argument whose memory ``node`` shares, or None: whether ``reshape`` copies depends on the strides."""
+    call = node.args[0] if node.target is operator.getitem else node
+    if not isinstance(call, fx.Node) or not isinstance(call.target, OpOverload):
+        return None
+    shared = may_share_memory_with(call)
+    if len(shared) != 1 or not isinstance(given := value_of(shared[0]), Tensor):
+        return None
+    with torch.no_grad(), fake_mode_of_values(call, given):
+        alias = given.detach()  # an in-place view would change the example value
+        args, kwargs = map_aggregate(
+            (call.args, dict(call.kwargs)), lambda each: alias if each is shared[0] else value_of(each)
+        )
+        result = call.target(*args, **kwargs)
+        result = result if call is node else result[node.args[1]]
+        return shared[0] if result.untyped_storage()._cdata == given.untyped_storage()._cdata else None
+
+
+def _read(node: fx.Node, memory: _Memory, sizes: list[Any], strides: list[Any], offset: Any) -> fx.Node:
+    """Emit the elements of ``memory`` in the type of ``node``."""
+    result: Tensor = value_of(node)
+    order = _memory_order(result.shape, result.stride())
+    whole = same_size(value_of(memory.flat).numel(), result.numel())
+    if order is not None and whole and same_size(value_of(offset), memory.start):
+        flat = memory.flat
+        elements = flat.args[0] if flat.target is aten.reshape.default else flat
+        view = emit(node, aten.reshape.default, elements, [sizes[axis] for axis in order])
+        return emit(node, aten.permute.default, view, [order.index(axis) for axis in range(len(order))])
+    _check_bounds(node, memory, result.shape, strides, offset)
+    positions = _positions(node, sizes, strides, _minus(node, offset, memory.start))
+    return emit(node, aten.index.Tensor, memory.flat, [positions])
+
+
+def _check_bounds(node: fx.Node, memory: _Memory, sizes: Sequence[Size], strides: Any, offset: Any) -> None:
+    """Refuse elements that are known to lie in the memory of a tensor that an input is a part of."""
+    first = value_of(offset) - memory.start
+    steps = [(size - 1) * value_of(stride) for size, stride in zip(sizes, strides, strict=True)]
+    if any(statically_known_true(size == 0) for size in sizes):
+        return
+    known = value_of(memory.flat).shape[0]
+    if statically_known_true(first < 0) or statically_known_true(first + sum(steps) >= known):
+        _refuse(node, "it reads memory outside of the tensor that it is given a view of, whose values are unknown")
+
+
+def _minus(node: fx.Node, offset: Any, start: Size) -> Any:
+    """Return the argument ``offset - start``."""
+    if isinstance(offset, SymInt) or isinstance(start, SymInt):
+        if same_size(value_of(offset), start):
+            return 0
+        _refuse(node, "its place in memory depends on a dynamic size: pass storage_offset as a number")
+    if isinstance(offset, fx.Node):
+        return emit(node, operator.sub, offset, start) if start else offset
+    return offset - start
+
+
+def _size_argument(node: fx.Node, size: Size) -> Any:
+    if isinstance(size, SymInt):
+        _refuse(node, "the sizes of its argument are dynamic")
+    return size
+
+
+def _refuse(node: fx.Node, reason: str) -> NoReturn:
+    raise UnsupportedProgramError(
+        "the program indexes memory by strides, which tensors of the output types do not have. Accepted are parts of "
+        "memory that is filled by one value of the program, or by an input; clone() makes such a value:",
+        [unsupported_node(node, reason)],
+    )
+
+
+def _memory_order(sizes: Sequence[Size], strides: Sequence[Size]) -> list[int] | None:
+    """Return the axes from the slowest to the fastest varying if the layout is dense without overlap, else None."""
+    axes = list(range(len(sizes)))
+    orders = [axes]
+    if not any(isinstance(stride, SymInt) for stride in strides):
+        orders.append(sorted(axes, key=lambda axis: -strides[axis]))
+    return next((order for order in orders if _fills_memory(order, sizes, strides)), None)
+
+
+def _fills_memory(order: list[int], sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
+    expected: Size = 1
+    for axis in reversed(order):
+        if not same_size(sizes[axis], 1) and not same_size(strides[axis], expected):
+            return False  # the stride of an axis of size 1 is irrelevant
+        expected = expected * sizes[axis]
+    return True
+
+
+def _positions(node: fx.Node, sizes: list[Argument], strides: list[Argument], offset: object) -> fx.Node:
+    """Emit the memory position of each element: sum over the axes of index times stride, plus the offset."""
+    total = emit(node, aten.full.default, [], offset, dtype=torch.int64)
+    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        indices = emit(node, aten.arange.start_step, 0, size, 1, dtype=torch.int64)
+        column = emit(node, aten.reshape.default, indices, [-1] + [1] * (len(sizes) - axis - 1))
+        total = emit(node, aten.add.Tensor, total, emit(node, aten.mul.Tensor, column, stride))
+    return total
+
+
+STRIDES: NodeRewrites = {
+    aten.as_strided.default: _as_strided,
+    aten.as_strided_copy.default: _as_strided,
+    aten.as_strided_scatter.default: _as_strided_scatter,
+}

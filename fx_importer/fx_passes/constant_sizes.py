@@ -1,0 +1,218 @@
+"""Folding of unbacked sizes that depend only on constants, computed by eager PyTorch before the decompositions.
+
+torch.export creates an unbacked symbol for a data-dependent size (``item``, ``nonzero``), also if the data are
+constants of the program: the maximum of ``arange(n)``, or the number of true elements of a constant mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch import SymInt, Tensor, fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import as_node_dtype, with_rewritten_graphs
+from fx_importer.fx_graph.regions import inline_regions
+from fx_importer.fx_passes.node_rewriting import emit, value_of
+
+SizeValues = dict[sympy.Symbol, sympy.Integer]
+
+_MAX_BYTES = 1 << 24
+"""Largest value that is computed."""
+
+
+def fold_constant_sizes(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` with unbacked sizes that depend only on constants replaced by integers.
+
+    Parameters and buffers are no constants here, as they may change. The program need not be functional.
+    """
+    if not any(free_unbacked_symbols(value_of(node)) for node in program.graph.nodes if _has_symbols(node)):
+        return program
+    held = {
+        spec.arg.name: program.constants[spec.target]
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.CONSTANT_TENSOR and spec.target in program.constants
+    }
+    sizes_of_symbols: SizeValues = {}
+
+    def fold(graph: fx.Graph, owner: fx.GraphModule) -> None:
+        if owner is program.graph_module:
+            inline_regions(graph, owner)
+            _fold(graph, held, sizes_of_symbols)
+        elif sizes_of_symbols:
+            for node in graph.nodes:
+                node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
+
+    folded = with_rewritten_graphs(program, fold)
+    return folded if sizes_of_symbols else program
+
+
+def _has_symbols(node: fx.Node) -> bool:
+    leaves = [value] if isinstance(value := value_of(node), Tensor) else tree_leaves(value)
+    return any(
+        isinstance(each, SymInt) or (isinstance(each, Tensor) and any(isinstance(size, SymInt) for size in each.shape))
+        for each in leaves
+    )
+
+
+def _fold(graph: fx.Graph, held: Mapping[str, Any], sizes_of_symbols: SizeValues) -> None:
+    """Evaluate the nodes that depend only on constants, in order, and inline the sizes that they determine."""
+    known: dict[fx.Node, Any] = {
+        node: as_node_dtype(node, held[node.name]).clone()  # in-place operators are evaluated too
+        for node in graph.find_nodes(op="placeholder")
+        if type(held.get(node.name)) is Tensor
+    }
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
+        if isinstance(value_of(node), int):
+            known[node] = value_of(node)
+            continue
+        _masked_select_to_index(node, known)
+        if (axis := _constant_mask_axis(node, known)) is not None:
+            selected = emit(node, node.target, node.args[0], _mask_indices(node, axis, known))
+            _bind_symbols(value_of(node), value_of(selected), sizes_of_symbols)
+            node.replace_all_uses_with(selected)
+        elif _is_computable(node, known):
+            args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
+            with torch.no_grad():
+                known[node] = node.target(*args, **kwargs)
+            _bind_symbols(value_of(node), known[node], sizes_of_symbols)
+            if node.target is aten.nonzero.default:
+                node.target, node.kwargs = aten.nonzero_static.default, {"size": len(known[node])}
+            node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
+        elif isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
+            _drop_mutated(node, known)
+    for node, value in known.items():
+        if isinstance(value, int | float | bool):
+            _inline_number(node, value)
+    graph.eliminate_dead_code()
+
+
+def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
+    if not all(source in known for source in node.all_input_nodes):
+        return False
+    if not isinstance(node.target, OpOverload):  # sizes are computed with Python's operators
+        return getattr(node.target, "__module__", "") in ("_operator", "math", "torch")
+    if node.target.namespace not in ("aten", "prims") or torch.Tag.nondeterministic_seeded in node.target.tags:
+        return False
+    if node.is_impure() and not node.target._schema.is_mutable:
+        return False
+    results = tree_leaves(value_of(node))
+    return all(
+        not isinstance(each, Tensor) or (each.layout is torch.strided and each.device.type == "cpu" and _is_small(each))
+        for each in results
+    )
+
+
+def _is_small(value: Tensor) -> bool:
+    sizes = [size for size in value.shape if not isinstance(size, SymInt)]
+    return sympy.prod(sizes) * value.itemsize <= _MAX_BYTES
+
+
+def _masked_select_to_index(node: fx.Node, known: dict[fx.Node, Any]) -> None:
+    """Rewrite ``masked_select`` by a constant mask as ``index``, with tensor and mask expanded to one static shape."""
+    if node.target is not aten.masked_select.default or node.args[0] in known or node.args[1] not in known:
+        return
+    x, mask = node.args
+    assert isinstance(x, fx.Node)
+    assert isinstance(mask, fx.Node)
+    sizes = value_of(x).shape
+    if any(isinstance(size, SymInt) for size in sizes) or not sizes:
+        return
+    shape = torch.broadcast_shapes(sizes, known[mask].shape)
+    wide = mask if known[mask].shape == shape else emit(node, aten.expand.default, mask, list(shape))
+    known[wide] = known[mask].expand(shape)
+    x = x if sizes == shape else emit(node, aten.expand.default, x, list(shape))
+    node.target, node.args = aten.index.Tensor, (x, [wide])
+
+
+def _constant_mask_axis(node: fx.Node, known: Mapping[fx.Node, Any]) -> int | None:
+    """Return the axis at which ``node`` indexes by a constant mask; None if it does not."""
+    if node.target is not aten.index.Tensor or node.args[0] in known:
+        return None
+    indices = node.args[1]
+    assert isinstance(indices, list | tuple)
+    given = [(axis, each) for axis, each in enumerate(indices) if each is not None]
+    if len(given) != 1 or given[0][1] not in known or value_of(given[0][1]).dtype != torch.bool:
+        return None
+    return given[0][0] if value_of(given[0][1]).dim() else None
+
+
+def _mask_indices(node: fx.Node, axis: int, known: dict[fx.Node, Any]) -> list[fx.Node | None]:
+    """Return integer indices of static size equivalent to the constant mask at ``axis``."""
+    mask = node.args[1][axis]  # type: ignore[index]
+    assert isinstance(mask, fx.Node)
+    found = emit(node, aten.nonzero_static.default, mask, size=int(known[mask].sum()))
+    columns = [emit(node, aten.select.int, found, 1, column) for column in range(known[mask].dim())]
+    return [*[None] * axis, *columns]
+
+
+def _drop_mutated(node: fx.Node, known: dict[fx.Node, Any]) -> None:
+    """Remove from ``known`` the tensors that an in-place operator mutates, and their aliases."""
+    arguments = zip(node.target._schema.arguments, node.args, strict=False)  # type: ignore[union-attr]
+    to = [each for argument, each in arguments if argument.alias_info is not None and argument.alias_info.is_write]
+    written = {known[each].untyped_storage().data_ptr() for each in to if isinstance(each, fx.Node) and each in known}
+    for other, value in list(known.items()):
+        tensors = [each for each in tree_leaves(value) if isinstance(each, Tensor)]
+        if any(each.untyped_storage().data_ptr() in written for each in tensors):
+            del known[other]
+
+
+def _bind_symbols(symbolic: Any, actual: Any, sizes_of_symbols: SizeValues) -> None:
+    """Add to ``sizes_of_symbols`` the sizes of the symbols of ``symbolic`` in its actual value."""
+    for example, value in zip(tree_leaves(symbolic), tree_leaves(actual), strict=True):
+        sizes = zip(example.shape, value.shape, strict=True) if isinstance(example, Tensor) else [(example, value)]
+        for size, number in sizes:
+            expression = size.node.expr if isinstance(size, SymInt) else None
+            if isinstance(expression, sympy.Symbol) and isinstance(number, int):
+                sizes_of_symbols[expression] = sympy.Integer(number)
+
+
+def _with_sizes(example: Any, sizes_of_symbols: SizeValues) -> Any:
+    """Return the example value of a node with ``sizes_of_symbols`` substituted."""
+    if not sizes_of_symbols:
+        return example
+
+    def size(symbol: int | SymInt) -> int | SymInt:
+        if not isinstance(symbol, SymInt):
+            return symbol
+        found = symbol.node.expr.subs(sizes_of_symbols)
+        if found.is_number:
+            return int(found)
+        return symbol if found == symbol.node.expr else symbol.node.shape_env.create_symintnode(found, hint=None)
+
+    def tensor(example: FakeTensor) -> Tensor:
+        if not any(isinstance(each, SymInt) for each in (*example.shape, *example.stride())):
+            return example
+        with example.fake_mode:
+            return torch.empty_strided(
+                [size(each) for each in example.shape],
+                [size(each) for each in example.stride()],
+                dtype=example.dtype,
+                device=example.device,
+            )
+
+    return tree_map_only(SymInt, size, tree_map_only(FakeTensor, tensor, example))
+
+
+def _inline_number(node: fx.Node, number: float) -> None:
+    """Replace uses of ``node`` by ``number``, except among the program's results, which have names."""
+
+    def replaced(each: fx.Node) -> Any:
+        return number if each is node else each
+
+    for user in list(node.users):
+        if user.op != "output":
+            user.args, user.kwargs = map_arg(user.args, replaced), map_arg(user.kwargs, replaced)

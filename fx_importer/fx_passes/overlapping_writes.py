@@ -1,0 +1,44 @@
+"""Writes to tensors whose elements share memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.errors import UnsupportedProgramError
+from fx_importer.fx_graph.aliasing import graphs_of, mutated_arguments
+from fx_importer.fx_passes.node_rewriting import same_size, value_of
+
+
+def refuse_overlapping_writes(program: ExportedProgram) -> None:
+    """Refuse writes to expanded tensors, of which eager allows some: torch makes them functional with other results.
+
+    Raises:
+        UnsupportedProgramError: naming the operators that write.
+    """
+    nodes = [node for graph in graphs_of(program.graph_module) for node in graph.nodes if _is_write(node)]
+    found = [(node, each) for node in nodes for each in mutated_arguments(node) if _is_expanded(value_of(each))]
+    if found:
+        raise UnsupportedProgramError(
+            "the program writes to tensors whose elements share memory. Write to the tensor before it is expanded, or "
+            "to a clone():",
+            [
+                unsupported_node(node, f"'{each.name}' has the strides {tuple(value_of(each).stride())}")
+                for node, each in found
+            ],
+        )
+
+
+def _is_write(node: fx.Node) -> bool:
+    return torch.Tag.inplace_view not in getattr(node.target, "tags", ())
+
+
+def _is_expanded(value: object) -> bool:
+    if not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return False
+    return any(
+        same_size(stride, 0) and not same_size(size, 1) and not same_size(size, 0)
+        for size, stride in zip(value.shape, value.stride(), strict=True)
+    )

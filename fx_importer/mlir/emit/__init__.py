@@ -1,0 +1,1 @@
+"""Emitters of operations, by dialect."""

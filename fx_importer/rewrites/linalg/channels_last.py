@@ -1,0 +1,278 @@
+"""Convolutions with channels last: kernels and vector units read whole rows in that layout.
+
+Each convolution with a constant weight computes on transposed tensors. The transposition of its result sinks below the
+operations that work in any layout, until it meets one that undoes it or one that needs the layout of the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from fx_importer.engines.module_functions import functions_of
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.emit_linalg import LinalgOps
+from fx_importer.mlir.emit.emitter import attributes_of, is_used, producer
+from fx_importer.rewrites.linalg.axis_orders import (
+    Layouts,
+    Order,
+    consecutive_groups,
+    groups_of,
+    inverse,
+    padded,
+    read_by_axis,
+    transposed,
+)
+from fx_importer.rewrites.linalg.integer_convolutions import is_integer_product, product_of_windows
+from fx_importer.rewrites.linalg.loop_interchange import permute_loops, uses_loop_index
+
+_IMAGE: Order = (0, 3, 1, 2)
+"""The axes ``nchw`` in ``nhwc``."""
+_CONVOLUTIONS: dict[str, tuple[str, Order]] = {
+    "linalg.conv_2d_nchw_fchw": ("conv_2d_nhwc_hwcf", (2, 3, 1, 0)),
+    "linalg.depthwise_conv_2d_nchw_chw": ("depthwise_conv_2d_nhwc_hwc", (1, 2, 0)),
+}
+"""The operation with channels last, and the axes of its weight in the given one."""
+_POOLINGS = {f"linalg.pooling_nchw_{kind}": f"pooling_nhwc_{kind}" for kind in ("max", "sum")}
+
+_SHORTEST_ROW = 8
+"""In elements. Loops along shorter ones would not be vectorized."""
+
+
+def use_channels_last(
+    module: ir.Module, *, elements: Collection[str] = ("f32", "f64"), integer_products: bool = False
+) -> None:
+    """Rewrite the convolutions of static sizes in the functions of ``module``, on tensors, and what surrounds them.
+
+    Those of other ``elements`` stay as they are; those of int8 become products of matrices with ``integer_products``.
+    """
+    for function in functions_of(module).values():
+        for block in function.body.blocks:
+            if any(op.operation.name in _CONVOLUTIONS for op in block):
+                _Layouts(elements, integer_products).rewrite(block)
+
+
+class _Layouts(Layouts):
+    def __init__(self, elements: Collection[str], integer_products: bool) -> None:
+        super().__init__()
+        self.elements = elements
+        self.integer_products = integer_products
+
+    def rewrite(self, block: ir.Block) -> None:
+        """Visit all operations of ``block`` in order."""
+        visitors = {
+            **dict.fromkeys(_CONVOLUTIONS, self._convolution),
+            **dict.fromkeys(_POOLINGS, self._pooling),
+            "linalg.generic": self._generic,
+            "linalg.transpose": self._transpose,
+            "tensor.pad": self._pad,
+            "tensor.collapse_shape": self._collapse,
+        }
+        self.visit(block, visitors)
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    def _convolution(self, op: ir.Operation) -> None:
+        image, weight, begin = op.operands
+        found = _constant(weight)
+        if found is not None and self.integer_products and is_integer_product(op):
+            emit = LinalgOps.before(op)
+            x, y = self._in_layout(emit, image, _IMAGE), self._in_layout(emit, begin, _IMAGE)
+            constant, axes = found
+            w = transposed(emit, constant, tuple(axes[axis] for axis in (0, 2, 3, 1)))
+            self._replace(op, emit, product_of_windows(emit, op, x, w, y), _IMAGE)
+            return
+        element = LinalgOps.element(image)
+        if found is None or element not in self.elements:
+            return  # constants are transposed at load
+        constant, axes = found
+        emit = LinalgOps.before(op)
+        name, order = _CONVOLUTIONS[op.name]
+        x, y = self._in_layout(emit, image, _IMAGE), self._in_layout(emit, begin, _IMAGE)
+        is_product = len(order) == 4 and emit.shape(weight)[2:] == (1, 1) and _numbers(op, "strides") == [1, 1]
+        if is_product and LinalgOps.element(begin) == element:  # libraries pack the weights of 16-bit convolutions once
+            result = _product(emit, x, transposed(emit, constant, (axes[1], axes[0])), y)
+        else:
+            body = op.regions[0].blocks[0]
+            w = transposed(emit, constant, tuple(axes[axis] for axis in order))
+            result = emit.structured(
+                name, [x, w], [y], lambda inside, elements: inside.inline_block(body, elements), _parameters(op)
+            )[0]
+        self._replace(op, emit, result, _IMAGE)
+
+    def _pooling(self, op: ir.Operation) -> None:
+        image, window, begin = op.operands
+        source, order = self.sources.get(image, (image, None))
+        if order != _IMAGE:
+            return
+        emit = LinalgOps.before(op)
+        body = op.regions[0].blocks[0]
+        result = emit.structured(
+            _POOLINGS[op.name],
+            [source, window],
+            [self._in_layout(emit, begin, _IMAGE)],
+            lambda inside, elements: inside.inline_block(body, elements),
+            _parameters(op),
+        )[0]
+        self._replace(op, emit, result, _IMAGE)
+
+    def _generic(self, op: ir.Operation) -> None:
+        inputs = list(op.operands)[: len(op.operands) - len(op.results)]
+        if not any(value in self.sources for value in inputs):
+            return
+        maps = _maps(op)
+        identity = ir.AffineMap.get_identity(maps[-1].n_dims, op.context)
+        orders = [
+            self.sources[value][1]
+            for value, read in zip(inputs, maps, strict=False)
+            if value in self.sources and read == identity
+        ]
+        with op.context:
+            for position, value in enumerate(inputs):
+                if value in self.sources:
+                    op.operands[position], order = self.sources[value]
+                    maps[position] = read_by_axis(maps[position], order)
+            op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+            if orders and _is_elementwise(op):
+                emit = LinalgOps.before(op)
+                self._replace(op, emit, _permuted(emit, op, maps, orders[0]), orders[0])
+
+    def _transpose(self, op: ir.Operation) -> None:
+        order = tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+        value = op.operands[0]
+        if value not in self.sources:
+            if order == _IMAGE:
+                self.sources[op.results[0]] = value, order
+            return
+        source, before = self.sources[value]
+        composed = tuple(before[axis] for axis in order)
+        if composed == tuple(range(len(composed))):
+            op.results[0].replace_all_uses_with(source)
+            op.erase()
+        else:
+            self._replace(op, LinalgOps.before(op), source, composed)
+
+    def _pad(self, op: ir.Operation) -> None:
+        if op.operands[0] in self.sources and len(op.operands) == 1:
+            source, order = self.sources[op.operands[0]]
+            emit = LinalgOps.before(op)
+            self._replace(op, emit, padded(emit, op, source, order), order)
+
+    def _collapse(self, op: ir.Operation) -> None:
+        if op.operands[0] not in self.sources:
+            return
+        source, order = self.sources[op.operands[0]]
+        emit = LinalgOps.before(op)
+        groups = groups_of(op)
+        kind = ir.RankedTensorType(source.type)
+        runs = consecutive_groups(list(kind.shape), [[order[axis] for axis in group] for group in groups])
+        if runs is None:
+            return
+        sizes = [ir.RankedTensorType(op.results[0].type).shape[number] for number, _ in runs]
+        result = emit.collapse_shape(source, [axes for _, axes in runs], emit.tensor(sizes, kind.element_type))
+        numbers = [number for number, _ in runs]
+        self._replace(op, emit, result, tuple(numbers.index(number) for number in range(len(groups))))
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def _replace(self, op: ir.Operation, emit: LinalgOps, source: ir.Value, order: Order) -> None:
+        """Replace ``op`` by the transposition of ``source``."""
+        result = transposed(emit, source, order)
+        if ir.RankedTensorType(source.type).shape[-1] >= _SHORTEST_ROW:
+            self.sources[result] = source, order
+        op.results[0].replace_all_uses_with(result)
+        op.erase()
+
+    def _in_layout(self, emit: LinalgOps, value: ir.Value, order: Order) -> ir.Value:
+        """Return the tensor that ``value`` is the transposition of, with its axes there."""
+        source, found = self.sources.get(value, (value, None))
+        if found == order:
+            return source
+        if producer(value) == "linalg.fill":
+            kind = ir.RankedTensorType(value.type)
+            empty = emit.empty([kind.shape[axis] for axis in inverse(order)], kind.element_type)
+            return emit.fill(value.owner.operands[0], empty)
+        if producer(value) == "tensor.pad" and len(value.owner.operands) == 1:
+            return padded(emit, value.owner, self._in_layout(emit, value.owner.operands[0], order), order)
+        if producer(value) == "linalg.broadcast":
+            return _broadcast(emit, value.owner, order)
+        return transposed(emit, value, inverse(order))
+
+
+def _numbers(op: ir.Operation, name: str) -> list[int]:
+    return list(ir.DenseIntElementsAttr(op.attributes[name])) if name in op.attributes else [1, 1]
+
+
+def _parameters(op: ir.Operation) -> dict[str, ir.Attribute]:
+    return {name: value for name, value in attributes_of(op).items() if name != "linalg.memoized_indexing_maps"}
+
+
+def _constant(weight: ir.Value) -> tuple[ir.Value, Order] | None:
+    """Return the constant that ``weight`` is, and the axes of it that are its axes; None if there is no such."""
+    if producer(weight) == "arith.constant":
+        return weight, tuple(range(ir.RankedTensorType(weight.type).rank))
+    if producer(weight) != "tensor.collapse_shape" or producer(weight.owner.operands[0]) != "arith.constant":
+        return None
+    constant = weight.owner.operands[0]
+    sizes = ir.RankedTensorType(constant.type).shape
+    axes = [[axis for axis in group if sizes[axis] != 1] or group[:1] for group in groups_of(weight.owner)]
+    return (constant, tuple(axis for (axis,) in axes)) if all(len(each) == 1 for each in axes) else None
+
+
+def _product(emit: LinalgOps, image: ir.Value, weight: ir.Value, begin: ir.Value) -> ir.Value:
+    """Emit the convolution by a matrix ``weight``, of one element for each pair of channels, as a product."""
+    result = ir.RankedTensorType(begin.type)
+    element = result.element_type
+    (channels, filters) = ir.RankedTensorType(weight.type).shape
+    pixels = math.prod(result.shape[:3])
+    groups = [[0, 1, 2], [3]]
+    left = emit.collapse_shape(image, groups, emit.tensor([pixels, channels], element))
+    to = emit.collapse_shape(begin, groups, emit.tensor([pixels, filters], element))
+    maps = [emit.select_axes(3, axes) for axes in ((0, 2), (2, 1), (0, 1))]  # IREE 3.13 crashes without them
+    attributes = {"operandSegmentSizes": emit.segments(2, 1), "indexing_maps": emit.affine_maps(maps)}
+    (product,) = emit.structured("matmul", [left, weight], [to], _multiply_add, attributes)
+    return emit.expand_shape(product, groups, list(result.shape))
+
+
+def _multiply_add(inside: LinalgOps, elements: Sequence[ir.Value]) -> list[ir.Value]:
+    left, right, total = elements
+    kind = total.type
+    return [inside.value("arith.addf", kind, total, inside.value("arith.mulf", kind, left, right))]
+
+
+def _maps(op: ir.Operation) -> list[ir.AffineMap]:
+    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+
+
+def _permuted(emit: LinalgOps, op: ir.Operation, maps: list[ir.AffineMap], order: Order) -> ir.Value:
+    """Emit the elementwise ``op``, with its body, for the tensor that its result is the transposition of."""
+    old = ir.RankedTensorType(op.results[0].type)
+    result = emit.empty([old.shape[axis] for axis in inverse(order)], old.element_type)
+    with op.context:
+        permute_loops(op, inverse(order), [*maps[:-1], read_by_axis(maps[-1], order)])
+    operands = [*list(op.operands)[:-1], result]
+    copy = emit.op("linalg.generic", [result.type], operands, attributes_of(op), regions=1)
+    op.regions[0].blocks[0].append_to(copy.regions[0])
+    return copy.results[0]
+
+
+def _broadcast(emit: LinalgOps, op: ir.Operation, order: Order) -> ir.Value:
+    """Emit the tensor that the result of the ``linalg.broadcast`` ``op`` is the transposition of."""
+    kind = ir.RankedTensorType(op.results[0].type)
+    empty = emit.empty([kind.shape[axis] for axis in inverse(order)], kind.element_type)
+    added = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+    read = emit.select_axes(kind.rank, [order[axis] for axis in range(kind.rank) if axis not in added])
+    maps = [read, emit.select_axes(kind.rank, range(kind.rank))]
+    return emit.generic([op.operands[0]], [empty], maps, lambda _, elements: elements[:1])[0]
+
+
+def _is_elementwise(op: ir.Operation) -> bool:
+    """Whether ``op`` computes each element of its only result by itself."""
+    maps = _maps(op)
+    written = op.regions[0].blocks[0].arguments[len(op.operands) - 1]
+    return (
+        len(op.results) == 1
+        and maps[-1] == ir.AffineMap.get_identity(maps[-1].n_dims, op.context)
+        and not is_used(written)
+        and not uses_loop_index(op)
+    )

@@ -1,0 +1,176 @@
+"""Products and convolutions of int8 in float32, for which libraries, and engines but for IREE's products, are faster.
+
+They are exact: each partial sum, in any order, is an integer of at most 2^24, and float32 has all of these. That is
+known from the number of terms, or from the elements of a constant weight ``w``; where it is not, the weight is
+``16 * (w >> 4) + (w & 15)``, and two smaller sums are exact. Others stay integers. Float32 weights take memory of their
+own, four times that of the program's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.emit_linalg import LinalgOps
+from fx_importer.mlir.emit.emitter import attributes_of, producer, terminator
+from fx_importer.mlir.linalg_contractions import CONVOLUTIONS, PRODUCTS, axes_of_product
+from fx_importer.mlir.resources import resource, resource_bytes, resource_of
+from fx_importer.mlir.walk import operations
+
+_EXACT = 1 << 24
+"""Up to this magnitude, all integers are numbers of float32."""
+_LARGEST = 1 << 7
+"""Of the magnitudes of int8."""
+_Part = Callable[[np.ndarray], np.ndarray]
+_SPLITS: tuple[dict[int, _Part], ...] = ({1: lambda w: w}, {16: lambda w: w >> 4, 1: lambda w: w & 15})
+"""Parts of a weight by the factors that they are added up with."""
+_SIGNED = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
+"""The body of a product of signed integers."""
+_MOVES = ("linalg.transpose", "tensor.collapse_shape", "tensor.expand_shape")
+
+
+def use_float_kernels(module: ir.Module, stays: Callable[[ir.Operation], bool] = lambda _: False) -> None:
+    """Compute what takes int8 and gives int32 in ``module``, of linalg on tensors, in float32 where that is exact.
+
+    An operation that ``stays`` is left as it is.
+    """
+    for op in operations(module.operation, {*CONVOLUTIONS, *PRODUCTS}):
+        if tuple(map(LinalgOps.element, op.operands)) != ("i8", "i8", "i32"):
+            continue
+        body = {each.operation.name for each in op.regions[0].blocks[0]}
+        if body != _SIGNED or stays(op):
+            continue
+        emit = LinalgOps.before(op)
+        image, weight, begin = op.operands
+        parts = _weights(emit, op, weight)
+        if not parts:
+            continue
+        sizes = emit.sizes(begin)
+        total = begin
+        for factor, part in parts:
+            zeros = emit.fill_with_zeros(emit.empty(sizes, emit.type("f32")))
+            attributes = {k: v for k, v in attributes_of(op).items() if k != "linalg.memoized_indexing_maps"}
+            name = op.name.removeprefix("linalg.")
+            (product,) = emit.structured(name, [_as_float(emit, image), part], [zeros], _multiply_add, attributes)
+            total = _add(emit, total, factor, product, sizes)
+        op.results[0].replace_all_uses_with(total)
+        op.erase()
+
+
+def _weights(emit: LinalgOps, op: ir.Operation, weight: ir.Value) -> list[tuple[int, ir.Value]]:
+    """Return factors and float32 weights, whose products add up to that by ``weight``; none if they are not exact."""
+    elements = _elements(weight)
+    if elements is None:
+        terms = _terms(op)
+        return [(1, _as_float(emit, weight))] if 0 < terms * _LARGEST * _LARGEST <= _EXACT else []
+    for split in _SPLITS:
+        if all(_largest_sum(op, part(elements)) * _LARGEST <= _EXACT for part in split.values()):
+            return [(factor, _as_float(emit, weight, part)) for factor, part in split.items()]
+    return []
+
+
+def _axes(op: ir.Operation) -> tuple[str, str]:
+    """Return the axes of the left operand and of the right one by letters."""
+    if op.name in CONVOLUTIONS:
+        return CONVOLUTIONS[op.name]
+    left, right, _ = axes_of_product(op) or ("", "", "")
+    return left, right
+
+
+def _terms(op: ir.Operation) -> int:
+    """Return how many products an element of the result is the sum of; 0 if that is not known."""
+    _, letters = _axes(op)
+    sizes = LinalgOps.shape(op.operands[1])
+    if len(letters) != len(sizes):
+        return 0
+    return math.prod(size or 0 for size, axis in zip(sizes, letters, strict=True) if axis not in _kept(letters))
+
+
+def _kept(letters: str) -> str:
+    """Return the axes of a weight that no sum runs along: filters, groups, batches, columns, depthwise channels."""
+    return "fgbn" if "f" in letters or "k" in letters else "c"
+
+
+def _largest_sum(op: ir.Operation, elements: np.ndarray) -> int:
+    """Return the largest sum of magnitudes of the elements of ``op``'s weight that an element of the result has."""
+    _, letters = _axes(op)
+    if len(letters) != elements.ndim:
+        return _EXACT
+    summed = tuple(position for position, axis in enumerate(letters) if axis not in _kept(letters))
+    return int(np.abs(elements.astype(np.int64)).sum(summed).max(initial=0))
+
+
+def _elements(value: ir.Value) -> np.ndarray | None:
+    """Return the elements of a constant of int8, moved or not; None for anything else."""
+    if producer(value) in _MOVES:
+        op, source = value.owner, _elements(value.owner.operands[0])
+        if source is None or not ir.RankedTensorType(value.type).has_static_shape:
+            return None
+        if producer(value) == "linalg.transpose":
+            return source.transpose(tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
+        return source.reshape(ir.RankedTensorType(value.type).shape)
+    if producer(value) != "arith.constant":
+        return None
+    kind = ir.RankedTensorType(value.type)
+    if resource_of(value.owner) is None:
+        return np.array(ir.DenseIntElementsAttr(value.owner.attributes["value"])).astype(np.int8).reshape(kind.shape)
+    data = resource_bytes(value.owner.attributes["value"], math.prod(kind.shape))
+    return None if data is None else data.view(np.int8).reshape(kind.shape)
+
+
+def _as_float(emit: LinalgOps, value: ir.Value, part: _Part | None = None) -> ir.Value:
+    """Emit ``value``, or a ``part`` of a constant, in float32: constants at once, and the numbers that pads add too."""
+    kind = ir.RankedTensorType(value.type)
+    to = emit.tensor(emit.shape(value), "f32")
+    op = value.owner
+    if producer(value) == "arith.constant" and (elements := _elements(value)) is not None:
+        numbers = (part(elements) if part else elements).astype(np.float32)
+        attribute = resource(numbers.reshape(-1), "integer_weight", to)
+        return emit.op("arith.constant", [to], (), {"value": attribute}).result
+    if producer(value) in _MOVES and _elements(value) is not None:
+        source = _as_float(emit, op.operands[0], part)
+        if producer(value) == "linalg.transpose":
+            permutation = {"permutation": op.attributes["permutation"]}
+            empty = emit.empty(kind.shape, emit.type("f32"))
+            return emit.structured("transpose", [source], [empty], lambda _, given: given[:1], permutation)[0]
+        return emit.op(op.name, [to], [source], attributes_of(op)).result
+    if producer(value) == "tensor.pad":
+        return _padded(emit, op, to)
+    empty = emit.empty(emit.sizes(value), emit.type("f32"))
+    return emit.elementwise([value], [empty], lambda to, given: [to.value("arith.sitofp", "f32", given[0])])[0]
+
+
+def _padded(emit: LinalgOps, op: ir.Operation, to: ir.Type) -> ir.Value:
+    """Emit the ``tensor.pad`` ``op``, of int8, in float32."""
+    source, *sizes = op.operands
+    copy = emit.op("tensor.pad", [to], [_as_float(emit, source), *sizes], attributes_of(op), regions=1)
+    block = emit.add_block(copy.regions[0], [emit.type("index")] * ir.RankedTensorType(to).rank)
+    inside = emit.inside(block)
+    added = terminator(op.regions[0].blocks[0]).operands[0]
+    if producer(added) == "arith.constant":  # libraries take zeros
+        number = inside.constant_scalar(ir.IntegerAttr(added.owner.attributes["value"]).value, emit.type("f32"))
+    else:
+        (given,) = inside.inline_block(op.regions[0].blocks[0], list(block.arguments))
+        number = inside.value("arith.sitofp", "f32", given)
+    inside.op("tensor.yield", [], [number])
+    return copy.result
+
+
+def _add(emit: LinalgOps, total: ir.Value, factor: int, product: ir.Value, sizes: Sequence[int | ir.Value]) -> ir.Value:
+    """Emit ``total + factor * product``, in int32."""
+
+    def body(inside: LinalgOps, given: Sequence[ir.Value]) -> list[ir.Value]:
+        part, before, _ = given
+        number = inside.value("arith.fptosi", "i32", part)
+        scaled = inside.value("arith.muli", "i32", number, inside.constant_integer(factor, inside.type("i32")))
+        return [inside.value("arith.addi", "i32", before, scaled)]
+
+    return emit.elementwise([product, total], [emit.empty(sizes, emit.type("i32"))], body)[0]
+
+
+def _multiply_add(inside: LinalgOps, elements: Sequence[ir.Value]) -> list[ir.Value]:
+    left, right, total = elements
+    return [inside.value("arith.addf", "f32", total, inside.value("arith.mulf", "f32", left, right))]

@@ -1,0 +1,77 @@
+"""Limits of the fusion of elementwise operations on tensors, whose pass asks only how often a result is used."""
+
+from __future__ import annotations
+
+import math
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.emitter import Emitter, producer
+from fx_importer.mlir.walk import operations
+
+_REPEATED = 16
+"""How often a result is read by one operation from which it is computed once, if it is expensive."""
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+_DIVISIONS = ("arith.divf", "arith.divsi", "arith.divui", "arith.remf", "arith.remsi", "arith.remui")
+_MARK = "bufferization.dealloc_tensor"
+"""A second use of what is not to be fused, which passes on tensors keep."""
+
+
+def keep_from_recomputation(module: ir.Module) -> None:
+    """Mark expensive elementwise results that an operation broadcasts: fused, they would be computed once per read.
+
+    So with an activation in front of a product with a weight that is unpacked in its loop. `remove_marks` is called
+    after fusion.
+    """
+    seen: dict[ir.Value, bool] = {}
+    marked: set[ir.Value] = set()
+    for op in operations(module.operation, ("linalg.generic",)):
+        maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+        sizes = _loop_sizes(op, maps)
+        for operand, read in zip(op.operands, maps, strict=True):
+            value = _reshaped(operand)
+            axes = {each.position for each in read.results if isinstance(each, ir.AffineDimExpr)}
+            repeats = math.prod(size for loop, size in enumerate(sizes) if loop not in axes)
+            if repeats >= _REPEATED and value not in marked and _is_expensive(value, seen):
+                marked.add(value)
+    for value in marked:
+        Emitter(ir.InsertionPoint.after(value.owner), value.owner.location).op(_MARK, [], [value])
+
+
+def remove_marks(module: ir.Module) -> None:
+    """Remove what `keep_from_recomputation` added."""
+    for op in operations(module.operation, (_MARK,)):
+        op.erase()
+
+
+def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> list[int]:
+    """Return the number of iterations of each loop; 1 of those that are not known."""
+    sizes = [1] * maps[0].n_dims
+    for operand, read in zip(op.operands, maps, strict=True):
+        if not isinstance(operand.type, ir.RankedTensorType):
+            continue
+        kind = ir.RankedTensorType(operand.type)
+        for axis, each in enumerate(read.results):
+            if isinstance(each, ir.AffineDimExpr) and not kind.is_dynamic_dim(axis):
+                sizes[each.position] = kind.get_dim_size(axis)
+    return sizes
+
+
+def _reshaped(value: ir.Value) -> ir.Value:
+    while producer(value) in _RESHAPES:
+        value = value.owner.operands[0]
+    return value
+
+
+def _is_expensive(value: ir.Value, seen: dict[ir.Value, bool]) -> bool:
+    """Whether ``value`` is elementwise, and it or what is fused with it takes functions or divisions."""
+    if value not in seen:
+        seen[value] = False
+        if producer(value) == "linalg.generic":
+            op = value.owner
+            elementwise = all("parallel" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
+            body = (each.operation.name for each in op.regions[0].blocks[0])
+            seen[value] = elementwise and (
+                any(name.startswith("math.") or name in _DIVISIONS for name in body)
+                or any(_is_expensive(_reshaped(each), seen) for each in op.operands)
+            )
+    return seen[value]

@@ -1,0 +1,178 @@
+"""Runtime checks that turn failed assertions, divisions by zero and indices out of range into exceptions."""
+
+from __future__ import annotations
+
+import re
+
+from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
+from fx_importer.engines.jit.stubs import STUB_SUCCEEDED, operator_stubs_of
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.emit_arith import ArithOps
+from fx_importer.mlir.emit.emit_llvm import POINTER, LlvmOps
+from fx_importer.mlir.emit.emitter import Emitter, producer, replace
+from fx_importer.mlir.walk import operations
+
+RUN = "__fx_importer_run"
+"""The function that calls compiled code. It takes the addresses of a packed function and of its arguments; the number
+of memref descriptors among these that it fills in, their addresses, and those of the tensors. It returns 0, or the
+index of the failed check's message plus 1."""
+_CHECK = "__fx_importer_check"
+_JUMP = "__fx_importer_jump"
+
+_CHECK_OPERATOR = "__fx_importer_check_operator"
+_DIVISIONS = tuple(f"arith.{op}" for op in ("divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui"))
+_ACCESSES = {"memref.load": 0, "memref.store": 1}
+"""The position of the buffer among the operands; the indices follow it."""
+_SUSPECTS = {"cf.assert", *_DIVISIONS, *_ACCESSES}
+
+
+def relax_layout_casts(module: ir.Module) -> None:
+    """Replace each ``memref.cast`` that changes only strides of axes of size 1 by a ``memref.reinterpret_cast``.
+
+    MLIR casts results to the layout of the function's results, and its runtime verification compares those strides too.
+    """
+    for op in operations(module.operation, ("memref.cast",)):
+        kinds = [each.type for each in (op.operands[0], op.results[0])]
+        if not all(isinstance(each, ir.MemRefType) and each.has_static_shape for each in kinds):
+            continue
+        (before, offset), (after, new) = (ir.MemRefType(each).get_strides_and_offset() for each in kinds)
+        shape = ir.MemRefType(kinds[1]).shape
+        differing = [size for size, a, b in zip(shape, before, after, strict=True) if a != b]
+        if offset != new or not differing or any(size != 1 for size in differing):
+            continue
+        numbers = {"static_offsets": [offset], "static_sizes": shape, "static_strides": after}
+        emit = Emitter.before(op)
+        attributes = {key: emit.array(each) for key, each in numbers.items()}
+        attributes["operandSegmentSizes"] = emit.segments(1, 0, 0, 0)
+        replace(op, emit.op("memref.reinterpret_cast", [kinds[1]], [op.operands[0]], attributes).result)
+
+
+def insert_checks(module: ir.Module) -> list[str]:
+    """Insert the checks that depend on elements of tensors into a module of loops; return the message of each.
+
+    It also adds the function `RUN`.
+    """
+    operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in operator_stubs_of(module)}
+    checks = _Checks()
+    for op in operations(module.operation, {*_SUSPECTS, "func.call"}):
+        if op.name != "func.call" or op.attributes["callee"] in operators:
+            checks.insert(op)
+    emit = LlvmOps(ir.InsertionPoint(module.body), ir.Location.unknown(module.context))
+    _define_runtime(emit)
+    if operators:
+        _define_operator_check(emit)
+    return checks.messages
+
+
+def _define_runtime(emit: LlvmOps) -> None:
+    """Define `RUN`, and the function of a check.
+
+    A check may fail inside of nested loops: setjmp and longjmp leave all of them. Memory allocated before is leaked.
+    The jump buffer is a global: calls must be serialized.
+    """
+    emit.define_zeros(_JUMP, "!llvm.array<64 x i64>", alignment=64)
+    emit.declare_llvm("_setjmp", [POINTER], "i32", "returns_twice")
+    emit.declare_llvm("longjmp", [POINTER, "i32"], "void", "noreturn")
+
+    check, (holds, code) = emit.define_function(_CHECK, ["i1", "i32"])
+    passed, failed = check.branch(holds)
+    passed.op("func.return", [])
+    failed.call_llvm("longjmp", [], [failed.address_of(_JUMP), code])
+    failed.op("llvm.unreachable", [])
+
+    takes = [POINTER, POINTER, "i64", POINTER, POINTER]
+    run, (function, arguments, count, descriptors, tensors) = emit.define_llvm(RUN, takes, "i32", linkage="external")
+
+    def fill_in(inside: LlvmOps, index: ir.Value) -> None:
+        descriptor, tensor = (
+            inside.value("llvm.load", POINTER, inside.word(each, index)) for each in (descriptors, tensors)
+        )
+        for field in range(2):  # the allocated and the aligned pointer
+            inside.op("llvm.store", [], [tensor, inside.word(descriptor, inside.constant(field, "i64"))])
+
+    run = run.repeat(count, fill_in)
+    code = run.call_llvm("_setjmp", ["i32"], [run.address_of(_JUMP)]).result
+    first, again = run.branch(run.compare("eq", code, run.constant(0, "i32")))
+    first.call_llvm(function, [], [arguments])
+    for end in (first, again):
+        end.op("llvm.return", [], [code])
+
+
+def _define_operator_check(emit: LlvmOps) -> None:
+    """Define the check after the call of an operator."""
+    emit.declare_llvm(STUB_SUCCEEDED, [], "i1")
+    inside, (code,) = emit.define_function(_CHECK_OPERATOR, ["i32"])
+    inside.call_function(_CHECK, [], [inside.call_llvm(STUB_SUCCEEDED, ["i1"], []).result, code])
+    inside.op("func.return", [])
+
+
+class _Checks:
+    """Inserts checks before operations, or after the call of an operator."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self._data: dict[ir.Value, bool] = {}
+
+    def insert(self, op: ir.Operation) -> None:
+        emit = ArithOps.before(op)
+        if op.name == "func.call":
+            emit = ArithOps(ir.InsertionPoint.after(op), op.location)
+            code = self._message_code(emit, "an operator that PyTorch runs raised an exception")
+            emit.call_function(_CHECK_OPERATOR, [], [code])
+        elif op.name == "cf.assert":
+            self._check(emit, op.operands[0], _failure_message(ir.StringAttr(op.attributes["msg"]).value))
+            op.erase()
+        elif op.name in _DIVISIONS:
+            divisor = op.operands[1]
+            if producer(divisor) != "arith.constant":
+                zero = emit.constant_integer(0, divisor.type)
+                self._check(emit, emit.compare_integers("ne", divisor, zero), "integer division by zero")
+        else:
+            buffer, *indices = list(op.operands)[_ACCESSES[op.name] :]
+            for axis, index in enumerate(indices):
+                if self._depends_on_data(index):
+                    self._check_index(emit, index, buffer, axis)
+
+    def _check_index(self, emit: ArithOps, index: ir.Value, buffer: ir.Value, axis: int) -> None:
+        fits = emit.compare_integers("ult", index, emit.index(emit.size(buffer, axis)))
+        self._check(emit, fits, _out_of_range(str(buffer.type)))
+
+    def _check(self, emit: ArithOps, holds: ir.Value, message: str) -> None:
+        emit.call_function(_CHECK, [], [holds, self._message_code(emit, message)])
+
+    def _message_code(self, emit: ArithOps, message: str) -> ir.Value:
+        """Return a constant with the index of ``message`` plus 1."""
+        frames, _ = read_location(emit.location)
+        if frame := user_frame(frames):
+            message += f" (at {frame[0]}:{frame[1]})"
+        self.messages.append(message)
+        return emit.constant_integer(len(self.messages), emit.type("i32"))
+
+    def _depends_on_data(self, value: ir.Value) -> bool:
+        """Whether ``value`` depends on elements of tensors, not only on induction variables and sizes."""
+        if value not in self._data:
+            owner = value.owner
+            if isinstance(owner, ir.Block):
+                self._data[value] = not isinstance(value.type, ir.IndexType)
+            elif owner.name in ("arith.constant", "memref.dim", "affine.apply"):
+                self._data[value] = False
+            else:
+                self._data[value] = not owner.name.startswith("arith.") or any(
+                    map(self._depends_on_data, owner.operands)
+                )
+        return self._data[value]
+
+
+def _failure_message(message: str) -> str:
+    """Return the message of an assertion; those of the runtime verification quote the operation, which is left out."""
+    found = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
+    if found is None:
+        return message
+    if re.match(r"out-of-bounds access$|offset \d+ is out-of-bounds|subview runs out-of-bounds", found["reason"]):
+        return _out_of_range(found["op"])
+    return f"the program is inconsistent, {found['reason']} of {found['op']:.100}"
+
+
+def _out_of_range(buffer: str) -> str:
+    shape = re.search(r"memref<([\dx?]*)x", buffer)
+    return f"an index is out of range for a tensor of shape [{', '.join(shape[1].split('x')) if shape else ''}]"

@@ -1,0 +1,257 @@
+"""Convolutions of StableHLO in the layout that XLA and IREE are fast in: channels last, and filters last in kernels.
+
+Each convolution computes on transposed tensors. The transposition of its result sinks below the operations that work in
+any layout, until it meets one that undoes it or one that needs the layout of the program; that of a weight is computed
+once, at load, for XLA by `split_preparation`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fx_importer.mlir.bindings import ir, passmanager, stablehlo_d
+from fx_importer.mlir.emit.emit_stablehlo import ELEMENTWISE, StablehloOps
+from fx_importer.mlir.emit.emitter import attributes_of, producer
+from fx_importer.mlir.walk import operations
+from fx_importer.rewrites.linalg.axis_orders import Layouts, Order, consecutive_groups, inverse
+
+_CONVOLUTION = "stablehlo.convolution"
+
+
+def use_layouts_of_convolutions(module: ir.Module) -> None:
+    """Rewrite the convolutions of static sizes in the functions of ``module``, and what surrounds them."""
+    for block in dict.fromkeys(op.block for op in operations(module.operation, (_CONVOLUTION,))):
+        _Layouts().rewrite(block)
+    passmanager.PassManager.parse("builtin.module(func.func(cse))", module.context).run(module.operation)
+
+
+class _Layouts(Layouts):
+    def rewrite(self, block: ir.Block) -> None:
+        """Visit all operations of ``block`` in order."""
+        visitors = {
+            **dict.fromkeys(ELEMENTWISE, self._elementwise),
+            _CONVOLUTION: self._convolution,
+            "stablehlo.broadcast_in_dim": self._broadcast,
+            "stablehlo.concatenate": self._concatenate,
+            "stablehlo.pad": self._pad,
+            "stablehlo.reduce": self._reduce,
+            "stablehlo.reduce_window": self._window,
+            "stablehlo.reshape": self._reshape,
+            "stablehlo.reverse": self._reverse,
+            "stablehlo.select_and_scatter": self._window,
+            "stablehlo.slice": self._slice,
+            "stablehlo.transpose": self._transpose,
+        }
+        self.visit(block, visitors)
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    def _convolution(self, op: ir.Operation) -> None:
+        emit = StablehloOps.before(op)
+        given = stablehlo_d.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+        last = len(given.input_spatial_dimensions) + 1
+        spatial = list(range(1, last))
+        image = _order(given.input_batch_dimension, given.input_spatial_dimensions, given.input_feature_dimension)
+        result = _order(given.output_batch_dimension, given.output_spatial_dimensions, given.output_feature_dimension)
+        kernel = _order(
+            *(given.kernel_spatial_dimensions, given.kernel_input_feature_dimension),
+            given.kernel_output_feature_dimension,
+        )
+        numbers = stablehlo_d.ConvDimensionNumbers.get(
+            *(0, last, spatial, last - 1, last, [axis - 1 for axis in spatial], 0, last, spatial), ctx=op.context
+        )
+        operands = [self._in_layout(emit, x, order) for x, order in zip(op.operands, (image, kernel), strict=True)]
+        self._replace(op, emit, operands, [result], {"dimension_numbers": numbers})
+
+    def _elementwise(self, op: ir.Operation) -> None:
+        if (order := self._order_of(op.operands)) is None:
+            return
+        emit = StablehloOps.before(op)
+        rank = len(order)  # a bound or a condition may have rank 0
+        operands = [
+            self._in_layout(emit, each, order) if ir.RankedTensorType(each.type).rank == rank else each
+            for each in op.operands
+        ]
+        self._replace(op, emit, operands, [order])
+
+    def _broadcast(self, op: ir.Operation) -> None:
+        order = self._order_of(op.operands)
+        if order is None or _axes(op, "broadcast_dimensions") != list(range(len(op.results[0].type.shape))):
+            return
+        self._replace(op, StablehloOps.before(op), [self.sources[op.operands[0]][0]], [order])
+
+    def _concatenate(self, op: ir.Operation) -> None:
+        if (order := self._order_of(op.operands)) is None:
+            return
+        emit = StablehloOps.before(op)
+        axis = order[ir.IntegerAttr(op.attributes["dimension"]).value]
+        operands = [self._in_layout(emit, each, order) for each in op.operands]
+        self._replace(op, emit, operands, [order], {"dimension": emit.i64(axis)})
+
+    def _pad(self, op: ir.Operation) -> None:
+        self._along_axes(op, 1, ("edge_padding_low", "edge_padding_high", "interior_padding"))
+
+    def _slice(self, op: ir.Operation) -> None:
+        self._along_axes(op, 1, ("start_indices", "limit_indices", "strides"))
+
+    def _window(self, op: ir.Operation) -> None:
+        tensors = 2 if op.name == "stablehlo.select_and_scatter" else len(op.results)
+        names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+        self._along_axes(op, tensors, names)
+
+    def _along_axes(self, op: ir.Operation, tensors: int, names: Sequence[str]) -> None:
+        """Rewrite ``op``, whose first operands are ``tensors``; attributes ``names`` have a number for each axis."""
+        if (order := self._order_of(list(op.operands)[:tensors])) is None:
+            return
+        emit = StablehloOps.before(op)
+        before = inverse(order)
+        changed = {
+            name: emit.array([_axes(op, name)[axis] for axis in before]) for name in names if name in op.attributes
+        }
+        if "padding" in op.attributes:
+            pads = np.array(ir.DenseIntElementsAttr(op.attributes["padding"]), np.int64).reshape(-1, 2)
+            changed["padding"] = ir.DenseElementsAttr.get(pads[list(before)], context=op.context)
+        operands = [self._in_layout(emit, each, order) if at < tensors else each for at, each in enumerate(op.operands)]
+        self._replace(op, emit, operands, [order] * len(op.results), changed)
+
+    def _reverse(self, op: ir.Operation) -> None:
+        if (order := self._order_of(op.operands)) is not None:
+            emit = StablehloOps.before(op)
+            axes = emit.array(sorted(order[axis] for axis in _axes(op, "dimensions")))
+            self._replace(op, emit, [self.sources[op.operands[0]][0]], [order], {"dimensions": axes})
+
+    def _reduce(self, op: ir.Operation) -> None:
+        count = len(op.results)
+        if (order := self._order_of(list(op.operands)[:count])) is None:
+            return
+        emit = StablehloOps.before(op)
+        axes = _axes(op, "dimensions")
+        kept = [order[axis] for axis in range(len(order)) if axis not in axes]
+        operands = [self._in_layout(emit, each, order) if at < count else each for at, each in enumerate(op.operands)]
+        changed = {"dimensions": emit.array(sorted(order[axis] for axis in axes))}
+        self._replace(op, emit, operands, [tuple(sorted(kept).index(axis) for axis in kept)] * count, changed)
+
+    def _reshape(self, op: ir.Operation) -> None:
+        if op.operands[0] not in self.sources or 0 in op.operands[0].type.shape:
+            return
+        source, order = self.sources[op.operands[0]]
+        groups = _groups(op.operands[0].type.shape, op.results[0].type.shape)
+        runs = consecutive_groups(list(source.type.shape), [[order[axis] for axis in before] for before, _ in groups])
+        if runs is not None:
+            axes = [axis for number, _ in runs for axis in groups[number][1]]
+            self._replace(op, StablehloOps.before(op), [source], [tuple(axes.index(axis) for axis in range(len(axes)))])
+
+    def _transpose(self, op: ir.Operation) -> None:
+        order = tuple(_axes(op, "permutation"))
+        value = op.operands[0]
+        if value not in self.sources:
+            if len(order) > 2 and order == _order(0, range(2, len(order)), 1):
+                self.sources[op.results[0]] = value, order
+            return
+        source, before = self.sources[value]
+        composed = tuple(before[axis] for axis in order)
+        self._use(op.results[0], StablehloOps.before(op), source, composed)
+        op.erase()
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def _order_of(self, operands: Iterable[ir.Value]) -> Order | None:
+        """Return the axes of the first of ``operands`` that is a transposition."""
+        return next((self.sources[each][1] for each in operands if each in self.sources), None)
+
+    def _replace(
+        self,
+        op: ir.Operation,
+        emit: StablehloOps,
+        operands: Sequence[ir.Value],
+        orders: Sequence[Order],
+        changed: Mapping[str, ir.Attribute] | None = None,
+    ) -> None:
+        """Replace ``op`` by the transpositions of what it computes from ``operands``."""
+        types = [_before(each.type, order) for each, order in zip(op.results, orders, strict=True)]
+        copy = emit.op(op.name, types, operands, attributes_of(op) | dict(changed or {}), regions=len(op.regions))
+        for old, new in zip(op.regions, copy.regions, strict=True):
+            old.blocks[0].append_to(new)
+        for result, source, order in zip(op.results, copy.results, orders, strict=True):
+            self._use(result, emit, source, order)
+        op.erase()
+
+    def _use(self, result: ir.Value, emit: StablehloOps, source: ir.Value, order: Order) -> None:
+        """Use the transposition of ``source`` in place of ``result``."""
+        if order == tuple(sorted(order)):
+            result.replace_all_uses_with(source)
+            return
+        made = _permuted(emit, source, order)
+        self.sources[made] = source, order
+        result.replace_all_uses_with(made)
+
+    def _in_layout(self, emit: StablehloOps, value: ir.Value, order: Order) -> ir.Value:
+        """Return the tensor that ``value`` is the transposition of, with its axes there."""
+        source, found = self.sources.get(value, (value, None))
+        if found == order or order == tuple(sorted(order)):
+            return source if found == order else value
+        type_ = _before(value.type, order)
+        if producer(value) == "stablehlo.constant":
+            elements = value.owner.attributes["value"]
+            plain = isinstance(type_.element_type, (ir.FloatType, ir.IntegerType))
+            if plain and isinstance(elements, ir.DenseElementsAttr) and elements.is_splat:
+                return emit.const(ir.DenseElementsAttr.get_splat(type_, elements.get_splat_value()))
+        if producer(value) == "stablehlo.iota":
+            axis = order[ir.IntegerAttr(value.owner.attributes["iota_dimension"]).value]
+            return emit.op("stablehlo.iota", [type_], (), {"iota_dimension": emit.i64(axis)}).result
+        if producer(value) == "stablehlo.broadcast_in_dim":
+            axes = [order[axis] for axis in _axes(value.owner, "broadcast_dimensions")]
+            increasing = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+            small = _permuted(emit, value.owner.operands[0], increasing)
+            return emit.op(
+                "stablehlo.broadcast_in_dim", [type_], [small], {"broadcast_dimensions": emit.array(sorted(axes))}
+            ).result
+        return _permuted(emit, value, inverse(order))
+
+
+def _permuted(emit: StablehloOps, value: ir.Value, order: Order) -> ir.Value:
+    """Return ``value`` with its axes ``order``: reshaped, if only axes of size 1 move."""
+    sizes = emit.shape(value)
+    wide = [axis for axis in order if sizes[axis] != 1]
+    if order != tuple(sorted(order)) and wide == sorted(wide):
+        return emit.stablehlo("reshape", _before(value.type, inverse(order)), value)
+    return emit.permute(value, order)
+
+
+def _order(*axes: int | Sequence[int]) -> Order:
+    """Return the order of a tensor whose axes ``axes`` are, in turn, those of another."""
+    return inverse(tuple(axis for each in axes for axis in (each if isinstance(each, Sequence) else [each])))
+
+
+def _before(type_: ir.Type, order: Order) -> ir.Type:
+    """Return the type of the tensor whose transposition, with its axes ``order``, has ``type_``."""
+    kind = ir.RankedTensorType(type_)
+    return ir.RankedTensorType.get(
+        [kind.shape[axis] for axis in inverse(order)], kind.element_type, loc=ir.Location.unknown(type_.context)
+    )
+
+
+def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Return which axes of a reshaped tensor hold the elements of which of the given one, in the smallest groups."""
+    groups: list[tuple[list[int], list[int]]] = []
+    left, right = 0, 0
+    while left < len(before) and right < len(after):
+        first, second = [left], [right]
+        while (taken := math.prod(before[axis] for axis in first)) != (
+            made := math.prod(after[axis] for axis in second)
+        ):
+            axes = first if taken < made else second
+            axes.append(axes[-1] + 1)
+        groups.append((first, second))
+        left, right = first[-1] + 1, second[-1] + 1
+    if groups:  # what is left has size 1
+        groups[-1][0].extend(range(left, len(before)))
+        groups[-1][1].extend(range(right, len(after)))
+    return groups
+
+
+def _axes(op: ir.Operation, name: str) -> list[int]:
+    return list(ir.DenseI64ArrayAttr(op.attributes[name]))

@@ -1,0 +1,70 @@
+"""Products and convolutions of int8 in float32, in StableHLO: see `exact_floats`.
+
+Sums are known to be exact by the number of their terms alone, since weights are arguments when XLA compiles.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fx_importer.mlir.bindings import ir, stablehlo_d
+from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
+from fx_importer.mlir.emit.emitter import attributes_of, producer
+from fx_importer.mlir.walk import operations
+
+_EXACT = 1 << 24
+"""Up to this magnitude, all integers are numbers of float32."""
+_LARGEST, _LOW = 1 << 7, 15
+"""The largest magnitudes of an int8, and of its low or its high four bits."""
+
+
+def use_float_kernels(module: ir.Module) -> None:
+    """Compute what takes int8 and gives int32 in ``module`` in float32 where that is exact."""
+    for op in operations(module.operation, ("stablehlo.convolution", "stablehlo.dot_general")):
+        left, right = (_narrow(value) for value in op.operands)
+        terms = _terms(op)
+        if left is None or right is None or not terms or StablehloOps.element(op.results[0]) != "i32":
+            continue
+        emit = StablehloOps.before(op)
+        if terms * _LARGEST * _LARGEST <= _EXACT:
+            result = _product(emit, op, left, right)
+        elif terms * _LARGEST * _LOW <= _EXACT:
+            result = _by_halves(emit, op, left, right)
+        else:
+            continue
+        op.results[0].replace_all_uses_with(result)
+        op.erase()
+
+
+def _narrow(value: ir.Value) -> ir.Value | None:
+    """Return the tensor of int8 that ``value`` is, or that it is converted from; None if there is none."""
+    source = value.owner.operands[0] if producer(value) == "stablehlo.convert" else value
+    return source if StablehloOps.element(source) == "i8" else None
+
+
+def _terms(op: ir.Operation) -> int:
+    """Return how many products an element of the result is the sum of; 0 if a size is dynamic."""
+    left, right = (StablehloOps.shape(value) for value in op.operands)
+    if op.name == "stablehlo.dot_general":
+        numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        return math.prod(left[axis] or 0 for axis in numbers.lhs_contracting_dimensions)
+    filters = stablehlo_d.ConvDimensionNumbers(op.attributes["dimension_numbers"]).kernel_output_feature_dimension
+    return math.prod(size or 0 for axis, size in enumerate(right) if axis != filters)
+
+
+def _by_halves(emit: StablehloOps, op: ir.Operation, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Emit the product by the high bits of ``right`` times 16, and that by its low bits."""
+    four, low = (emit.dense_constant(str(number), right.type) for number in (4, _LOW))
+    high = emit.stablehlo("shift_right_arithmetic", right.type, right, four)
+    total = _product(emit, op, left, emit.stablehlo("and", right.type, right, low))
+    sixteen = emit.dense_constant("16", total.type)
+    scaled = emit.stablehlo("multiply", total.type, _product(emit, op, left, high), sixteen)
+    return emit.stablehlo("add", total.type, scaled, total)
+
+
+def _product(emit: StablehloOps, op: ir.Operation, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Emit ``op`` on ``left`` and ``right``, of int8, in float32; return the result in int32."""
+    floats = [emit.stablehlo("convert", emit.tensor(emit.shape(each), "f32"), each) for each in (left, right)]
+    result = emit.tensor(emit.shape(op.results[0]), "f32")
+    product = emit.op(op.name, [result], floats, attributes_of(op)).result
+    return emit.stablehlo("convert", op.results[0].type, product)

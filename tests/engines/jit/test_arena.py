@@ -1,0 +1,95 @@
+"""Buffers in one block of memory."""
+
+import gc
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fx_importer import lower
+from fx_importer.engines.jit import arena
+from fx_importer.engines.jit.arena import place_results, plan_arena, plan_slots
+from fx_importer.engines.module_functions import function_named
+from fx_importer.mlir.module_contents import copy_module
+from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.runner import run_stage
+
+
+def _program(x):
+    first = torch.cumsum(x, 0)
+    second = torch.cumsum(first.flip(0), 1)
+    third = torch.cumsum(second.flip(1), 0)
+    return third.sum(1), second + first
+
+
+def test_buffers_that_are_not_used_together_overlap():
+    lowered = lower(_program, torch.randn(64, 64), output_type="linalg-on-tensors")
+    module = copy_module(lowered.module.operation)
+    for stage in LLVM.stages[:2]:
+        run_stage(stage, module)
+    before = str(module).count("memref.alloc")
+    function = function_named(module, "main")
+    size = plan_arena(function)
+    assert module.operation.verify()
+    after = str(module).count("memref.alloc")
+    assert after < before
+    assert size < (before - after) * 64 * 64 * 4
+
+
+def test_calls_use_the_memory_again_and_results_do_not():
+    lowered = lower(_program, torch.randn(64, 64), output_type="linalg-on-tensors")
+    caller = lowered.caller()
+    inputs = [torch.randn(64, 64) for _ in range(3)]
+    results = [caller(x) for x in inputs]
+    for x, result in zip(inputs, results, strict=True):
+        for found, exact in zip(result, _program(x.double()), strict=True):
+            assert (found - exact).abs().max() <= 1e-4 * exact.abs().max()
+
+
+def test_buffers_of_dynamic_size_keep_their_memory_between_calls():
+    rows = torch.export.Dim("rows", max=4096)
+    lowered = lower(_program, torch.randn(64, 64), dynamic_shapes=({0: rows},), output_type="linalg-on-tensors")
+    module = copy_module(lowered.module.operation)
+    for stage in LLVM.stages[:2]:
+        run_stage(stage, module)
+    function = function_named(module, "main")
+    before = str(function).count("memref.alloc(")
+    slots = plan_slots(function)
+    assert module.operation.verify()
+    after = str(function).count("memref.alloc(")
+    assert 0 < slots < before - after
+
+    caller = lowered.caller()
+    results: list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]] = []
+    for rows_of_call in (64, 100, 7, 1, 64, 1024, 1000):
+        x = torch.randn(rows_of_call, 64)
+        results.append((x, caller(x)))
+    for x, result in results:
+        for found, exact in zip(result, _program(x.double()), strict=True):
+            assert (found - exact).abs().max() <= 1e-4 * exact.abs().max()
+
+
+def test_results_in_another_shape_than_their_buffers_are_new_tensors_of_the_caller():
+    x = torch.randn(4, 6)
+    lowered = lower(lambda x: (x.sum(0, keepdim=True).flatten(), x.exp().reshape(24)), x, output_type="linalg")
+    module = copy_module(lowered.module.operation)
+    for stage in LLVM.stages[:2]:
+        run_stage(stage, module)
+    function = function_named(module, "main")
+    assert "collapse_shape" in str(function)
+    assert place_results(function) == (0, 1)
+    assert module.operation.verify()
+    torch.testing.assert_close(lowered.run(x), (x.sum(0), x.exp().reshape(24)))
+
+
+def test_memory_of_slots_is_freed_with_its_function_even_where_tensors_are_fake(monkeypatch):
+    freed: list[int] = []
+    free = arena.free
+    monkeypatch.setattr(arena, "free", lambda address: (freed.append(address), free(address)))
+    rows = torch.export.Dim("rows", max=4096)
+    caller = lower(_program, torch.randn(64, 64), dynamic_shapes=({0: rows},), output_type="linalg").caller()
+    caller(torch.randn(64, 64))
+    with FakeTensorMode():
+        del caller
+        gc.collect()
+    assert freed
+    assert all(freed)

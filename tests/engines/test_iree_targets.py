@@ -1,0 +1,67 @@
+"""IREE for GPUs: compiled without a device, and run on Vulkan where this machine has one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fx_importer import UsageError, lower
+from fx_importer.engines import IreeBackend
+from tests.engines import vulkan_checks
+
+pytest.importorskip("iree.compiler", reason="the extra 'iree' is not installed")
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "rocm:gfx942", "metal"])
+def test_a_product_compiles_without_a_device(target, tmp_path):
+    model = torch.nn.Linear(256, 256, bias=False).to(torch.float16).eval()
+    x = torch.randn(64, 256, dtype=torch.float16)
+    compiled = lower(model, x, output_type="linalg-on-tensors").compile(target)
+    assert compiled.dispatches == 1
+    if target != "metal":
+        assert compiled.matrix_instructions > 0
+        assert compiled.vector_loads > 0
+    compiled.save(tmp_path / "model.vmfb", tmp_path / "kernels")
+    assert (tmp_path / "model.vmfb").read_bytes() == compiled.code
+    assert {each.name for each in (tmp_path / "kernels").iterdir()} == set(compiled.kernels) != set()
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, str | None]:
+    if not any(Path("/usr/share/vulkan/icd.d").glob("*.json")):
+        pytest.skip("no device of Vulkan: apt-get install mesa-vulkan-drivers")
+    command = [sys.executable, "-m", "tests.engines.vulkan_checks"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("check", vulkan_checks.CHECKS)
+def test_on_a_device_of_vulkan(outcomes, check):
+    assert outcomes[check] is None
+
+
+@pytest.mark.parametrize(
+    "target, message",
+    [
+        ("cuda:90", "no target 'cuda:90': cpu, cuda:sm_90"),
+        ("tpu", "no target 'tpu'"),
+        ("vulkan:nothing", "does not know the architecture of the target 'vulkan:nothing'"),
+        ("cuda:sm_999", "does not know the architecture of the target 'cuda:sm_999'"),
+        ("rocm:gfx1", "does not know the architecture of the target 'rocm:gfx1'"),
+    ],
+)
+def test_a_target_that_there_is_not_is_named(target, message):
+    lowered = lower(torch.nn.ReLU(), torch.ones(3), output_type="linalg-on-tensors")
+    with pytest.raises(UsageError, match=message):
+        lowered.compile(target)
+
+
+def test_a_device_that_is_not_there_is_named():
+    lowered = lower(torch.nn.ReLU(), torch.ones(3), output_type="linalg-on-tensors")
+    with pytest.raises(UsageError, match="this machine has no device for 'cuda:sm_80'"):
+        lowered.caller(backend=IreeBackend(target="cuda:sm_80"))(torch.ones(3))

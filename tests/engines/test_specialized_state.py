@@ -1,0 +1,40 @@
+"""State of functions with dynamic sizes stays on the device, whatever the sizes of a call."""
+
+import pytest
+import torch
+
+from fx_importer import lower
+from fx_importer.calls.state import OnDevice
+from fx_importer.engines.optional_packages import is_installed
+
+
+class Rows(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows: torch.Tensor
+        self.register_buffer("rows", torch.zeros(8, 4))
+
+    def forward(self, row, position, seen):
+        self.rows.index_copy_(0, position, row)
+        return self.rows.index_select(0, seen)
+
+
+@pytest.mark.parametrize("engine, package", [("xla", "jax"), ("iree", "iree.compiler")])
+def test_state_is_kept_by_specializations(engine, package):
+    if not is_installed(package):
+        pytest.skip(f"the extra '{engine}' is not installed")
+    model = Rows()
+    example = (torch.ones(1, 4), torch.tensor([3]), torch.tensor([1, 2, 3]))
+    lowered = lower(
+        model,
+        *example,
+        output_type="stablehlo",
+        mutation="functional",
+        dynamic_shapes=(None, None, {0: torch.export.Dim("seen", min=1, max=8)}),
+    )
+    caller = lowered.caller(backend=engine)
+    for step, seen in enumerate(([0, 1], [1], [0, 1, 2], [2, 1])):
+        arguments = torch.randn(1, 4), torch.tensor([step]), torch.tensor(seen)
+        torch.testing.assert_close(caller(*arguments), model(*arguments))
+        assert isinstance(caller.state.held["rows"], OnDevice)
+    torch.testing.assert_close(caller.state["rows"], model.rows)

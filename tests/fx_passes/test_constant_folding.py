@@ -1,0 +1,60 @@
+"""Subgraphs that depend on no input are folded to constants."""
+
+import torch
+from torch import nn
+
+from fx_importer.decompositions import BASE, decompose
+from fx_importer.fx_passes import canonicalize, fold_constants
+
+
+class Positions(nn.Module):
+    """Integers from Python numbers, from a buffer and from a parameter; and floats from a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4))
+        self.scale, self.seen = nn.Buffer(torch.tensor([1.0, 2.0])), nn.Buffer(torch.tensor([1]))
+
+    def forward(self, x):
+        positions = torch.arange(4)[:, None] - torch.arange(4)[None]
+        return x * self.weight.abs() + positions.clamp(min=0), self.scale.exp() * x[:, :2], self.seen + 1
+
+
+def exported() -> torch.export.ExportedProgram:
+    return canonicalize(decompose(torch.export.export(Positions(), (torch.ones(4, 4),)), BASE))
+
+
+def operators(program: torch.export.ExportedProgram) -> list[str]:
+    return [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+
+
+def test_input_independent_subgraph_is_folded():
+    program = exported()
+    folded = fold_constants(program)
+    left = operators(folded)
+    assert not any(name in "".join(left) for name in ("arange", "clamp", "exp", "sub"))
+    assert "aten.abs.default" in left  # parameters keep their names
+    assert len(operators(program)) > len(left)
+    x = torch.randn(4, 4)
+    for a, b in zip(folded.module()(x), program.module()(x), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_mutable_state_is_not_folded():
+    left = operators(fold_constants(exported(), ["seen", "scale"]))
+    assert "aten.exp.default" in left
+    assert left.count("aten.add.Tensor") == 2
+
+
+def test_random_large_and_empty_results_are_not_folded():
+    def program(x):
+        return torch.rand(2) + x, torch.arange(20000) + x[:1].long(), torch.zeros(0, dtype=torch.int64)
+
+    canonical = canonicalize(torch.export.export(_module(program), (torch.ones(2),)))
+    assert operators(fold_constants(canonical)) == operators(canonical)
+
+
+def _module(function):
+    module = nn.Module()
+    module.forward = function
+    return module
