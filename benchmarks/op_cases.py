@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer import FxImporterError, StageFailed, UnsupportedProgramError, lower
 from fx_importer.engines import backend_named
-from fx_importer.engines.optional_packages import is_installed
+from fx_importer.process.optional_packages import is_installed
 from fx_importer.verification import compare
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")

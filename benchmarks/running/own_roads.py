@@ -11,8 +11,8 @@ import torch
 from fx_importer.benchmarking import Engine, Example
 from fx_importer.engines.iree.iree_compiler import KEEP_FLOAT64
 from fx_importer.engines.iree.iree_targets import HOST, iree_target
-from fx_importer.engines.optional_packages import imported, require
 from fx_importer.process.one_shot import run_command
+from fx_importer.process.optional_packages import imported, require
 from fx_importer.process.scratch import Scratch
 
 

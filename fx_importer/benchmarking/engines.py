@@ -89,7 +89,7 @@ def _lowered(backend: str, options: Options, example: Example) -> Callable[..., 
 
 
 def _installed(backend: str) -> None:
-    from fx_importer.engines.optional_packages import check_installed
+    from fx_importer.process.optional_packages import check_installed
 
     check_installed(backend)
 

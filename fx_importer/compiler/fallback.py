@@ -11,10 +11,10 @@ from fx_importer.compiler.stages import new_trace, run_pipeline
 from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType, taken_by_fallback
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.engines.module_functions import functions_of
 from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import StubDefinition, places_of_calls
+from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import VERIFIERS

@@ -9,9 +9,9 @@ from typing import Any
 
 from fx_importer.api.keywords import KEYWORDS
 from fx_importer.engines import Backend, backend_named
-from fx_importer.engines.optional_packages import check_installed
 from fx_importer.errors import UsageError
 from fx_importer.output_types import OutputType
+from fx_importer.process.optional_packages import check_installed
 from fx_importer.targets import EXECUTABLE, target_for
 
 _NOT_HERE = frozenset(

@@ -28,13 +28,13 @@ from fx_importer.dynamo.inductor_operators import rules_of_inductor
 from fx_importer.dynamo.ops import linalg, math, tosa
 from fx_importer.dynamo.ops.registry import NodeEmitter, OpsRegistry
 from fx_importer.dynamo.tracing import as_new
-from fx_importer.engines.module_functions import functions_of
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.frontend.aliased_inputs import without_aliases
 from fx_importer.fx_graph.programs import fake_mode_of
 from fx_importer.lowerings import Lowerings
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import terminator, update_function_type
+from fx_importer.mlir.functions import functions_of
 from fx_importer.output_types import OutputType
 
 REGISTRIES = (tosa.ops_registry, linalg.ops_registry, math.ops_registry)

@@ -17,10 +17,10 @@ from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.dynamo.backend_options import Settings, output_type_for
 from fx_importer.engines import BACKENDS, ISOLATED, Backend, JitBackend, Loaded
-from fx_importer.engines.optional_packages import check_installed
 from fx_importer.errors import FxImporterError
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options, PrintOptions
+from fx_importer.process.optional_packages import check_installed
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS = range(3, 30)

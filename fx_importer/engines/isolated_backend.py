@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from fx_importer.calls.backend import EVALUATION, Loaded, Value
-from fx_importer.engines.module_functions import function_named
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.functions import function_named
 from fx_importer.options import Limits
 from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.scratch import Scratch

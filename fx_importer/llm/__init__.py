@@ -6,8 +6,8 @@ Raises:
 
 from __future__ import annotations
 
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.errors import NotInstalledError
+from fx_importer.process.optional_packages import is_installed
 
 if not is_installed("transformers"):
     raise NotInstalledError("fx_importer.llm", "transformers", "llm")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.errors import NotInstalledError, UsageError
+from fx_importer.process.optional_packages import is_installed
 from fx_importer.weights import GgufHeader, read_gguf_header
 
 _ATTRIBUTES = {

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers.pytorch_utils import Conv1D
 
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.llm.packed_weights import GROUP, PACKINGS, Int8Embedding, check_finite
+from fx_importer.process.optional_packages import is_installed
 
 _LANES = {"jit": 1, "iree": 32, "xla": 64}
 """Of sums, by engine: XLA computes them one element at a time, in order, unless they are split; IREE makes vectors of

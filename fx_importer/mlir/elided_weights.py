@@ -10,7 +10,7 @@ The name of a handle holds its scope and a number; the scope is what it is used 
 Three mechanisms are different, and elsewhere. With ``weights="external"`` users see the names, so an elided resource
 has the name of its weight (`elided_resource`). Parameters of IREE are operations, not attributes
 (`fx_importer.engines.iree.iree_parameters`). Interpreters and XLA take weights as arguments
-(`fx_importer.engines.constant_arguments.take_resources`).
+(`fx_importer.mlir.constant_arguments.take_resources`).
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.manifest import ValueType
+from fx_importer.process.optional_packages import is_installed
 from fx_importer.weights import gguf_files
 
 SAFETENSORS, ARCHIVE, INDEX = ".safetensors", ".irpa", "model.safetensors.index.json"

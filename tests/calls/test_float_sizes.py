@@ -3,8 +3,8 @@
 import pytest
 
 from fx_importer.calls.float_sizes import fold_scalars
-from fx_importer.engines.module_functions import functions_of
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.functions import functions_of
 
 I64, F64, I1 = "tensor<i64>", "tensor<f64>", "tensor<i1>"
 

@@ -11,7 +11,7 @@ import pytest
 from fx_importer.benchmarking import Measurement, recommendation
 from fx_importer.benchmarking.measurement import cells, remarks
 from fx_importer.cli import main
-from fx_importer.engines import optional_packages
+from fx_importer.process import optional_packages
 
 MODEL = """
 import torch

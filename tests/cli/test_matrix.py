@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fx_importer.cli import main
-from fx_importer.engines.optional_packages import is_installed
+from fx_importer.process.optional_packages import is_installed
 
 MODEL = """
 import os

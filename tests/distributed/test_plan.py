@@ -18,8 +18,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from fx_importer import Lowered, Manifest, load, lower
 from fx_importer.distributed import Mesh, Plan, fake_process_group, plan_on_mesh
 from fx_importer.distributed.shardings import gspmd
-from fx_importer.engines.optional_packages import imported
 from fx_importer.errors import UsageError
+from fx_importer.process.optional_packages import imported
 
 X = torch.randn(8, 16, generator=torch.manual_seed(0))
 

@@ -27,8 +27,9 @@ from torch.utils.checkpoint import checkpoint
 from fx_importer import NotInstalledError, StageFailed, UsageError
 from fx_importer.dynamo import backend, fastest_engine
 from fx_importer.dynamo.graph_compilation import COMPILED
-from fx_importer.engines import JitBackend, backend_table, optional_packages
+from fx_importer.engines import JitBackend, backend_table
 from fx_importer.errors import EagerFallbackWarning
+from fx_importer.process import optional_packages
 from tests.e2e.harness import assert_same, integers, normal
 from tests.engines.test_backend_table import needs_iree, needs_tosa, needs_xla
 

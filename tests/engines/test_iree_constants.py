@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fx_importer import lower
-from fx_importer.engines.module_functions import extract_function
+from fx_importer.engines.function_extraction import extract_function
 from fx_importer.rewrites.iree.constants import spell_small_constants
 
 

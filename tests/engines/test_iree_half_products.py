@@ -7,9 +7,9 @@ import torch
 from torch.export import Dim
 
 from fx_importer import lower
+from fx_importer.engines.function_extraction import extract_function
 from fx_importer.engines.iree.iree_compiler import compile_to, prepare
 from fx_importer.engines.iree.iree_targets import iree_target
-from fx_importer.engines.module_functions import extract_function
 from fx_importer.rewrites.iree.half_precision_matmuls import widen_products
 
 HALF = [torch.bfloat16, torch.float16]

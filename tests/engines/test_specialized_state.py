@@ -5,7 +5,7 @@ import torch
 
 from fx_importer import lower
 from fx_importer.calls.state import OnDevice
-from fx_importer.engines.optional_packages import is_installed
+from fx_importer.process.optional_packages import is_installed
 
 
 class Rows(torch.nn.Module):

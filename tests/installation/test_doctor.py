@@ -13,12 +13,12 @@ import pytest
 
 from fx_importer.cli import main
 from fx_importer.engines import backend_table
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.installation import checkup
 from fx_importer.installation.findings import Finding
 from fx_importer.installation.other_mlir_packages import neighbours, torch_mlir_here
 from fx_importer.installation.package_versions import Package, packages
 from fx_importer.output_types import OutputType
+from fx_importer.process.optional_packages import is_installed
 
 
 def test_working_installation(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path):

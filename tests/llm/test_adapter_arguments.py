@@ -8,8 +8,8 @@ import torch
 
 from fx_importer import UsageError
 from fx_importer.cli.commands.llm import run_language_model
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import import_model, load, speculate
+from fx_importer.process.optional_packages import is_installed
 from tests.llm.gguf_files import save_tiny_gguf
 from tests.llm.test_architectures import ENGINES, expected
 from tests.llm.test_lora import save_adapter

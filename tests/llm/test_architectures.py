@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import import_model, load
+from fx_importer.process.optional_packages import is_installed
 from tests.llm.tiny_models import CONFIGS, END, save_tiny_model
 
 QUICK = ("llama", "gemma2", "gpt2")

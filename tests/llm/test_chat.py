@@ -7,8 +7,8 @@ import pytest
 
 from fx_importer import UsageError
 from fx_importer.cli.commands.llm_chat import chat
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import Chat, import_model, load
+from fx_importer.process.optional_packages import is_installed
 from tests.llm.tiny_models import save_tiny_model, tokenizer
 
 CONTEXT = 96

@@ -5,8 +5,8 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from fx_importer import UsageError
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import ImageModel, import_model, load
+from fx_importer.process.optional_packages import is_installed
 from tests.llm.test_architectures import ENGINES
 from tests.llm.tiny_models import END, VOCABULARY, tokenizer
 

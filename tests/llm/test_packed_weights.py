@@ -11,12 +11,12 @@ import torch
 from fx_importer import UsageError
 from fx_importer.engines.jit import jit_backend
 from fx_importer.engines.jit.library_binding import bind_library
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import import_model, load
 from fx_importer.llm.packed_weights import Int4Linear, Int8Linear, pack_int4, pack_int8
 from fx_importer.llm.quantize import quantize
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import operations
+from fx_importer.process.optional_packages import is_installed
 from fx_importer.weights import stored_in
 from tests.llm.test_architectures import expected
 from tests.llm.tiny_models import save_tiny_model

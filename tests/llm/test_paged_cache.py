@@ -7,9 +7,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from fx_importer import UsageError, lower
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.llm import Sampling, Scheduler, import_model, load
 from fx_importer.llm.decoder import PagedDecoder
+from fx_importer.process.optional_packages import is_installed
 from tests.llm.test_architectures import ENGINES, PROMPTS, reference
 from tests.llm.tiny_models import save_tiny_model
 

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from fx_importer import Inputs, MismatchError, UsageError, lower
-from fx_importer.engines import IsolatedBackend, JitBackend, optional_packages
+from fx_importer.engines import IsolatedBackend, JitBackend
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.process import optional_packages
 from fx_importer.verification import Status
 
 aten = torch.ops.aten

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fx_importer.cli.following import Following
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.errors import NotInstalledError
 from fx_importer.output_types import OutputType
+from fx_importer.process.optional_packages import is_installed
 
 
 def import_language_model(

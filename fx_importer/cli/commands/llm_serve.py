@@ -6,8 +6,8 @@ import socket
 from pathlib import Path
 
 from fx_importer.cli.commands.llm import quiet_llm
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.errors import NotInstalledError, UsageError
+from fx_importer.process.optional_packages import is_installed
 
 
 def serve(folder: Path, engine: str, host: str, port: int, name: str | None, lora: Path | None) -> None:

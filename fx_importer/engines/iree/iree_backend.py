@@ -20,21 +20,22 @@ from fx_importer.calls.call_signature import (
     TensorKind,
     read_signature,
 )
+from fx_importer.calls.dense_arguments import DenseArguments
 from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.engines.dense_arguments import DenseArguments
+from fx_importer.engines.function_extraction import extract_function
 from fx_importer.engines.iree.iree_compiler import compile_to, input_type_of, prepare
 from fx_importer.engines.iree.iree_devices import check_device
 from fx_importer.engines.iree.iree_parameters import SCOPE
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget, iree_target
 from fx_importer.engines.iree.iree_transfers import page_aligned, to_host
-from fx_importer.engines.module_functions import extract_function, functions_of
-from fx_importer.engines.optional_packages import check_installed, imported
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import terminator
+from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.tensor_elements import as_array
+from fx_importer.process.optional_packages import check_installed, imported
 from fx_importer.process.scratch import Scratch
 
 IREE = CallingConvention("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)

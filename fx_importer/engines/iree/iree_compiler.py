@@ -7,14 +7,15 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fx_importer.diagnostics.trace import Trace
+from fx_importer.engines.function_extraction import inline_calls
 from fx_importer.engines.iree.iree_parameters import with_parameters
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
-from fx_importer.engines.module_functions import dialects_of, functions_of, inline_calls
-from fx_importer.engines.optional_packages import imported
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.functions import dialects_of, functions_of
 from fx_importer.mlir.walk import operations
 from fx_importer.process.one_shot import run_command
+from fx_importer.process.optional_packages import imported
 from fx_importer.rewrites.iree.constants import spell_small_constants
 from fx_importer.rewrites.iree.half_precision_matmuls import widen_products
 from fx_importer.rewrites.iree.narrow_integers import narrow_constants

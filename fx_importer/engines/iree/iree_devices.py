@@ -12,9 +12,9 @@ import numpy as np
 from fx_importer.engines.iree.iree_compiler import compile_to
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
 from fx_importer.engines.iree.iree_transfers import page_aligned, to_host
-from fx_importer.engines.optional_packages import imported
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.process.optional_packages import imported
 from fx_importer.process.scratch import Scratch
 
 Array = np.ndarray[Any, Any]

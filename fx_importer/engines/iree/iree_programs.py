@@ -13,9 +13,9 @@ from typing import Any
 
 from fx_importer.engines.iree.iree_compiler import compile_to, input_type_of, prepare
 from fx_importer.engines.iree.iree_targets import iree_target
-from fx_importer.engines.optional_packages import check_installed
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.module_contents import copy_module
+from fx_importer.process.optional_packages import check_installed
 
 _TEXTS = (".ptx", ".rocmasm", ".metal", ".s")
 _MATRIX = re.compile(r"^\s*(?:mma\.sync|wgmma\.mma_async|v_(?:mfma|wmma)_)", re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fx_importer.engines.optional_packages import imported
+from fx_importer.process.optional_packages import imported
 
 
 def page_aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

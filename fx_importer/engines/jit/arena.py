@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx_importer.calls.memref import DTYPES, free
-from fx_importer.engines.constant_arguments import append_argument
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.constant_arguments import append_argument
 from fx_importer.mlir.emit.emit_arith import ArithOps
 from fx_importer.mlir.emit.emitter import producer, replace, terminator
 

@@ -16,6 +16,7 @@ import torch
 from fx_importer.calls.backend import Loaded
 from fx_importer.calls.call_signature import JIT, aliases_of, read_signature
 from fx_importer.diagnostics.trace import Trace
+from fx_importer.engines.function_extraction import check_dialects, check_one_device
 from fx_importer.engines.jit.arena import free_slots, new_slots, place_results, plan_arena, plan_slots
 from fx_importer.engines.jit.compiled_cache import Entry, Program, entry_of
 from fx_importer.engines.jit.compiled_function import CompiledFunction, InPlaceFunction
@@ -26,14 +27,8 @@ from fx_importer.engines.jit.native_products import routines
 from fx_importer.engines.jit.object_code import SUPPORTED, ObjectCode
 from fx_importer.engines.jit.stubs import Stubs, declare_operator_stubs, pass_destinations
 from fx_importer.engines.jit.weight_table import Resource, elide_weights, hoist_weights, link_weights, weight_table
-from fx_importer.engines.module_functions import (
-    check_dialects,
-    check_one_device,
-    dialects_of,
-    function_named,
-    functions_of,
-)
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.functions import dialects_of, function_named, functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.options import RunOptions
 from fx_importer.pipelines.llvm import LLVM

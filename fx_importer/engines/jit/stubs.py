@@ -14,12 +14,12 @@ from torch._ops import OpOverload
 
 from fx_importer.calls.memref import allocated, dense, describe, descriptor_type, read, view
 from fx_importer.engines.jit.triton_stubs import kernel_function
-from fx_importer.engines.module_functions import functions_of
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
 from fx_importer.manifest import STUB_ATTRIBUTE, OperatorArgument, OperatorStub, Passed, ValueType
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter
+from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.walk import operations
 
 STUB_SUCCEEDED = "__fx_importer_fine"

@@ -14,9 +14,9 @@ import torch
 
 from fx_importer.calls.call_signature import UNSIGNED
 from fx_importer.calls.memref import DTYPES, describe
-from fx_importer.engines.constant_arguments import append_argument, missing_data, resource_constants
 from fx_importer.engines.jit.arena import view_of_block
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.constant_arguments import append_argument, missing_data, resource_constants
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
 from fx_importer.mlir.emit.emit_arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter

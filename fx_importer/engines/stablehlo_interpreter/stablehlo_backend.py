@@ -27,11 +27,12 @@ from fx_importer.calls.call_signature import (
 from fx_importer.calls.memref import DTYPES, dense
 from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.engines.constant_arguments import take_resources
-from fx_importer.engines.module_functions import check_dialects, extract_function, functions_of
+from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.stablehlo_interpreter.stablehlo_backend_child import interpret
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.constant_arguments import take_resources
 from fx_importer.mlir.emit.emitter import Emitter, terminator, update_function_type
+from fx_importer.mlir.functions import functions_of
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch

@@ -15,14 +15,14 @@ from fx_importer.calls.backend import EVALUATION, Loaded, Value
 from fx_importer.calls.call_signature import CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.calls.memref import DTYPES, dense
 from fx_importer.calls.specialization import Specialized, is_dynamic
-from fx_importer.engines.module_functions import check_dialects, extract_function, inline_calls
-from fx_importer.engines.optional_packages import check_installed
+from fx_importer.engines.function_extraction import check_dialects, extract_function, inline_calls
 from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.engines.tosa_reference.tosa_reference_backend_child import run_model
 from fx_importer.engines.tosa_reference.tosa_specialization import specialize_tosa
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
+from fx_importer.process.optional_packages import check_installed
 from fx_importer.process.scratch import Scratch
 
 _EXTENSIONS = "int16,int64,bf16,fp8e4m3,fp8e5m2,fft,controlflow"

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fx_importer.engines.module_functions import functions_of
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.engines.triton.triton_gpu_child import compile_in_child
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.manifest import STUB_ATTRIBUTE, TRITON_IR_ATTRIBUTE, OperatorArgument, OperatorStub
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.functions import functions_of
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
+from fx_importer.process.optional_packages import is_installed
 
 _SUFFIXES = {"cuda": ("ptx", "cubin"), "hip": ("amdgcn", "hsaco")}
 _LIMITS = Limits(seconds=300)

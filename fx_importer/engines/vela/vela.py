@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
 
-from fx_importer.engines.optional_packages import is_installed
 from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.process.one_shot import output_of
+from fx_importer.process.optional_packages import is_installed
 
 TARGET = "profiles=pro_int extensions=int16 specification_version=1.0 level=8k"
 """What Vela reads: int8, and int16 with sums of 48 bits."""

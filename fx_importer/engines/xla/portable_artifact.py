@@ -9,12 +9,12 @@ import torch
 
 from fx_importer.calls.call_signature import UNSIGNED
 from fx_importer.calls.memref import DTYPES, dense
-from fx_importer.engines.constant_arguments import name_resources, take_resources
-from fx_importer.engines.module_functions import functions_of
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact
+from fx_importer.mlir.constant_arguments import name_resources, take_resources
 from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import update_function_type
+from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.module_io import copy_to_new_context
 from fx_importer.mlir.resources import key_of

@@ -11,26 +11,27 @@ import torch
 
 from fx_importer.calls.backend import Loaded, Value
 from fx_importer.calls.call_signature import Signature, TensorKind, read_signature
+from fx_importer.calls.dense_arguments import DenseArguments
 from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.distributed.shardings import is_sharded
-from fx_importer.engines.constant_arguments import take_resources
-from fx_importer.engines.dense_arguments import DenseArguments
-from fx_importer.engines.module_functions import check_dialects, extract_function, functions_of
-from fx_importer.engines.optional_packages import check_installed, imported
-from fx_importer.engines.weight_preparation import split_preparation
+from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.xla.xla_devices import HOST, Placement, placement_of, whole_array
 from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
 from fx_importer.engines.xla.xla_program import XLA, as_array, as_tensor, compile_program, passed_as_array, put
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.constant_arguments import take_resources
+from fx_importer.mlir.functions import functions_of
+from fx_importer.process.optional_packages import check_installed, imported
 from fx_importer.rewrites.stablehlo.convolution_layouts import use_layouts_of_convolutions
 from fx_importer.rewrites.stablehlo.exact_floats import use_float_kernels
 from fx_importer.rewrites.xla.row_matmuls import double_rows
 from fx_importer.rewrites.xla.row_writes import make_row_writes_conditional
+from fx_importer.rewrites.xla.weight_preparation import split_preparation
 
 
 @dataclass(frozen=True)

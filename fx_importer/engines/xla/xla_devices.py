@@ -12,12 +12,12 @@ import numpy as np
 
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.shardings import take_shardings
-from fx_importer.engines.module_functions import functions_of
-from fx_importer.engines.optional_packages import imported
 from fx_importer.engines.xla.xla_processes import among_processes
 from fx_importer.errors import UsageError, first_line
 from fx_importer.fx_graph.function_signature import Sharding
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.functions import functions_of
+from fx_importer.process.optional_packages import imported
 
 
 @dataclass(frozen=True)

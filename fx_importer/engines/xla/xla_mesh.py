@@ -11,23 +11,23 @@ import torch
 
 from fx_importer.calls.backend import Value
 from fx_importer.calls.call_signature import Signature, TensorKind, read_signature
+from fx_importer.calls.dense_arguments import DenseArguments
 from fx_importer.calls.memref import dense
 from fx_importer.calls.specialization import is_dynamic
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed.module_attributes import mesh_of
-from fx_importer.engines.constant_arguments import take_resources
-from fx_importer.engines.dense_arguments import DenseArguments
-from fx_importer.engines.module_functions import check_dialects, copied_function
-from fx_importer.engines.optional_packages import check_installed, imported
+from fx_importer.engines.function_extraction import check_dialects, copied_function
 from fx_importer.engines.xla.xla_devices import host_devices, weight_positions
 from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
 from fx_importer.engines.xla.xla_program import XLA, artifact_call, as_array, as_tensor
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.constant_arguments import take_resources
 from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import replace
 from fx_importer.mlir.walk import operations
+from fx_importer.process.optional_packages import check_installed, imported
 
 
 def load_on_mesh(module: ir.Module, func_name: str = "main") -> FunctionOnMesh:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from fx_importer.engines.optional_packages import check_installed, imported
 from fx_importer.errors import UsageError
+from fx_importer.process.optional_packages import check_installed, imported
 
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

@@ -18,9 +18,9 @@ from fx_importer.calls.call_signature import (
 )
 from fx_importer.calls.memref import dense
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.engines.module_functions import functions_of
-from fx_importer.engines.optional_packages import imported
 from fx_importer.mlir.bindings import ir, portable_artifact
+from fx_importer.mlir.functions import functions_of
+from fx_importer.process.optional_packages import imported
 
 XLA = CallingConvention("XLA", "stablehlo", IN_STABLEHLO)
 

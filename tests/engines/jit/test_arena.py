@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fx_importer import lower
 from fx_importer.engines.jit import arena
 from fx_importer.engines.jit.arena import place_results, plan_arena, plan_slots
-from fx_importer.engines.module_functions import function_named
+from fx_importer.mlir.functions import function_named
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.runner import run_stage

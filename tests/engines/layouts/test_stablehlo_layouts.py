@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from fx_importer import lower
 from fx_importer.calls.call_signature import IN_STABLEHLO
 from fx_importer.engines import StablehloBackend
-from fx_importer.engines.constant_arguments import take_resources
-from fx_importer.engines.module_functions import extract_function
-from fx_importer.engines.weight_preparation import split_preparation
+from fx_importer.engines.function_extraction import extract_function
+from fx_importer.mlir.constant_arguments import take_resources
 from fx_importer.mlir.walk import operations
 from fx_importer.rewrites.stablehlo.convolution_layouts import use_layouts_of_convolutions
+from fx_importer.rewrites.xla.weight_preparation import split_preparation
 
 needs_xla = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra 'xla' is not installed")
 

@@ -6,9 +6,9 @@ import torch
 
 from fx_importer import lower
 from fx_importer.calls.call_signature import read_signature
-from fx_importer.engines.dense_arguments import DenseArguments
-from fx_importer.engines.module_functions import functions_of
+from fx_importer.calls.dense_arguments import DenseArguments
 from fx_importer.engines.xla.xla_program import XLA
+from fx_importer.mlir.functions import functions_of
 
 
 def test_arguments_that_need_gradients_are_detached_in_every_call():

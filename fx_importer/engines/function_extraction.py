@@ -1,4 +1,4 @@
-"""Preparation of modules for backends: extraction of a function, inlining, and checks of dialects."""
+"""Extraction of a function from a module, inlining, and checks of dialects."""
 
 from __future__ import annotations
 
@@ -9,23 +9,10 @@ from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.distributed.shardings import is_sharded
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.mlir.functions import function_named, functions_of, operation_names
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.walk import operations
 from fx_importer.pipelines import REWRITES
-
-
-def functions_of(module: ir.Module) -> dict[str, func_d.FuncOp]:
-    """Return the functions of ``module`` by name."""
-    return {op.name.value: op for op in module.body if isinstance(op, func_d.FuncOp)}
-
-
-def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
-    """Return the function ``name``. Raises `UsageError` if the module has none."""
-    functions = functions_of(module)
-    if name not in functions:
-        there = ", ".join(f"'{each}'" for each in functions) or "none"
-        raise UsageError(f"the module has no function '{name}': there is {there}")
-    return functions[name]
 
 
 def check_one_device(module: ir.Module) -> None:
@@ -91,17 +78,8 @@ def _symbols(operation: ir.Operation) -> set[str]:
 
 def check_dialects(module: ir.Module, dialects: Collection[str], convention: CallingConvention) -> None:
     """Raise `UsageError` with every operation outside of ``dialects``."""
-    if found := [name for name in _operations_of(module) if name.partition(".")[0] not in dialects]:
+    if found := [name for name in operation_names(module) if name.partition(".")[0] not in dialects]:
         raise UsageError(
             f"{convention.runner} runs {convention.output_type}, but the module holds {', '.join(found)}, which it "
             "does not know"
         )
-
-
-def dialects_of(module: ir.Module) -> set[str]:
-    """Return the names of the dialects of the operations of ``module``."""
-    return {name.partition(".")[0] for name in _operations_of(module)}
-
-
-def _operations_of(module: ir.Module) -> list[str]:
-    return sorted({op.name for op in operations(module.operation)})

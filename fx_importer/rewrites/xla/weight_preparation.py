@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from fx_importer.engines.constant_arguments import append_argument
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.constant_arguments import append_argument
 from fx_importer.mlir.emit.emitter import Emitter, update_function_type
 from fx_importer.mlir.walk import operations
 
