@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from fx_importer.api.quantize import check_torchao, exported, quantize
 from fx_importer.errors import UsageError
-from fx_importer.frontend import export_program
+from fx_importer.frontend.export import export_program
 from fx_importer.options import ExportOptions
 from fx_importer.quantization.layer_errors import LayerErrors, Powers, flat, measure, steps_from_qdq, values_of
 from fx_importer.quantization.post_training.calibration import Call, calls_of

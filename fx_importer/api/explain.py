@@ -18,8 +18,8 @@ from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.explanation import Expected, Explanation
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, UnsupportedNode
-from fx_importer.frontend import export_program
 from fx_importer.frontend.example_inputs import check_inputs
+from fx_importer.frontend.export import export_program
 from fx_importer.importing import FxImporter
 from fx_importer.lowerings import LoweringRule, Lowerings, listed
 from fx_importer.options import (

@@ -10,8 +10,8 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.errors import NotInstalledError, UsageError
-from fx_importer.frontend import export_program
 from fx_importer.frontend.example_inputs import check_inputs
+from fx_importer.frontend.export import export_program
 from fx_importer.options import ExportOptions
 from fx_importer.quantization.post_training.calibration import Call, calls_of, check_like_first
 from fx_importer.quantization.post_training.pt2e import ACTIVATIONS, OBSERVERS, quantized

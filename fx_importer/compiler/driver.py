@@ -30,6 +30,7 @@ from fx_importer.distributed import Mesh
 from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
 from fx_importer.frontend.aliased_inputs import aliases_of_written
 from fx_importer.frontend.dynamic_dimensions import dimension_names
+from fx_importer.frontend.torch_patches import tracing
 from fx_importer.importing import FxImporter
 from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
 from fx_importer.pipelines.isolated_runner import stage_runner
@@ -96,8 +97,9 @@ def lower_exported(
     """
     options = compilation.options
     run = stage_runner(importer.module, options.running)
-    decomposed = decompose_programs(exported, compilation, trace)
-    canonical = canonicalize_programs(decomposed, exported, compilation, trace)
+    with tracing():
+        decomposed = decompose_programs(exported, compilation, trace)
+        canonical = canonicalize_programs(decomposed, exported, compilation, trace)
     if options.printing.graph:
         for program in canonical.values():
             program.graph_module.print_readable()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Sequence
 
 from fx_importer.diagnostics.reports import Dumps, Reporter
 from fx_importer.diagnostics.trace import Investigator, Trace
+from fx_importer.frontend.torch_patches import warnings_filtered
 from fx_importer.mlir.bindings import ir, load_dialects
 from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Options, PrintOptions
@@ -61,8 +61,7 @@ def _after(stages: Sequence[Stage], first: ir.Operation) -> ir.Operation:
     """Rerun ``stages``, which passed, on ``first``. This avoids a copy before each stage in the successful case."""
     module = ir.Module.create(first.location)
     replace_contents(module, first.clone())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they were issued before
+    with warnings_filtered("ignore"):  # they were issued before
         for stage in stages:
             run_stage(stage, module)
     return module.operation

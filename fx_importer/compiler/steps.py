@@ -19,7 +19,8 @@ from fx_importer.distributed.collectives import calls_in, process_groups
 from fx_importer.distributed.export import refuse_dtensors
 from fx_importer.distributed.module_attributes import set_mesh
 from fx_importer.errors import UsageError
-from fx_importer.frontend import export_program
+from fx_importer.frontend.export import export_program
+from fx_importer.frontend.torch_patches import tracing, without_collections
 from fx_importer.fx_graph.programs import weight_names, with_own_meta_storages
 from fx_importer.fx_passes import (
     Dtypes,
@@ -46,7 +47,6 @@ from fx_importer.importing.program_results import mutated_state
 from fx_importer.manifest import ProcessGroup
 from fx_importer.options import ImportOptions, Mutation, Quantized, Weights
 from fx_importer.output_types import OutputType
-from fx_importer.process.garbage_collection import without_collections
 from fx_importer.quantization import check_dtypes, to_integers
 from fx_importer.targets.target import Collectives
 
@@ -57,6 +57,7 @@ Programs = Mapping[str, ExportedProgram]
 """Programs by the names of their functions."""
 
 
+@tracing()
 def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Trace) -> Programs:
     """Export each model with its example inputs.
 
@@ -131,6 +132,7 @@ def canonicalize_programs(
     return programs
 
 
+@tracing()
 @without_collections()
 def legalize_programs(canonical: Programs, compilation: Compilation, trace: Trace) -> Programs:
     """Return the programs with dtypes that the output type supports.
@@ -172,14 +174,16 @@ def import_legal(
             )
         if target.folds_constants:
             inline = options.weights is Weights.INLINE
-            legal = {
-                name: fold_constants(program, state if inline else state | weight_names(program))
-                for name, program in legal.items()
-            }
+            with tracing():
+                legal = {
+                    name: fold_constants(program, state if inline else state | weight_names(program))
+                    for name, program in legal.items()
+                }
         if not compilation.options.lowering.fallback:  # which computes float64
             record.remarks += _narrowing(legal, target.dtypes)
         if options.outline_layers:
-            legal = {name: outline_layers(program) for name, program in legal.items()}
+            with tracing():
+                legal = {name: outline_layers(program) for name, program in legal.items()}
         _check_plan(legal, compilation)
         groups, collectives = _collectives(legal, compilation)
         imported = importer.import_programs(

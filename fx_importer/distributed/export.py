@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from fx_importer.distributed.plan import Plan
 from fx_importer.distributed.rank_slices import slices_at_run_time
 from fx_importer.distributed.shards import Layout, Source, read_shards
 from fx_importer.errors import UsageError, first_line
+from fx_importer.frontend.torch_patches import tracing, warnings_filtered
 
 Build = Callable[[Any], tuple[torch.nn.Module, Sequence[Any]]]
 """Takes the `DeviceMesh`, and returns the module, parallelized for this rank, and this rank's example inputs."""
@@ -55,6 +55,7 @@ class MeshProgram:
         return [read_shards(weights, self.layouts, shapes, self.mesh, rank) for rank in chosen]
 
 
+@tracing()
 def export_on_mesh(
     build: Build, mesh: Any, *, ranks: Sequence[int] | None = None, gradients: Sequence[str] | None = None
 ) -> MeshProgram:
@@ -90,6 +91,7 @@ def _ranks_of(mesh: Mesh, ranks: Iterable[int]) -> tuple[int, ...]:
     return chosen
 
 
+@tracing()
 def plan_on_mesh(build: Build, mesh: Any) -> Plan:
     """Return the plan of the weights of a module that is parallelized, for `fx_importer.lower` of the whole module.
 
@@ -121,8 +123,7 @@ def _built(build: Build, mesh: Mesh, rank: int) -> Iterator[tuple[torch.nn.Modul
 
     names, sizes = zip(*mesh.axes, strict=True)
     _forget_meshes()
-    with fake_process_group(mesh.size, rank), warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*could not be resolved.*")
+    with fake_process_group(mesh.size, rank), warnings_filtered("error", ".*could not be resolved.*"):
         device_mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
         try:
             built: Any = build(device_mesh)
@@ -143,8 +144,8 @@ def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | No
         layouts = {name: _layout(name, held, mesh) for name, held in module.state_dict().items()}
         if strange := [name for name, held in module.named_buffers() if is_dtensor(held) and name not in layouts]:
             raise UsageError(f"the buffers {', '.join(map(repr, strange))} are DTensors and not in the state dict")
-        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # of torch's own copies
-        with slices_at_run_time():
+        of_copies = warnings_filtered("ignore", ".*LeafSpec", FutureWarning)  # torch warns of its own copies
+        with of_copies, slices_at_run_time():
             if gradients is None:
                 exported = _captured(module, inputs)
                 _check_results(exported)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
 from fx_importer.distributed.rank_operators import group_rank
+from fx_importer.frontend.torch_patches import MASKED_ROWS, SHARD_SLICES, patched
 
 
 @contextmanager
@@ -39,8 +39,5 @@ def slices_at_run_time() -> Iterator[None]:
         self.mask_buffer.materialize_mask(others)
         return own
 
-    with (
-        patch.object(Shard, "_replicate_to_shard", to_shard),
-        patch.object(_MaskPartial, "_partition_value", to_own_rows),
-    ):
+    with patched({SHARD_SLICES: to_shard, MASKED_ROWS: to_own_rows}):
         yield

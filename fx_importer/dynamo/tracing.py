@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fx_importer.errors import UsageError
+from fx_importer.frontend import torch_patches
 
 
 @contextmanager
@@ -22,8 +23,9 @@ def as_new(fn: Any) -> Iterator[None]:
     """
     if not callable(fn) or isinstance(fn, torch.Tensor):
         raise UsageError(f"expected a function or an nn.Module, not {type(fn).__name__}")
-    torch._dynamo.reset()
-    try:
-        yield
-    finally:
+    with torch_patches.tracing():
         torch._dynamo.reset()
+        try:
+            yield
+        finally:
+            torch._dynamo.reset()

@@ -16,16 +16,17 @@ from fx_importer.frontend.example_inputs import check_quantized
 from fx_importer.frontend.fake_weights import on_fake_cpu, with_meta_weights
 from fx_importer.frontend.flex_attention_check import check_flex_attention
 from fx_importer.frontend.mutated_attributes import attributes_as_buffers
-from fx_importer.frontend.recurrent_states import check_recurrent_states
+from fx_importer.frontend.recurrent_states import check_recurrent_states, recurrent_states_of_eager
 from fx_importer.frontend.stack_traces import frames_of_calls_kept
+from fx_importer.frontend.torch_patches import tracing
 from fx_importer.frontend.training_mode import warn_of_training_mode
 from fx_importer.frontend.undo_writes import attributes_restored
 from fx_importer.fx_graph.size_guards import restore_guards
-from fx_importer.fx_graph.torch_internals import recurrent_states_of_eager
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.options import ExportOptions
 
 
+@tracing()
 def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions) -> ExportedProgram:
     """Export a module or a function; an ExportedProgram is not exported again.
 

@@ -1,15 +1,49 @@
-"""A check of what torch.export records of recurrent layers."""
+"""States of LSTMs as torch traces them: their shapes, and the operators that compute them."""
 
 from __future__ import annotations
 
+import functools
 import operator
+from contextlib import AbstractContextManager
+from typing import Any
 
+import torch
 from torch import fx
+from torch._decomp import decompositions
 from torch.export import ExportedProgram
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
+from fx_importer.frontend.torch_patches import LSTM_LAYER, LSTM_SELECTION, patched
 from fx_importer.fx_graph.operators import aten
+
+
+def recurrent_states_of_eager() -> AbstractContextManager[None]:
+    """Make torch trace the states of LSTMs with the shapes that eager PyTorch computes."""
+    return patched(
+        {LSTM_LAYER: _layer_with_shapes_of_states(decompositions.one_layer_lstm)} if _squeezes_axis_1() else {}
+    )
+
+
+def lstm_without_onednn() -> AbstractContextManager[None]:
+    """Make torch decompose LSTMs to matmuls instead of an operator of oneDNN."""
+    return patched({LSTM_SELECTION: lambda *_: decompositions.one_layer_lstm})
+
+
+@functools.cache
+def _squeezes_axis_1() -> bool:
+    state = torch.zeros(2, 1)  # of two sequences
+    weights = [torch.zeros(4, 1), torch.zeros(4, 1)]
+    _, (hidden, _) = decompositions.one_layer_lstm(torch.zeros(1, 2, 1), (state, state), weights, False)
+    return hidden.shape != state.shape
+
+
+def _layer_with_shapes_of_states(layer: Any) -> Any:
+    def in_shape(inp: Any, hidden: Any, *args: Any, **kwargs: Any) -> Any:
+        out, states = layer(inp, hidden, *args, **kwargs)
+        return out, tuple(new.reshape(old.shape) for new, old in zip(states, hidden, strict=True))
+
+    return in_shape
 
 
 def check_recurrent_states(program: ExportedProgram) -> None:

@@ -8,33 +8,22 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import uninteresting_files
-from torch.fx.proxy import TracerBase
+
+from fx_importer.frontend.torch_patches import FRAME_FILTER, patched
 
 _TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 _EXPORT = f"{_TORCH}export{os.sep}"
 _HERE = f"{Path(__file__).parent}{os.sep}"
 
 
-@contextmanager
-def frames_of_calls_kept() -> Iterator[None]:
+def frames_of_calls_kept() -> AbstractContextManager[None]:
     """Make tracing in the body keep the frame of the line that calls each operator."""
-    name = "_filter_traceback_frames"
-    original: Any = getattr(TracerBase, name, None)  # torch has no option for this
-    if original is None:
-        yield
-        return
-    setattr(TracerBase, name, lambda _tracer, frames: _model_frames(frames))
-    try:
-        yield
-    finally:
-        setattr(TracerBase, name, original)
+    return patched({FRAME_FILTER: lambda _tracer, frames: _model_frames(frames)})
 
 
 def _model_frames(frames: traceback.StackSummary) -> traceback.StackSummary:

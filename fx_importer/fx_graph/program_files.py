@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import re
-import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from fx_importer.errors import UsageError, first_line
+from fx_importer.frontend.torch_patches import EXPORT_LOG, patched, warnings_filtered
 from fx_importer.fx_graph.program_checks import Unsafe, check_model
 
 _ENTRY = re.compile(
@@ -45,9 +45,9 @@ def read_program(path: Path, *, trust: bool = False) -> torch.export.ExportedPro
         raise UsageError(
             f"'{path}' may run code when it is loaded: {reason}. If you trust who made it: --trust, or trust=True"
         ) from None
-    with _collecting_warnings() as logged, warnings.catch_warnings():
-        # Of torch 2.12's own reading of buffers, which nothing writes to.
-        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+    # torch 2.12 warns of its own reading of buffers, which nothing writes to.
+    unwritable = warnings_filtered("ignore", "The given buffer is not writable", UserWarning)
+    with unwritable, _collecting_warnings() as logged:
         try:
             return torch.export.load(path)
         except Exception as error:  # of any type, for a file that another torch wrote or that is damaged
@@ -132,10 +132,5 @@ def _collecting_warnings() -> Iterator[list[BaseException]]:
         return False
 
     loggers = [logging.getLogger(name) for name in (torch.export.__name__, "torch._export.serde.serialize")]
-    for logger in loggers:
-        logger.addFilter(collect)
-    try:
+    with patched({EXPORT_LOG.on(logger): [*logger.filters, collect] for logger in loggers}):
         yield logged
-    finally:
-        for logger in loggers:
-            logger.removeFilter(collect)

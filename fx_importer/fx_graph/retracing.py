@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import fx
 from torch._export import utils as export_utils
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.export import ExportedProgram, exported_program
+from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.frontend.torch_patches import (
+    COMPOSITES,
+    IS_COMPOSITE,
+    OVERRIDDEN_AUTOGRAD_KEYS,
+    OVERRIDDEN_KEYS,
+    Patch,
+    patched,
+    tracing,
+    warnings_filtered,
+)
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 
 
+@tracing()
 def run_decompositions(
     program: ExportedProgram, rules: dict[Any, Callable[..., Any]], *, launch_kernels: bool = False
 ) -> ExportedProgram:
@@ -28,11 +37,11 @@ def run_decompositions(
 
     With ``launch_kernels``, operators of ``torch.library.triton_op`` become the launches of their kernels.
     """
-    program = _with_contiguous_branches(program)
+    program = _without_guards_on_bases(_with_contiguous_branches(program))
     _forget_pending_symbols(program)
-    with warnings.catch_warnings(), _few_overrides(program, rules), _no_guards_on_bases(program):
-        # torch 2.13 copies pytree specs in a way that it warns of itself.
-        warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
+    # torch 2.13 copies pytree specs in a way that it warns of itself.
+    copies = warnings_filtered("ignore", ".*isinstance\\(treespec, LeafSpec\\)", FutureWarning)
+    with copies, patched(_few_overrides(program, rules)):
         return program.run_decompositions(rules, decompose_custom_triton_ops=launch_kernels)
 
 
@@ -77,51 +86,34 @@ def _with_contiguous_branches(program: ExportedProgram) -> ExportedProgram:
     return with_rewritten_graphs(program, copy_results) if branches else program
 
 
-@contextmanager
-def _no_guards_on_bases(program: ExportedProgram) -> Iterator[None]:
-    """Leave out guards on the tensor that an example input was a view of: tracing has no such tensor, and fails.
+def _without_guards_on_bases(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` without guards on the tensor that an example input was a view of: tracing lacks it, and fails.
 
-    torch 2.13 makes them for views with dynamic sizes, and of ``view_as_complex``.
+    torch 2.13 adds them for views with dynamic sizes, and of ``view_as_complex``.
     """
-    if not hasattr(program, "_guards_code"):  # another torch
-        yield
-        return
-    guards = [each for each in program._guards_code if "._base." not in each]
-    with mock.patch.object(program, "_guards_code", guards):
-        yield
+    guards = vars(program).get("_guards_code", ())  # another torch has none
+    kept = [guard for guard in guards if "._base." not in guard]
+    if len(kept) == len(guards):
+        return program
+    program = copy.copy(program)
+    vars(program)["_guards_code"] = kept
+    return program
 
 
-@contextmanager
-def _few_overrides(program: ExportedProgram, rules: Mapping[Any, object]) -> Iterator[None]:
-    """Let torch override only those composite operators that ``program`` or ``rules`` have, and only on CPU and meta.
-
-    It would override about 800, for eleven dispatch keys each, which takes longer than to trace a small program.
-    """
-    if not all(hasattr(exported_program, name) for name in _OVERRIDES):  # another torch
-        yield
-        return
+def _few_overrides(program: ExportedProgram, rules: Mapping[Any, object]) -> dict[Patch, Any]:
+    """Make torch override only the composite operators of ``program`` and ``rules``, and only on CPU and meta."""
+    if not all(patch.exists() for patch in (COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS)):
+        return {}  # another torch
     nodes = [node for module in _modules(program) for node in module.graph.nodes]
     operators = {each for each in (*rules, *(node.target for node in nodes)) if isinstance(each, OpOverload)}
     composites = {each for each in operators if _is_composite(each)}
-    changed: dict[str, Any] = {
-        "_collect_all_valid_cia_ops": lambda: composites,
-        "_is_preservable_cia_op": _is_composite,
-    }
+    values: dict[Patch, Any] = {COMPOSITES: lambda: composites, IS_COMPOSITE: _is_composite}
     tensors = (each for node in nodes for each in tree_leaves(node.meta.get("val")) if isinstance(each, torch.Tensor))
     if all(each.device.type in ("cpu", "meta") for each in tensors):
         keys = torch._C.DispatchKey
-        changed["_BACKEND_KEYS_TO_OVERRIDE"] = [keys.CPU, keys.Meta]
-        changed["_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE"] = [keys.AutogradCPU, keys.AutogradMeta]
-    with mock.patch.multiple(exported_program, **changed):
-        yield
+        values[OVERRIDDEN_KEYS] = [keys.CPU, keys.Meta]
+        values[OVERRIDDEN_AUTOGRAD_KEYS] = [keys.AutogradCPU, keys.AutogradMeta]
+    return values
 
-
-_OVERRIDES = (
-    "_collect_all_valid_cia_ops",
-    "_is_preservable_cia_op",
-    "_BACKEND_KEYS_TO_OVERRIDE",
-    "_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE",
-)
-"""What decides which operators torch's ``run_decompositions`` overrides, and for which dispatch keys."""
 
 _is_composite = functools.cache(export_utils._is_preservable_cia_op)

@@ -10,15 +10,14 @@ import importlib
 import math
 import operator
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import torch
-from torch._decomp import decompositions
 from torch.nn.functional import scaled_dot_product_attention
 
+from fx_importer.frontend.torch_patches import PATCHES
 from fx_importer.fx_graph.operators import Namespace
 
 with suppress(ImportError):  # it registers the operators of the fused loss, which torch 2.12 has not
@@ -35,22 +34,6 @@ not have are ignored, or raise an error where they would leave nothing."""
 _NO_HEAD = torch.ones(1, 1, 0)
 EMPTY_HEADS_ATTEND = bool(scaled_dot_product_attention(_NO_HEAD, _NO_HEAD, torch.ones(1, 1, 1)).item())
 """Whether eager's attention over heads of no elements is the mean of the values; with torch 2.12 it is zero."""
-
-
-@contextmanager
-def recurrent_states_of_eager() -> Iterator[None]:
-    """Let torch trace the states of LSTMs with eager's shapes.
-
-    ``one_layer_lstm`` of torch 2.12 squeezes axis 1 of a state instead of axis 0.
-    """
-    layer = decompositions.one_layer_lstm
-
-    def in_shape(inp: Any, hidden: Any, *args: Any, **kwargs: Any) -> Any:
-        out, states = layer(inp, hidden, *args, **kwargs)
-        return out, tuple(new.reshape(old.shape) for new, old in zip(states, hidden, strict=True))
-
-    with mock.patch.object(decompositions, "one_layer_lstm", in_shape):
-        yield
 
 
 @dataclass(frozen=True)
@@ -73,7 +56,6 @@ PRIVATE_NAMES = (
         "OpOverload.has_kernel_for_dispatch_key, and the names of torch.ops",
     ),
     PrivateNames("torch._C", ("_AutoDispatchBelowAutograd",), "torch.no_grad, which keeps composites of views"),
-    PrivateNames("torch._C", ("_get_mkldnn_enabled", "_set_mkldnn_enabled"), "torch.backends.mkldnn.flags"),
     PrivateNames("torch._C", ("_jit_get_all_schemas",), "OpOverloadPacket._schemas"),
     PrivateNames("torch._C", ("PyTorchFileReader",), "zipfile: a .pt2 file is a zip archive"),
     PrivateNames("torch._C", ("_clear_DTensor_sharding_propagator_cache",), "a process for each export on a mesh"),
@@ -92,6 +74,7 @@ PRIVATE_NAMES = (
     PrivateNames("torch._dynamo", ("list_backends", "reset"), "torch.compiler.list_backends, torch.compiler.reset"),
     PrivateNames("torch._dynamo.backends.common", ("aot_autograd",), "functorch.compile.aot_module_simplified"),
     PrivateNames("torch._dynamo.backends.registry", ("register_backend",), "the entry point torch_dynamo_backends"),
+    PrivateNames("torch._dynamo.convert_frame", ("compile_lock",), "a lock of ours, if Dynamo has none"),
     PrivateNames("torch._dynamo.exc", ("TorchDynamoException", "UserError"), "RuntimeError, which they derive from"),
     PrivateNames("torch._dynamo.utils", ("graph_break_reasons",), "torch._dynamo.explain"),
     PrivateNames(
@@ -161,11 +144,11 @@ PRIVATE_NAMES = (
     PrivateNames("torch.utils._sympy.value_ranges", ("ValueRanges",), "range_constraints that export has made"),
     PrivateNames("torch.utils._triton", ("has_triton",), "triton.runtime.driver.active"),
 )
-"""Each private name of torch that the package's source imports or reads from a module."""
+"""Each private name of torch that the package's source imports or reads from a module. Patched ones: `PATCHES`."""
 
 
 def lacking() -> Iterator[str]:
-    """Yield a sentence for each of `PRIVATE_NAMES` that the installed torch has not."""
+    """Yield a sentence for each name in `PRIVATE_NAMES`, and each patched one, that the installed torch lacks."""
     for each in PRIVATE_NAMES:
         try:
             module = importlib.import_module(each.module)
@@ -177,3 +160,6 @@ def lacking() -> Iterator[str]:
                 operator.attrgetter(name)(module)
             except AttributeError:
                 yield f"torch has no {each.module}.{name}: use {each.replacement}"
+    for patch in PATCHES:
+        if patch.target.startswith("torch.") and not patch.creates and not patch.exists():
+            yield f"torch has no {patch.target.replace(':', '.')}, which is patched until {patch.until}"

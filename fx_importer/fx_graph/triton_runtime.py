@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 from torch._library import triton as triton_operators
 from torch._ops import OpOverload
@@ -15,6 +14,20 @@ from torch.fx import node as fx_node
 from torch.utils import _triton as device_check
 
 from fx_importer.errors import UsageError
+from fx_importer.frontend.torch_patches import (
+    CONFIG_CLASS,
+    FP_FUSION,
+    HAS_TRITON,
+    KERNEL_CALL,
+    KERNEL_CLASS,
+    KERNEL_RUN,
+    SIDE_EFFECTS,
+    TRITON_DRIVER,
+    TUNER_CLASS,
+    TUNER_RUN,
+    Patch,
+    patched,
+)
 
 
 def is_triton_operator(target: object) -> bool:
@@ -37,31 +50,17 @@ def traceable_kernels() -> Iterator[None]:
 
     launch = triton_kernel_wrap.triton_kernel_wrapper_mutation
     effects = {*fx_node._side_effectful_functions, launch}
-    # Triton 3.9 warns where it is not set, once a process; its IR does not depend on it.
-    fusion = {"TRITON_DEFAULT_FP_FUSION": os.environ.get("TRITON_DEFAULT_FP_FUSION", "1")}
-    with mock.patch.object(fx_node, "_side_effectful_functions", effects), mock.patch.dict(os.environ, fusion):
-        if device_check.has_triton():
-            yield
-        else:
-            with _without_device():
-                yield
+    values = {SIDE_EFFECTS: effects, FP_FUSION: os.environ.get(FP_FUSION.name, "1")}
+    with patched(values if device_check.has_triton() else values | _without_device()):
+        yield
 
 
-@contextmanager
-def _without_device() -> Iterator[None]:
-    from torch._higher_order_ops import triton_kernel_wrap
-    from triton.runtime import driver
+def _without_device() -> dict[Patch, Any]:
     from triton.runtime.autotuner import Autotuner, Config
     from triton.runtime.jit import JITFunction
 
-    # torch defines classes of these names without instances where it found no device.
-    classes = {"JITFunction": JITFunction, "Autotuner": Autotuner, "TritonConfig": Config}
-    with ExitStack() as patches:
-        patches.enter_context(mock.patch.object(device_check, "has_triton", return_value=True))
-        for name, value in classes.items():
-            patches.enter_context(mock.patch.object(triton_kernel_wrap, name, value, create=True))
-        patches.enter_context(mock.patch.object(driver, "_active", _NoDevice()))
-        yield
+    classes = {KERNEL_CLASS: JITFunction, TUNER_CLASS: Autotuner, CONFIG_CLASS: Config}
+    return {HAS_TRITON: lambda: True, TRITON_DRIVER: _NoDevice(), **classes}
 
 
 class _NoDevice:
@@ -88,14 +87,7 @@ def interpreted_kernels() -> Iterator[None]:
     if "triton" not in sys.modules or device_check.has_triton():
         yield
         return
-    from triton.runtime.autotuner import Autotuner
-    from triton.runtime.jit import JITFunction
-
-    with (
-        mock.patch.object(JITFunction, "run", _run_interpreted),
-        mock.patch.object(JITFunction, "__call__", _call_interpreted),
-        mock.patch.object(Autotuner, "run", _run_first_configuration),
-    ):
+    with patched({KERNEL_RUN: _run_interpreted, KERNEL_CALL: _call_interpreted, TUNER_RUN: _run_first_configuration}):
         yield
 
 

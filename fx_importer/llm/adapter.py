@@ -15,6 +15,7 @@ from transformers.pytorch_utils import Conv1D
 
 from fx_importer.engines import Caller
 from fx_importer.errors import UsageError
+from fx_importer.frontend.torch_patches import tracing
 from fx_importer.llm.gguf_model import RowPermutation
 from fx_importer.llm.lora import read_adapter
 from fx_importer.llm.packed_weights import PackedLinear
@@ -101,7 +102,7 @@ def _sizes(model: Any, layers: Mapping[str, torch.nn.Module]) -> dict[str, tuple
 
     handles = [module.register_forward_hook(partial(note, path)) for path, module in layers.items()]
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        with tracing(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             model(input_ids=torch.zeros(1, 1, dtype=torch.int64))
     finally:
         for each in handles:

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, DynamicCache
 
 from fx_importer.errors import UsageError
+from fx_importer.frontend.torch_patches import tracing
 
 
 class Steps:
@@ -128,7 +129,7 @@ def cache_buffers(model: PreTrainedModel, shape: Callable[[int, int, int | None]
     Raises:
         UsageError: for layers that do not keep keys and values.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with tracing(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         cache = DynamicCache(config=model.config.get_text_config(decoder=True))
         model(input_ids=torch.zeros(1, 1, dtype=torch.int64), use_cache=True, **{cache_argument(model): cache})
     buffers = torch.nn.ModuleList()

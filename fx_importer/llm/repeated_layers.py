@@ -18,6 +18,7 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram, export
 from torch.export.graph_signature import InputSpec
 
+from fx_importer.frontend.torch_patches import tracing
 from fx_importer.fx_graph.programs import with_graph
 from fx_importer.llm.layers_cache import LayerNumber, LayersCache
 
@@ -25,6 +26,7 @@ _NUMBER = "layer_idx"
 """The attribute of transformers' modules with the number of their layer."""
 
 
+@tracing()
 def export_layers_once(
     decoder: torch.nn.Module,
     args: tuple[Any, ...],

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 import traceback
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from fx_importer.diagnostics import progress
+from fx_importer.frontend.torch_patches import warnings_filtered
 from fx_importer.process.child_process import signal_name
 from fx_importer.process.lifeline import end_with_parent
 from fx_importer.process.scratch import Scratch
@@ -92,8 +92,7 @@ class Trials:
 
 
 def _fork() -> int:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)  # see `Trials`
+    with warnings_filtered("ignore", ".*fork", DeprecationWarning):  # see `Trials`
         return os.fork()
 
 

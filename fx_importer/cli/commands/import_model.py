@@ -18,8 +18,8 @@ from fx_importer.compiler.steps import Call
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
-from fx_importer.frontend import export_program
 from fx_importer.frontend.example_inputs import check_inputs
+from fx_importer.frontend.export import export_program
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.module_io import ARTIFACT, SUFFIXES, check_writable, holds_weights, manifest_path, save_text
 from fx_importer.options import Options

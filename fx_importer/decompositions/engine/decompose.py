@@ -20,6 +20,8 @@ from fx_importer.decompositions.engine.table import DecompositionTable, overload
 from fx_importer.decompositions.engine.view_to_reshape import views_to_reshapes
 from fx_importer.decompositions.nn.flex_attention import decompose_flex_attention
 from fx_importer.errors import UsageError
+from fx_importer.frontend.recurrent_states import recurrent_states_of_eager
+from fx_importer.frontend.torch_patches import tracing
 from fx_importer.fx_graph.aliasing import graphs_of, is_functional
 from fx_importer.fx_graph.programs import (
     empty_on,
@@ -30,10 +32,10 @@ from fx_importer.fx_graph.programs import (
 )
 from fx_importer.fx_graph.regions import has_regions, inline_regions
 from fx_importer.fx_graph.retracing import run_decompositions
-from fx_importer.fx_graph.torch_internals import recurrent_states_of_eager
 from fx_importer.fx_graph.triton_runtime import is_triton_operator, traceable_kernels
 
 
+@tracing()
 def decompose(
     program: ExportedProgram,
     table: Mapping[Any, Callable[..., Any]],
@@ -64,6 +66,7 @@ def decompose(
         return retrace(program, rules)
 
 
+@tracing()
 def prepare(program: ExportedProgram) -> ExportedProgram:
     """Return a copy of ``program`` without ``flex_attention``, regions such as ``no_grad``, and writes to lists.
 

@@ -10,15 +10,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import sympy
-from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 from torch.fx.passes import shape_prop
 
 from fx_importer.decompositions.engine.local.rule_tracing import has_symbolic_sizes, inferring_result_type
 from fx_importer.decompositions.engine.table import LayeredRule
+from fx_importer.frontend.torch_patches import GUARD_CHECK, GUARD_LOG, TENSOR_METADATA, patched
 
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 
@@ -63,18 +62,9 @@ def _forbid_guards(env: ShapeEnv) -> Iterator[None]:
             raise _ShapeDependentGuard(f"{condition} is {value}")
         checked(condition, value)
 
-    own, before = vars(env), vars(env).get("_check_frozen")
-    own["_check_frozen"] = check  # torch calls this before it adds a guard
-    if before is None:
-        _TORCH_LOG.addFilter(_is_unrelated_to_guards)  # torch logs exceptions that are raised here
-    try:
+    filters = [*_TORCH_LOG.filters, _is_unrelated_to_guards]  # torch logs exceptions that are raised here
+    with patched({GUARD_CHECK.on(env): check, GUARD_LOG.on(_TORCH_LOG): filters}):
         yield
-    finally:
-        if before is None:
-            _TORCH_LOG.removeFilter(_is_unrelated_to_guards)
-            del own["_check_frozen"]
-        else:  # nested rules
-            own["_check_frozen"] = before
 
 
 @contextmanager
@@ -89,7 +79,7 @@ def allow_guards_of_metadata() -> Iterator[None]:
         finally:
             inferring_result_type.reset(token)
 
-    with mock.patch.object(proxy_tensor, "_extract_tensor_metadata", unchecked):
+    with patched({TENSOR_METADATA: unchecked}):
         yield
 
 

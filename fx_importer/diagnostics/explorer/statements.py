@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator
+
+from fx_importer.frontend.torch_patches import warnings_filtered
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert)
 
@@ -12,8 +13,7 @@ _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.A
 def long_statements(source: str) -> Iterator[tuple[int, int]]:
     """Yield the first and last lines of simple statements of ``source`` that take several; none if it is no Python."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escape sequences in strings
+        with warnings_filtered("ignore"):  # of escape sequences in strings
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return

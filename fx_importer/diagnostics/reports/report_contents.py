@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from fx_importer.frontend.torch_patches import tracing, warnings_filtered
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.resources import byte_size, constants_in, elided_resource, is_resource, replace_constants
 
@@ -22,6 +22,7 @@ READABLE_LIMIT = 4_000_000
 """Largest number of characters of a module as text."""
 
 
+@tracing()
 def save_program(program: ExportedProgram, path: Path) -> str:
     """Write ``program`` to ``path`` with `torch.export.save`. Return a sentence about its weights.
 
@@ -34,8 +35,7 @@ def save_program(program: ExportedProgram, path: Path) -> str:
     if size <= WEIGHTS_LIMIT:
         torch.export.save(program, path)
         return f"`{path.name}` is the exported program with its weights: check before sharing."
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "No complete tensor found")  # zeros are expanded scalars
+    with warnings_filtered("ignore", "No complete tensor found"):  # zeros are expanded scalars
         torch.export.save(_with_zeros(program), path)
     return f"`{path.name}` is the exported program, with zeros for its weights and example inputs ({size:,} bytes)."
 

@@ -11,6 +11,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.errors import UsageError
+from fx_importer.frontend.torch_patches import tracing
 from fx_importer.quantization.normalization.normalize import normalize
 from fx_importer.quantization.post_training.calibration import Call
 from fx_importer.quantization.post_training.integer_io import integers_outside
@@ -32,6 +33,7 @@ OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
 """torchao's observers of activations, by name."""
 
 
+@tracing()
 def quantized(
     module: fx.GraphModule,
     calls: Sequence[Call],

@@ -16,7 +16,7 @@ from fx_importer.caching import versions
 from fx_importer.caching.uncacheable import NotCached
 from fx_importer.compiler.caching import cache_key, program_digest
 from fx_importer.compiler.caching.cache_key import key_of
-from fx_importer.frontend import export_program
+from fx_importer.frontend.export import export_program
 from fx_importer.options import (
     Contract,
     DecompositionOptions,

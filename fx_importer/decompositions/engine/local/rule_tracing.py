@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,7 @@ from fx_importer.decompositions.engine.local.operator_properties import (
     view_form,
 )
 from fx_importer.errors import FxImporterError
+from fx_importer.frontend.recurrent_states import lstm_without_onednn
 from fx_importer.fx_graph.operators import aten
 
 Rules = Mapping[Any, Callable[..., Any]]
@@ -181,7 +182,7 @@ def trace_rule(
     symbolic = enable_python_dispatcher() if has_symbolic_sizes((args, kwargs)) else nullcontext()
     try:
         below_autograd = torch._C._AutoDispatchBelowAutograd()  # where composites are not decomposed yet
-        with torch.no_grad(), _without_onednn(), mode, symbolic, recorder, below_autograd:
+        with torch.no_grad(), lstm_without_onednn(), mode, symbolic, recorder, below_autograd:
             computed = target(*args, **kwargs)
         result = recorder.nodes_of(computed)
     except (RetraceRequired, FxImporterError, Warning):
@@ -199,17 +200,6 @@ def trace_rule(
         (recorder.nodes_of(args), recorder.nodes_of(kwargs))
     )
     return Replacement(given, recorder.constants, steps, result, is_whole=same)
-
-
-@contextmanager
-def _without_onednn() -> Iterator[None]:
-    """Disable oneDNN, whose operators composites such as LSTM would choose."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags sets more flags, and warns
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 def _is_no_op_as_strided(func: OpOverload, args: Any) -> bool:
