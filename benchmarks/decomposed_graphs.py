@@ -20,12 +20,12 @@ from types import FrameType
 import torch
 from torch.export import ExportedProgram
 
-from benchmarks.op_cases import calls, dtype_for, operators
-from benchmarks.zoo import ZOO
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, DecompositionTable
 from fx_importer.decompositions.engine.decompose import prepare, retrace
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
 from fx_importer.fx_passes import canonicalize
+from testing.op_cases import calls, dtype_for, operators
+from testing.zoo import ZOO
 from tests.decompositions.engine.same_graph import differences
 
 TABLES = {"base": BASE, "linalg": LINALG, "tosa": TOSA, "stablehlo": STABLEHLO}

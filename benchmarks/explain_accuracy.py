@@ -23,8 +23,8 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from benchmarks.rows import DOCS, add_row, parser_of, read_rows, renew
-from benchmarks.zoo import ZOO
 from fx_importer import FxImporterError, explain, lower
+from testing.zoo import ZOO
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 PAGE = DOCS / "failures.md"

@@ -34,7 +34,7 @@ def work() -> None:
 
     import torch
 
-    from benchmarks.family_cases import Exported
+    from testing.family_cases import Exported
 
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -52,7 +52,7 @@ def work() -> None:
 
 def measure(models: Sequence[tuple[str, Sequence[str]]], seconds: float) -> Iterable[Row]:
     """Yield a row for each output type of each model: model, family, output_type, backend, status, reason."""
-    from benchmarks.families import FAMILIES
+    from testing.families import FAMILIES
 
     with tempfile.TemporaryDirectory(prefix="fx-importer-families-", ignore_cleanup_errors=True) as scratch:
         worker = Worker(scratch, seconds, "benchmarks.family_matrix")
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         renew(PAGE, "families", summary(rows.values()) + "\n" + table(list(rows.values())))
         return 0
 
-    from benchmarks.families import FAMILIES
+    from testing.families import FAMILIES
 
     done = {key for key, row in rows.items() if not (options.again and row["status"] in RETRIED)}
     wanted = [

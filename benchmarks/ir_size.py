@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch_mlir import fx as peer
 
-from benchmarks.zoo import ZOO
 from fx_importer import lower
+from testing.zoo import ZOO
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 

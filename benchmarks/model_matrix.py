@@ -47,7 +47,7 @@ def export(name: str, dynamic: bool, folder: Path) -> tuple[Path, Path]:
     """Save the program of the model ``name``, and its input sets."""
     import torch
 
-    from benchmarks.zoo import ZOO
+    from testing.zoo import ZOO
 
     entry = ZOO[name]
     model, args, kwargs = entry.build()
@@ -136,7 +136,7 @@ def write_page(cells: Sequence[Cell]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print each cell; the exit code is 1 if any of them did not pass."""
-    from benchmarks.zoo import ZOO
+    from testing.zoo import ZOO
 
     parser = parser_of(__doc__, PAGE, seconds=600)
     parser.add_argument("--models", help="names, separated by commas; all by default")

@@ -119,7 +119,7 @@ def _recorded(lines: Iterable[str]) -> dict[tuple[str, str], Statuses]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the page from files of rows."""
-    from benchmarks.op_cases import operators
+    from testing.op_cases import operators
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="what op_matrix wrote with --json")

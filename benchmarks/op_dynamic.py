@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = read_rows(options.json)
         renew(PAGE, "operators", "\n".join(["", "```text", summary(rows), "```", "", *failures(rows), "", ""]))
     else:
-        from benchmarks.op_cases import operators
+        from testing.op_cases import operators
 
         run(options, operators(), dtype="", kind="dynamic")
     return 0

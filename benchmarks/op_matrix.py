@@ -37,8 +37,8 @@ def work() -> None:
 
     import torch
 
-    from benchmarks.gradient_cases import ExportedGradients
-    from benchmarks.op_cases import Exported, ExportedDynamic, Outcome, dtype_for, operators
+    from testing.gradient_cases import ExportedGradients
+    from testing.op_cases import Exported, ExportedDynamic, Outcome, dtype_for, operators
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -278,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif options.write:
         PAGE.write_text(page(read_rows(options.json)), encoding="utf-8")
     else:
-        from benchmarks.op_cases import operators
+        from testing.op_cases import operators
 
         run(options, operators(), dtype=options.dtype)
     return 0

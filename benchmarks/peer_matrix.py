@@ -28,7 +28,7 @@ from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.worker import Child
 
 if TYPE_CHECKING:
-    from benchmarks.peer_cases import Request
+    from testing.peer_cases import Request
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 DTYPES = ("float32", "int64", "bfloat16", "bool", "complex64", "float64", "float16", "int32", "int8")
@@ -42,7 +42,7 @@ class Sides:
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        self._workers = [RestartingWorker(lambda: Child("benchmarks.peer_cases:Cells")) for _ in range(2)]
+        self._workers = [RestartingWorker(lambda: Child("testing.peer_cases:Cells")) for _ in range(2)]
 
     def ask(self, request: Request) -> Row | None:
         """Return status and reason of a cell; None if there is no such sample."""
@@ -57,7 +57,7 @@ class Sides:
 
 def measure(sides: Sides, requests: Iterable[dict[str, Any]], wanted: Sequence[str]) -> Iterator[Row]:
     """Yield a row for each sample and output type of the requests: ours, and the peer's where ours does not pass."""
-    from benchmarks.peer_cases import Request
+    from testing.peer_cases import Request
 
     for known in requests:
         left = dict.fromkeys(wanted, 3)
@@ -151,8 +151,8 @@ def _key(row: Row) -> tuple[str, ...]:
 
 
 def _requests(options: argparse.Namespace, kept: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    from benchmarks.families import FAMILIES
-    from benchmarks.op_cases import operators
+    from testing.families import FAMILIES
+    from testing.op_cases import operators
 
     done = {_key(row) for row in kept if row["status"] == "end"}
     part, parts = map(int, options.shard.split("/"))

@@ -18,13 +18,13 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from benchmarks.quantized_nets import EfficientNetLite, KeywordSpotting, MobileNetV3Small, Recurrent, UNet
 from benchmarks.rows import DOCS, renew
 from fx_importer import UsageError, accuracy, lower, quantize
 from fx_importer.api.lowered import Lowered
 from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.engines.vela.vela import TARGET, compile_with_vela, has_resize
 from fx_importer.lowerings import WITHOUT_RESIZE
+from testing.quantized_nets import EfficientNetLite, KeywordSpotting, MobileNetV3Small, Recurrent, UNet
 
 IMAGE = (1, 3, 64, 64)
 ACCELERATORS = ("ethos-u55-128", "ethos-u85-256")

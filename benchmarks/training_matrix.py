@@ -51,7 +51,7 @@ def differentiable() -> list[str]:
     """Return the operators that OpInfo differentiates in float32."""
     import torch
 
-    from benchmarks.op_cases import operators
+    from testing.op_cases import operators
 
     return [
         name

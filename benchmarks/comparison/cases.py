@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from benchmarks.comparison.graphs import blocks, chain
-from benchmarks.zoo import ZOO
+from testing.zoo import ZOO
 
 MEBI = 2**20
 

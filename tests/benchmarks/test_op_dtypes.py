@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.op_cases import operators
 from benchmarks.op_dtypes import DTYPES, recorded
 from benchmarks.op_matrix import OUTPUT_TYPES, Worker
+from testing.op_cases import operators
 
 SELECTED = {
     "bfloat16": ("__rdiv__", "chalf", "nn.functional.cosine_similarity", "nn.functional.gelu"),

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.op_cases import operators
 from benchmarks.op_matrix import OUTPUT_TYPES, Worker, recorded
+from testing.op_cases import operators
 
 SELECTED = sorted(operators())[::10]
 COSTLY = {"linalg.inv", "linalg.pinv.singular"}

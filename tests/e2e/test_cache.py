@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import fx_importer
-from benchmarks.zoo import ZOO
 from fx_importer import Lowered
 from fx_importer.caching.disk_store import Store
 from fx_importer.manifest import Manifest
+from testing.zoo import ZOO
 from tests.engines.test_backend_table import needs_tosa
 from tests.running import run_script
 

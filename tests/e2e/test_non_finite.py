@@ -1,6 +1,6 @@
-"""Edge values, `benchmarks.edges`, through what each output type runs on; together, since a call may cost a process.
+"""Edge values, `testing.edges`, through what each output type runs on; together, since a call may cost a process.
 
-The rows here are those that a lowering of torch-mlir's had wrong. ``python -m benchmarks.edge_matrix`` has all of them.
+The rows here are those that a lowering of torch-mlir's had wrong. ``python -m testing.edge_matrix`` has all of them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.edge_deviations import DEVIATIONS, rows
-from benchmarks.edge_matrix import Batch, difference, verdicts
-from benchmarks.edges import ROWS
-from benchmarks.elementwise_sweep import sweep
 from fx_importer import OutputType, lower
+from testing.edge_deviations import DEVIATIONS, rows
+from testing.edge_matrix import Batch, difference, verdicts
+from testing.edges import ROWS
+from testing.elementwise_sweep import sweep
 
 OF_ALL = (
     "compare_bool_i64 compare_u8_i8 compare_tenths compare_half_tenths compare_u8_numbers clamp_wide_bounds "

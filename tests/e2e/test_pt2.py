@@ -8,8 +8,8 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim, export, load, save
 
-from benchmarks.zoo import ZOO
 from fx_importer import lower
+from testing.zoo import ZOO
 
 
 class Kept(torch.nn.Module):

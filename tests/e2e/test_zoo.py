@@ -9,9 +9,9 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
-from benchmarks.families import FAMILIES
-from benchmarks.zoo import ZOO
 from fx_importer import OutputType, lower
+from testing.families import FAMILIES
+from testing.zoo import ZOO
 
 from .linalg_no_ops import linalg_no_ops
 from .stablehlo_no_ops import stablehlo_no_ops

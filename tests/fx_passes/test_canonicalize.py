@@ -4,11 +4,11 @@ from torch.export import Dim, ExportedProgram, export
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.zoo import ZOO
 from fx_importer.decompositions import BASE, decompose
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_passes import canonicalize
 from fx_importer.fx_passes.normal_form import violations
+from testing.zoo import ZOO
 
 aten = torch.ops.aten
 SMALL = [name for name, model in ZOO.items() if model.small]

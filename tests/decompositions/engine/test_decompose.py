@@ -9,9 +9,9 @@ from torch.testing import assert_close
 from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.extras.fx_decomp_util import get_decomposition_table as get_peers_table
 
-from benchmarks.zoo import ZOO
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TORCH, TOSA, decompose
 from fx_importer.errors import UsageError
+from testing.zoo import ZOO
 
 aten = torch.ops.aten
 TABLES = {"base": BASE, "torch": TORCH, "tosa": TOSA, "linalg": LINALG, "stablehlo": STABLEHLO}

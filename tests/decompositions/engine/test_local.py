@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
-from benchmarks.zoo import ZOO
 from fx_importer import lower
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, decompose, decomposes
 from fx_importer.decompositions.engine.decompose import prepare, retrace
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
 from fx_importer.fx_passes import canonicalize
+from testing.zoo import ZOO
 from tests.decompositions.engine.same_graph import differences
 
 aten = torch.ops.aten

@@ -1,1 +1,0 @@
-"""Random programs, compared with eager PyTorch on every output type: see `benchmarks.fuzz`."""

@@ -1,0 +1,237 @@
+"""Verdicts about random programs, in a worker process: each is exported, lowered, run, and compared with eager."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer import CrashedError, FxImporterError, OutputType
+from fx_importer.api.lowered import Lowered
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.driver import lower_exported
+from fx_importer.compiler.steps import export_models
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.importing import FxImporter
+from fx_importer.options import ExportOptions, ImportOptions, Mutation, Options
+from fx_importer.verification import compare
+from testing.fuzzing.defined import is_defined
+from testing.fuzzing.draw import Settings
+from testing.fuzzing.generate import program
+from testing.fuzzing.program import OTHER_SIZES, Call, Program
+from testing.fuzzing.rounding import explained_by_rounding
+
+
+@dataclass(frozen=True)
+class Request:
+    """A program, and an output type with a backend; without one, the program is only generated."""
+
+    seed: int
+    index: int
+    settings: Settings
+    output_type: str = ""
+    backend: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a program."""
+
+    kind: str
+    """One of `testing.fuzz.KINDS`."""
+    why: str = ""
+
+
+class Judge:
+    """Answers requests: with the source of a program, or the verdict about it."""
+
+    def __init__(self, note: Callable[[str], None]):
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch").setLevel(logging.ERROR)  # which sizes torch.export specializes
+        torch.set_num_threads(1)
+        self._note = note
+        self._key: object = None
+        self._subject: _Subject | None = None
+
+    def __call__(self, request: Request) -> str | Verdict:
+        subject = self._of(request)
+        if not request.output_type:
+            return subject.program.source()
+        self._note("")
+        try:
+            return subject.verdict(request.output_type, request.backend, self._note)
+        except _Found as found:
+            return found.verdict
+
+    def _of(self, request: Request) -> _Subject:
+        """Return the program of a request, which further output types share."""
+        key = request.seed, request.index, request.settings
+        if self._subject is None or self._key != key:
+            self._key, self._subject = key, _Subject(program(*key))
+        return self._subject
+
+
+class _Found(Exception):
+    """The verdict is known."""
+
+    def __init__(self, kind: str, why: str):
+        self.verdict = Verdict(kind, why)
+        super().__init__(why)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Inputs, and what eager makes of them: results, inputs as they are left, and buffers."""
+
+    sizes: Mapping[int, int]
+    values: Sequence[Tensor]
+
+
+class _Subject:
+    """One program, exported once."""
+
+    def __init__(self, given: Program):
+        self.program = given
+        self._exported: Any = None
+
+    def verdict(self, output_type: str, backend: str | None, note: Callable[[str], None]) -> Verdict:
+        """Return the verdict for an output type; raise `_Found` for all but agreement."""
+        wanted = self.eager({})
+        note("lowering")
+        lowered = self.lowered(OutputType.get(output_type))
+        note("running")
+        runs = [wanted, *self.others(lowered)]
+        kind = "agrees"
+        for run in runs:
+            kind = self.compared(lowered, backend, run) or kind
+        return Verdict(kind)
+
+    def eager(self, sizes: Mapping[int, int]) -> _Run:
+        """Run the program in eager. It does not count where that raises, or PyTorch does not define the results."""
+        try:
+            return _Run(sizes, eager_values(self.program, sizes, _defined))
+        except _Found:
+            raise
+        except Exception as error:
+            raise _Found("eager raises", _line(error)) from None
+
+    def lowered(self, output_type: OutputType) -> Lowered:
+        """Lower the program without diagnosing failures."""
+        options = Options(
+            output_type,
+            export=ExportOptions(self.program.dynamic_shapes()),
+            importing=ImportOptions(mutation=Mutation.FUNCTIONAL),
+        )
+        try:
+            compilation = Compilation.of(options)
+            if self._exported is None:
+                calls = {"main": (self.program.callable(), self.program.tensors(), {})}
+                self._exported = export_models(calls, compilation, Trace())
+            return Lowered.of(lower_exported(self._exported, FxImporter(), compilation, Trace(), report=False))
+        except FxImporterError as error:
+            kind = "untyped error" if _is_ours(error) else "refused"
+            raise _Found(kind, f"{type(error).__name__}: {_line(error)}") from None
+        except Exception as error:
+            raise _Found("untyped error", _where(error)) from None
+
+    def others(self, lowered: Lowered) -> list[_Run]:
+        """Return a run with other sizes, if some are dynamic and eager takes them."""
+        if not self.program.dynamic:
+            return []
+        nodes = lowered.exported["main"].graph.find_nodes(op="placeholder")
+        values = [each.meta["val"] for each in nodes][-len(self.program.arguments) :]
+        fixed: set[int] = set()
+        for value in values:
+            shape = value.shape if isinstance(value, Tensor) else [value]
+            fixed |= {each for each in shape if isinstance(each, int)}
+        sizes = {size: other for size, other in OTHER_SIZES.items() if size not in fixed}
+        try:
+            copy.deepcopy(lowered.exported["main"]).module()(*self.program.tensors(sizes))  # it writes into buffers
+            return [self.eager(sizes)] if sizes else []
+        except Exception:
+            return []
+
+    def compared(self, lowered: Lowered, backend: str | None, run: _Run) -> str:
+        """Run and compare; return ``"tolerance-limited"`` if differences are explained by rounding."""
+        found = self.values(lowered, backend, run)
+        at = f" at the sizes {dict(run.sizes)}" if run.sizes else ""
+        if len(found) != len(run.values):
+            raise _Found("wrong", f"{len(found)} values, eager has {len(run.values)}{at}")
+        differing = [
+            (i, result)
+            for i, (a, e) in enumerate(zip(found, run.values, strict=True))
+            if not (result := compare(a, e)).passed
+        ]
+        if not differing:
+            return ""
+        i, result = differing[0]
+        if all(not each.problem for _, each in differing) and explained_by_rounding(
+            found, run.values, lambda around: eager_values(self.program, run.sizes, around)
+        ):
+            return "tolerance-limited"
+        raise _Found("wrong", f"value {i} ({result.dtype}{list(result.shape)}): {result}{at}")
+
+    def values(self, lowered: Lowered, backend: str | None, run: _Run) -> list[Tensor]:
+        """Return what a backend gives: results, inputs as they are left, and buffers."""
+        given = self.program.tensors(run.sizes)
+        try:
+            caller = lowered.caller(backend=backend)
+            results = caller(*given)
+        except CrashedError as error:
+            kind = "unpredictable" if "UNPREDICTABLE" in str(error) else "stops in the backend"
+            raise _Found(kind, _line(error)) from None
+        except FxImporterError as error:
+            kind = "stops in the backend" if " stopped: " in str(error) else "refused"  # eager did not
+            raise _Found(kind, f"{type(error).__name__}: {_line(error)}") from None
+        except Exception as error:
+            raise _Found("untyped error", _where(error)) from None
+        initial: dict[str, Tensor] = dict(self.program.model().state_dict())
+        results = results if isinstance(results, tuple | list) else (results,)
+        state = (caller.state.get(name, initial[name]) for name in initial)
+        return [each if isinstance(each, Tensor) else _rank_zero(each) for each in (*results, *given, *state)]
+
+
+def eager_values(given: Program, sizes: Mapping[int, int], around: Any) -> list[Tensor]:
+    """Return eager's results, the inputs as they are left, and buffers."""
+    model, inputs = given.model(around), given.tensors(sizes)
+    with torch.set_grad_enabled(given.training):
+        results = model(*inputs)
+    values = *results, *inputs, *model.state_dict().values()
+    return [each.detach().clone() if isinstance(each, Tensor) else _rank_zero(each) for each in values]
+
+
+def _rank_zero(number: float | int | bool) -> Tensor:
+    """Return a number as a tensor: TOSA's floating-point numbers are float32."""
+    return torch.tensor(number, dtype=torch.float32 if isinstance(number, float) else None)
+
+
+def _defined(call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with torch.no_grad():
+        defined = is_defined(call.target, args, kwargs)
+    if not defined:
+        raise _Found("undefined", call.target)
+    return function(*args, **kwargs)
+
+
+def _is_ours(error: FxImporterError) -> bool:
+    """Return whether an error of a stage is a Python exception that a stage did not expect."""
+    cause = error.__cause__ or error.__context__
+    return type(error).__name__ == "StageFailed" and isinstance(
+        cause, AssertionError | AttributeError | KeyError | TypeError | IndexError | ZeroDivisionError
+    )
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:400] or type(error).__name__
+
+
+def _where(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {_line(error)} ({frame.filename}:{frame.lineno})"
