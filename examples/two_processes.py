@@ -1,6 +1,6 @@
 """A linear layer whose weight is divided among the devices of all processes.
 
-Run it with ``fx-importer launch --processes 2 examples/two_processes.py``, or with ``torchrun --nproc-per-node 2``.
+Run it with ``torchrun --nproc-per-node 2 examples/two_processes.py``.
 """
 
 from __future__ import annotations

@@ -8,16 +8,14 @@ from typing import Any
 
 import lazy_loader
 
-from fx_importer.api import renamed as _renamed
 from fx_importer.process import load_time as load_time  # it records when the package was read
 
 _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-_renamed.install()
 
 
 def __getattr__(name: str) -> Any:
     try:
-        return _attribute(_renamed.current_name(name))
+        return _attribute(name)
     except ImportError as error:
         from fx_importer.installation.misfits import explained
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +24,6 @@ def _again(kind: type[Exception], arguments: tuple[object, ...], carried: dict[s
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(carried)
     return error
-
-
-def warn_renamed(old: str, new: str) -> None:
-    """Warn the caller's caller that the public name ``old`` is now ``new``."""
-    warnings.warn(f"{old} is deprecated: it is called {new} now", DeprecationWarning, stacklevel=3)
 
 
 class ContractWarning(UserWarning):
@@ -97,12 +91,6 @@ class UnsupportedProgramError(FxImporterError):
         if causes:
             lines += ["the lowering would then fail at", *(f"  {e}".replace("\n", "\n  ") for e in self.causes)]
         super().__init__("\n".join([*lines, *filter(None, [remark])]))
-
-    @property
-    def refusals(self) -> tuple[UnsupportedNode, ...]:
-        """The name of ``unsupported_nodes`` in version 0.1."""
-        warn_renamed("UnsupportedProgramError.refusals", "unsupported_nodes")
-        return self.unsupported_nodes
 
 
 def not_imported(count: int) -> str:
@@ -179,12 +167,6 @@ class CrashedError(FxImporterError):
         lines = [line for line in output.splitlines() if line and not line.startswith((" ", "Traceback"))][-5:]
         super().__init__("\n  ".join([f"{what} {how}" + (", with the output:" if lines else ""), *lines]))
 
-    @property
-    def said(self) -> str:
-        """Deprecated name of `output`."""
-        warn_renamed("CrashedError.said", "CrashedError.output")
-        return self.output
-
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {line}" for cause in self.causes for line in str(cause).splitlines())]
         return "\n".join([*lines, *([f"reproducer in {self.report}"] if self.report else ())])
@@ -193,11 +175,3 @@ class CrashedError(FxImporterError):
 def first_line(error: BaseException) -> str:
     """Return the type of ``error`` and the first line of its message, which may be empty."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-
-
-def __getattr__(name: str) -> object:
-    """Return the object that a name of version 0.1 stands for now."""
-    if name == "Refusal":
-        warn_renamed("fx_importer.errors.Refusal", "UnsupportedNode")
-        return UnsupportedNode
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

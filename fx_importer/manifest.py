@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -149,12 +148,6 @@ class Manifest:
         return folded(repr(self), self.to_json())
 
     @property
-    def holes(self) -> Mapping[str, OperatorStub]:
-        """Deprecated name of `operator_stubs`."""
-        warnings.warn("Manifest.holes is called Manifest.operator_stubs now", DeprecationWarning, stacklevel=2)
-        return self.operator_stubs
-
-    @property
     def weights_by_name(self) -> dict[str, Weight]:
         """The weights that are not in the module, by name in the state dict."""
         return {each.name: each for each in self.weights.values()}
@@ -227,7 +220,7 @@ class Manifest:
 
 
 def _manifest(found: Any, types: Types) -> Manifest:
-    stubs = found.get("operator_stubs", found.get("holes", {}))  # "holes" in version 0.1
+    stubs = found.get("operator_stubs", {})
     if found["format"] != FORMAT:
         raise ValueError(f"this one is of format {found['format']}")
     return Manifest(

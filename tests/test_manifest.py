@@ -50,17 +50,6 @@ def test_arguments_and_results(manifest):
     ]
 
 
-def test_operator_stubs_are_read_under_their_old_name():
-    stub = {"operator": "aten.sin.default", "arguments": [], "takes": [], "returns": []}
-    empty = {"format": 1, "output_type": "tosa", "functions": {}, "state": {}, "constants": {}}
-    manifest = Manifest.from_json(json.dumps({**empty, "holes": {"f": stub}}))
-    assert manifest.operator_stubs["f"].operator == "aten.sin.default"
-    assert json.loads(manifest.to_json())["operator_stubs"].keys() == {"f"}
-    assert Manifest.from_json(manifest.to_json()) == manifest
-    with pytest.warns(DeprecationWarning, match="Manifest.operator_stubs"):
-        assert manifest.holes is manifest.operator_stubs
-
-
 def test_leaves(manifest):
     function = manifest.functions["main"]
     assert [(leaf.path, leaf.fixed, leaf.value) for leaf in function.inputs.leaves] == [

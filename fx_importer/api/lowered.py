@@ -17,13 +17,11 @@ from fx_importer.api.lowered_text import html_of, line_of, summary_text
 from fx_importer.api.run import caller_of, require_programs
 from fx_importer.api.save import DEFAULT_VERSION, iree_source_of, parameters_of, save_lowered, save_portable_artifact
 from fx_importer.compiler.compiled import Compiled
-from fx_importer.diagnostics.operator_output_types import OperatorOutputType
 from fx_importer.engines import Backend, Caller
 from fx_importer.engines.iree.iree_parameters import SCOPE
 from fx_importer.engines.iree.iree_programs import CompiledProgram, compile_program
 from fx_importer.engines.iree.iree_targets import HOST
 from fx_importer.engines.xla.portable_artifact import Weights
-from fx_importer.errors import warn_renamed
 from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions
@@ -73,18 +71,6 @@ class Lowered(LoweredOnMesh):
     def operator_stubs(self) -> Mapping[str, OperatorStub]:
         """Stubs of unsupported operators, which PyTorch runs, by function name, for ``unsupported="outline"``."""
         return self.manifest.operator_stubs
-
-    @property
-    def holes(self) -> Mapping[str, OperatorStub]:
-        """The name of `operator_stubs` in version 0.1."""
-        warn_renamed("Lowered.holes", "Lowered.operator_stubs")
-        return self.operator_stubs
-
-    @property
-    def census(self) -> tuple[OperatorOutputType, ...]:
-        """The name of `operator_output_types` in version 0.1."""
-        warn_renamed("Lowered.census", "Lowered.operator_output_types")
-        return self.operator_output_types
 
     @property
     def stubs(self) -> Mapping[str, Callable[..., Any]]:

@@ -72,7 +72,7 @@ def job_of(directory: Path, *, trust: bool = False) -> Job:
     files = [file_of(directory, file) for file in facts["programs"].values()]
     if len(files) != 1 or not files[0].exists():
         raise UsageError(f"'{directory}' does not hold one program to reduce: report.md says what it has")
-    if not_recorded := facts.get("not_recorded", facts.get("unsaid")):  # "unsaid" in version 0.1
+    if not_recorded := facts.get("not_recorded"):
         raise UsageError(
             f"'{directory}' is of a lowering with {', '.join(not_recorded)}, which a report cannot hold: reduce the "
             "model itself"

@@ -10,7 +10,6 @@ import typer
 from fx_importer.cli.environment_app import environment
 from fx_importer.cli.file_app import files
 from fx_importer.cli.help_layout import Command, Commands
-from fx_importer.cli.launch_command import launch
 from fx_importer.cli.llm_app import llm
 from fx_importer.cli.model_app import models
 from fx_importer.cli.quantize_command import quantize
@@ -49,7 +48,6 @@ def fx_importer(
 models.command()(quantize)
 models.command()(vela)
 models.command()(view)
-models.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(launch)
 environment.command()(serve)
 for each in (models, files, environment):
     app.add_typer(each)

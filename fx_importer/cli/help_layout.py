@@ -8,7 +8,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 SECTIONS = {
     "Lower": ("import", "llm", "quantize", "vela", "link", "compile", "kernels", "demo"),
-    "Check": ("verify", "launch", "matrix", "bench", "explain"),
+    "Check": ("verify", "matrix", "bench", "explain"),
     "Look": ("view", "serve", "show", "diff", "pipelines", "decompositions"),
     "Failures": ("reduce", "reproduce"),
     "Installation": ("doctor", "cache"),
@@ -29,7 +29,6 @@ EXAMPLES = {
     "kernels": "fx-importer kernels model.mlirbc --target cuda:sm_90 -o kernels",
     "demo": "fx-importer demo --out out",
     "verify": "fx-importer verify examples.mlp:build --backend jit --bisect",
-    "launch": "fx-importer launch --processes 2 examples/two_processes.py",
     "matrix": "fx-importer matrix examples.mlp:build --output-type linalg --backend jit",
     "bench": "fx-importer bench examples.mlp:build --engines jit,iree --threads 1",
     "explain": "fx-importer explain examples.mlp:build --output-type tosa",

@@ -9,7 +9,7 @@ from typing import Any
 
 from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.html import preformatted
-from fx_importer.errors import UnsupportedNode, warn_renamed
+from fx_importer.errors import UnsupportedNode
 from fx_importer.output_types import OutputType
 
 
@@ -26,12 +26,6 @@ class Expected:
 
     def __bool__(self) -> bool:
         return not self.unsupported_nodes and not self.causes
-
-    @property
-    def refusals(self) -> tuple[UnsupportedNode, ...]:
-        """The name of ``unsupported_nodes`` in version 0.1."""
-        warn_renamed("Expected.refusals", "unsupported_nodes")
-        return self.unsupported_nodes
 
 
 @dataclass(frozen=True)

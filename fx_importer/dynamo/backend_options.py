@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,7 +64,6 @@ class Settings:
         given = {} if options is None else options
         if not isinstance(given, Mapping):
             raise UsageError(f"options is a dictionary of options by name, not {given!r}")
-        given = _renamed(given)
         if unknown := [name for name in given if name not in (*_OWN, *LOWERING)]:
             raise UsageError(
                 f"backend 'fx_importer' has no option {', '.join(map(repr, unknown))}: accepted are "
@@ -93,20 +91,6 @@ class Settings:
         """A key equal for settings that compile alike. It is valid while the settings are alive."""
         lowering = sorted((name, _hashable(value)) for name, value in self.lowering.items())
         return (_hashable(self.engine), self.output_type, self.dynamic_shapes, self.autotune, *lowering)
-
-
-def _renamed(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options with ``engine`` by its current name.
-
-    Raises:
-        UsageError: if it is given by both names.
-    """
-    if "execution" not in given:
-        return given
-    if "engine" in given:
-        raise UsageError("options 'engine' and 'execution' are one option by its current and old names: pass 'engine'")
-    warnings.warn("the option 'execution' is deprecated: it is called 'engine' now", DeprecationWarning, stacklevel=2)
-    return {"engine" if name == "execution" else name: value for name, value in given.items()}
 
 
 def output_type_for(engine: Any) -> OutputType:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fx_importer.errors import warn_renamed
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -17,12 +15,6 @@ class Finding:
     """The version or location found, or the reason of the failure."""
     extra: str | None = None
     """The extra that installs it, if it is not installed."""
-
-    @property
-    def said(self) -> str:
-        """Deprecated name of `message`."""
-        warn_renamed("Finding.said", "Finding.message")
-        return self.message
 
     @property
     def verdict(self) -> str:

@@ -1,6 +1,5 @@
 """Users' lowerings of single operators: decompositions, builders of target operations, and external calls."""
 
-from fx_importer.errors import warn_renamed
 from fx_importer.lowerings.handlers import handlers_for
 from fx_importer.lowerings.integer_products import INTEGER_PRODUCTS
 from fx_importer.lowerings.integer_tosa_layers import INTEGER_TOSA
@@ -30,11 +29,3 @@ __all__ = [
     "stubs_of",
     "table_with",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Return what a name of version 0.1 is called now."""
-    if name == "Declined":
-        warn_renamed("fx_importer.lowerings.Declined", "NoMatch")
-        return NoMatch
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

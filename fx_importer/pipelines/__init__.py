@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import warnings
 from collections.abc import Mapping
-from typing import Any
 
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.contracts import CONTRACT, ContractRules, Dialects, contract
@@ -59,12 +56,3 @@ PIPELINES: Mapping[str, Pipeline] = {
 }
 """Every pipeline by name, with default options. linalg-on-tensors, tosa and stablehlo start where torch-backend ends;
 llvm starts where linalg-on-tensors ends."""
-
-
-def __getattr__(name: str) -> Any:
-    """Return ``pipeline_for``, which moved to `fx_importer.targets`, with a `DeprecationWarning`."""
-    if name != "pipeline_for":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    message = "fx_importer.pipelines.pipeline_for is deprecated: use fx_importer.pipeline_for, which takes the options"
-    warnings.warn(message, DeprecationWarning, stacklevel=2)
-    return importlib.import_module("fx_importer.targets").pipeline_for

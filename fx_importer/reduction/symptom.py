@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of
-from fx_importer.errors import FxImporterError, StageFailed, UnsupportedProgramError, warn_renamed
+from fx_importer.errors import FxImporterError, StageFailed, UnsupportedProgramError
 from fx_importer.mlir.bindings import ir
 from fx_importer.verification import Comparison, MismatchError, Status
 
@@ -51,12 +51,6 @@ class Symptom:
     """``(file, line)`` of the stack frames that the failure names."""
     operators: tuple[str, ...] = ()
     """Overloads that are unsupported on their own, such as ``aten.unfold.default``. The first has to persist."""
-
-    @property
-    def said(self) -> str:
-        """Deprecated name of `message`."""
-        warn_renamed("Symptom.said", "Symptom.message")
-        return self.message
 
     def is_same_as(self, original: Symptom) -> bool:
         """Return whether this is the same failure as ``original``, possibly of a smaller program."""

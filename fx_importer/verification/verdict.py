@@ -30,8 +30,6 @@ class Status(Enum):
     """The process crashed."""
     UNSUPPORTED = "unsupported"
     """The backend does not support such a module: its dialect, a dynamic shape, a dtype."""
-    REFUSED = UNSUPPORTED
-    """Name of ``UNSUPPORTED`` in version 0.1."""
     NOT_INSTALLED = "not installed"
 
 

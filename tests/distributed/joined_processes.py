@@ -1,4 +1,4 @@
-"""A script of several processes: ``fx-importer launch joined_processes.py HOW``, or torchrun's.
+"""A script of several processes: ``torchrun --nproc-per-node 2 joined_processes.py HOW``.
 
 Both ways to a program of eight devices, four in each of two processes, beside eager. ``HOW`` says what goes wrong.
 """

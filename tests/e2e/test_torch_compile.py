@@ -852,14 +852,6 @@ def test_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(caught.value.inner_exception, NotInstalledError)
 
 
-def test_the_old_name_of_the_option_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="'execution' is deprecated: it is called 'engine'"):
-        torch.compile(lambda x: x + 1, backend="fx_importer", options={"execution": "jit"})(normal(3))
-    options: dict[str, Any] = {"execution": "jit", "engine": "eager"}
-    with pytest.raises(BackendCompilerFailed, match="'engine' and 'execution' are one option"):
-        torch.compile(lambda x: x + 1, backend="fx_importer", options=options)(normal(3))
-
-
 class Offset:
     """A backend whose results are wrong by a constant, and which takes some seconds for each call."""
 

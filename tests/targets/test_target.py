@@ -7,7 +7,7 @@ from fx_importer.engines import BACKENDS
 from fx_importer.options import Contract, LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
-from fx_importer.targets import EXECUTABLE, TARGETS, Target, pipeline_for, target_for
+from fx_importer.targets import EXECUTABLE, TARGETS, Target, target_for
 
 
 @pytest.fixture
@@ -51,11 +51,3 @@ def test_user_defined_output_type_inherits(npu: OutputType):
     assert (
         str(target.pipeline(LoweringOptions()).stages[-1]) == "builtin.module(fx-importer-check-npu-contract{npu,tosa})"
     )
-
-
-def test_old_import_path_of_pipeline_for():
-    with pytest.warns(DeprecationWarning, match=r"fx_importer\.pipelines\.pipeline_for is deprecated"):
-        found = pipelines.pipeline_for
-    assert found is pipeline_for
-    with pytest.raises(AttributeError, match="no attribute 'pipeline_four'"):
-        _ = pipelines.pipeline_four

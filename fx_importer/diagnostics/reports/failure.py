@@ -48,8 +48,7 @@ class Failure:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Failure:
-        messages = facts.get("messages", facts.get("said", ()))  # "said" in version 0.1
-        return cls(facts["stage"], facts["kind"], tuple(messages))
+        return cls(facts["stage"], facts["kind"], tuple(facts.get("messages", ())))
 
     def __str__(self) -> str:
         lines = [f"stage '{self.stage}': {self.kind}", *self.messages]
