@@ -30,7 +30,7 @@ from benchmarks.running.roofline import Roofline, flops_and_bytes
 from benchmarks.running.runs import TRAINING, Figures, Run, tables
 from benchmarks.running.saved_module import SavedModule
 from benchmarks.running.training import STEPS, TRAINED, load_training
-from fx_importer.benchmarking import Engine, chosen_engines, measure
+from fx_importer.benchmarking import Candidate, chosen_engines, measure
 from fx_importer.benchmarking.measurement import remarks
 from fx_importer.options import Limits
 
@@ -48,7 +48,7 @@ _COMPILED = "bert_base"
 """The model whose compilation is timed."""
 
 
-def engines_named(names: Sequence[str]) -> list[Engine]:
+def engines_named(names: Sequence[str]) -> list[Candidate]:
     """Return the engines of ``names``, eager first: those of `fx-importer bench`, and those of `OWN_ROADS`."""
     ours = {each.name: each for each in chosen_engines()}
     there = [part for each in ours | OWN_ROADS for part in (each.partition(":")[0], each)]

@@ -14,13 +14,13 @@ from .api.lower_module import run_pipeline_with_repro_report as run_pipeline_wit
 from .api.lowered import Lowered as Lowered
 from .api.quantize import quantize as quantize
 from .api.reduce import reduce as reduce
+from .calls.caller import Caller as Caller
 from .decompositions import decomposes as decomposes
 from .decompositions import get_decomposition_table as get_decomposition_table
 from .diagnostics.causes import Cause as Cause
 from .diagnostics.causes import Place as Place
 from .diagnostics.explanation import Explanation as Explanation
 from .diagnostics.progress import Progress as Progress
-from .engines import Caller as Caller
 from .errors import ContractWarning as ContractWarning
 from .errors import CrashedError as CrashedError
 from .errors import ExportError as ExportError

@@ -128,10 +128,10 @@ def reduced(row: Row, output: Path, backend: str | None) -> int:
         command = [sys.executable, "-m", "fx_importer", "reduce", "random_program:build", "-o", str(output.absolute())]
         command += ["--output-type", TARGETS[row.target], "--mutation", "functional"]
         if row.kind == "wrong":
-            from fx_importer.targets import target_for
+            from fx_importer.engines import default_engine
 
-            default = target_for(OutputType.get(TARGETS[row.target])).default_backend
-            command += ["--backend", backend or str(default)]
+            default = default_engine(OutputType.get(TARGETS[row.target]))
+            command += ["--backend", backend or ("" if default is None else default.name)]
         path = os.pathsep.join([directory, *filter(None, sys.path)])
         return subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": path}).returncode
 

@@ -20,11 +20,10 @@ from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import lower_exported
 from fx_importer.compiler.steps import export_models
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.engines import backend_named
+from fx_importer.engines import backend_named, default_engine
 from fx_importer.importing import FxImporter
 from fx_importer.options import ImportOptions, Mutation, Options
 from fx_importer.output_types import OutputType
-from fx_importer.targets import target_for
 from testing.families import FAMILIES
 from testing.gradient_cases import ExportedGradients
 from testing.op_cases import Exported, ExportedDynamic, Outcome, Unique, differences, distinct_calls, operators
@@ -149,7 +148,9 @@ def _by_peer(subject: Subject, output_type: OutputType) -> Callable[[], Any]:
     from torch_mlir import fx
 
     module = fx.export_and_import(subject.program, output_type=output_type.value)
-    backend = backend_named(str(target_for(output_type).default_backend))
+    engine = default_engine(output_type)
+    assert engine is not None
+    backend = backend_named(engine.name)
     return lambda: backend.load(module)(*subject.tensors())
 
 

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "probing": BELOW_STAGES | {"pipelines"},
     "verification": BELOW_STAGES | {"calls", "engines", "pipelines"},
     "reduction": BELOW_STAGES | {"pipelines", "verification"},
-    "weights": BELOW_STAGES,
+    "weights": BELOW_STAGES | {"engines"},
     "targets": BELOW_TARGETS,
     "compiler": BELOW_TARGETS | {"targets"},
     "api": BELOW_TARGETS | {"targets", "compiler"},

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
-from fx_importer.benchmarking import Engine, Example
+from fx_importer.benchmarking import Candidate, Example
 from fx_importer.engines.iree.iree_compiler import KEEP_FLOAT64
 from fx_importer.engines.iree.iree_targets import HOST, iree_target
 from fx_importer.process.one_shot import run_command
-from fx_importer.process.optional_packages import imported, require
+from fx_importer.process.optional_packages import require
 from fx_importer.process.scratch import Scratch
 
 
 def _turbine(example: Example) -> Callable[..., Any]:
     """Compile what iree-turbine imports, with the flags of our backend."""
     runtime, tools, aot = (
-        imported("iree-turbine", "bench", name)
-        for name in ("iree.runtime", "iree.compiler.tools.binaries", "iree.turbine.aot")
+        importlib.import_module(name) for name in ("iree.runtime", "iree.compiler.tools.binaries", "iree.turbine.aot")
     )
     scratch = Scratch()
     source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
@@ -40,7 +40,8 @@ def _turbine(example: Example) -> Callable[..., Any]:
 
 def _jax(example: Example) -> Callable[..., Any]:
     """Compile the program in jax of the same model."""
-    jax = imported("jax", "xla", "jax")
+    import jax
+
     from benchmarks.running import jax_models
 
     held = jax_models.weights_of(example.model)
@@ -55,8 +56,8 @@ def _jax(example: Example) -> Callable[..., Any]:
 OWN_ROADS = {
     each.name: each
     for each in (
-        Engine("iree-turbine", _turbine, partial(require, "iree-turbine", "bench", "iree.turbine", "iree.runtime")),
-        Engine("jax", _jax, partial(require, "jax", "xla", "jax")),
+        Candidate("iree-turbine", _turbine, partial(require, "iree-turbine", "bench", "iree.turbine", "iree.runtime")),
+        Candidate("jax", _jax, partial(require, "jax", "xla", "jax")),
     )
 }
 
@@ -71,5 +72,5 @@ def _always_there() -> None:
     pass
 
 
-DOOR = Engine("torch.compile", _door, _always_there)
+DOOR = Candidate("torch.compile", _door, _always_there)
 """``torch.compile(backend="fx_importer")``."""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks.running.own_roads import DOOR
-from fx_importer.benchmarking import Engine, Example
+from fx_importer.benchmarking import Candidate, Example
 from fx_importer.benchmarking.engines import EAGER, INDUCTOR
 
 
@@ -65,7 +65,7 @@ def load_training(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...], dict[
     return _Trained(build(), optimizer), (torch.randn(batch, *sizes), torch.randint(0, 10, (batch,))), {}
 
 
-def _step(engine: Engine, example: Example) -> Callable[..., Any]:
+def _step(engine: Candidate, example: Example) -> Callable[..., Any]:
     """Return a training step with the model on ``engine``, which returns the loss and the gradients."""
     trained = example.model
     assert isinstance(trained, _Trained)
@@ -82,5 +82,5 @@ def _step(engine: Engine, example: Example) -> Callable[..., Any]:
     return step
 
 
-STEPS = [Engine(each.name, partial(_step, each), each.check) for each in (EAGER, INDUCTOR, DOOR)]
+STEPS = [Candidate(each.name, partial(_step, each), each.check) for each in (EAGER, INDUCTOR, DOOR)]
 """What trains, by the names of what compiles the model."""

@@ -16,11 +16,12 @@ from fx_importer.api.lowered_on_mesh import LoweredOnMesh
 from fx_importer.api.lowered_text import html_of, line_of, summary_text
 from fx_importer.api.run import caller_of, require_programs
 from fx_importer.api.save import DEFAULT_VERSION, iree_source_of, parameters_of, save_lowered, save_portable_artifact
+from fx_importer.calls.backend import Backend
+from fx_importer.calls.caller import Caller
 from fx_importer.compiler.compiled import Compiled
-from fx_importer.engines import Backend, Caller
+from fx_importer.engines.compiled_program import CompiledProgram
+from fx_importer.engines.engine_table import ahead_of_time
 from fx_importer.engines.iree.iree_parameters import SCOPE
-from fx_importer.engines.iree.iree_programs import CompiledProgram, compile_program
-from fx_importer.engines.iree.iree_targets import HOST
 from fx_importer.engines.xla.portable_artifact import Weights
 from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir
@@ -126,7 +127,7 @@ class Lowered(LoweredOnMesh):
         """
         return iree_source_of(self, scope)
 
-    def compile(self, target: str = HOST) -> CompiledProgram:
+    def compile(self, target: str = "cpu") -> CompiledProgram:
         """Compile the module for IREE's runtime, ahead of time and without a device.
 
         Args:
@@ -137,7 +138,7 @@ class Lowered(LoweredOnMesh):
             NotInstalledError: without the extra ``iree``.
             StageFailed: if IREE cannot compile the module for it.
         """
-        return compile_program(self.module, target, parameters_of(self.manifest))
+        return ahead_of_time().compile(self.module, target, parameters_of(self.manifest))
 
     def with_weights(self, weights: Source) -> Lowered:
         """Return a copy with other weights in its programs, for all methods such as `run`, and the same module.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,9 +15,7 @@ from fx_importer.compiler.division import divide
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh, Plan
 from fx_importer.distributed.communication import Communication, of_function, of_hlo
-from fx_importer.engines.jit.ranks_in_process import load_in_process
-from fx_importer.engines.xla.xla_backend import XlaBackend
-from fx_importer.engines.xla.xla_mesh import load_on_mesh
+from fx_importer.engines.engine_table import backend_named, mesh_loaders
 from fx_importer.errors import UsageError
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.options import DecompositionOptions
@@ -31,7 +29,7 @@ class LoweredOnMesh(Compiled):
     """A compilation whose module may run on several devices."""
 
     def caller_on_mesh(
-        self, states: Sequence[Mapping[str, torch.Tensor]] | None = None, *, backend: str = "xla"
+        self, states: Sequence[Mapping[str, torch.Tensor]] | None = None, *, backend: str | None = None
     ) -> MeshCaller:
         """Return the functions of the program of each rank, ready to run in this process.
 
@@ -39,23 +37,29 @@ class LoweredOnMesh(Compiled):
             states: the initial state of each rank, by default that of the exported programs for all. May contain
                 weights that functions take. After `join_processes`, only the ranks of this process, in order, have
                 states, inputs and outputs here.
-            backend: ``"xla"``, a device of XLA for each rank; or ``"jit"``, a thread for each, which needs no extra.
+            backend: XLA's, a device of XLA for each rank, by default; or the JIT's, a thread for each, which needs no
+                extra.
 
         Raises:
-            NotInstalledError: for ``"xla"``, without the extra.
+            NotInstalledError: without the extra that the backend needs.
             UsageError: if the module is not StableHLO with a mesh, or a program of whole tensors, XLA has fewer devices
                 in this process, or a part of the state is missing.
         """
         self._check_stablehlo()
+        loaders = mesh_loaders()
+        default = next(iter(loaders))
         if self.options.importing.plan is not None:
-            raise UsageError("the program has a plan, and takes whole tensors: run it with caller(backend='xla')")
+            raise UsageError(
+                f"the program has a plan, and takes whole tensors: run it with caller(backend={default!r})"
+            )
         held = held_tensors(self, {*self.manifest.state, *self.manifest.weights_by_name})
         initial = {name: tensor for name, tensor in held.items() if not tensor.is_meta}
         module = linked_module(self)
-        loaders: Mapping[str, Callable[..., Any]] = {"xla": load_on_mesh, "jit": load_in_process}
-        if backend not in loaders:
-            raise UsageError(f"backend={backend!r} does not run the program of each rank: 'xla' and 'jit' do")
-        loaded = {name: loaders[backend](module, name) for name in self.manifest.functions}
+        load = loaders.get(backend or default)
+        if load is None:
+            accepted = " and ".join(map(repr, loaders))
+            raise UsageError(f"backend={backend!r} does not run the program of each rank: {accepted} do")
+        loaded = {name: load(module, name) for name in self.manifest.functions}
         devices = len(next(iter(loaded.values())).ranks)
         given = [initial] * devices if states is None else states
         if len(given) != devices:
@@ -123,7 +127,7 @@ class LoweredOnMesh(Compiled):
         mesh = Mesh(tuple(self.manifest.mesh.items()))
         if self.options.importing.plan is None:
             return of_function(self.module, chosen, mesh)
-        loaded: Any = XlaBackend().load(self.module, chosen)
+        loaded: Any = backend_named(next(iter(mesh_loaders()))).load(self.module, chosen)
         if not hasattr(loaded, "compiled_text"):
             raise UsageError(f"'{chosen}' has dynamic sizes: what XLA chooses depends on them")
         return of_hlo(loaded.compiled_text(), mesh)

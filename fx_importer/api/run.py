@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fx_importer.api.held_tensors import weight_values
-from fx_importer.calls.backend import Loaded
-from fx_importer.engines import STUB_BACKEND, Backend, Caller, EagerBackend, JitBackend, backend_named
-from fx_importer.engines.iree.iree_backend import IreeBackend
+from fx_importer.calls.backend import Backend, Loaded, TakesWeights
+from fx_importer.calls.caller import Caller
+from fx_importer.engines import BackendOptions, default_engine, engine_named
+from fx_importer.engines.engine_table import REFERENCE_ENGINE, stub_engine
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.options import Weights
 from fx_importer.output_types import OutputType
-from fx_importer.targets import EXECUTABLE, target_for
+from fx_importer.targets import EXECUTABLE
 from fx_importer.weights import as_passed
 
 if TYPE_CHECKING:
@@ -35,21 +35,20 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
     if backend is None:
         backend = default_backend(lowered.manifest)
     if isinstance(backend, str):
-        eager = backend == "eager"
-        if eager:
+        engine = engine_named(backend)
+        if engine.runs_programs:
             require_programs(lowered)
-        programs, manifest = lowered.programs, lowered.manifest
         cache = lowered.options.running.cache
-        backend = EagerBackend(programs, manifest) if eager else backend_named(backend, lowered.stubs, cache)
-    if isinstance(backend, IreeBackend) and lowered.options.importing.weights is Weights.EXTERNAL:
+        backend = engine.create(BackendOptions(lowered.stubs, cache, lowered.programs, lowered.manifest))
+    if isinstance(backend, TakesWeights) and lowered.options.importing.weights is Weights.EXTERNAL:
         held, module = weight_values(lowered), lowered.module  # nothing is compiled in
         passed = {key: as_passed(held[each.name], each) for key, each in lowered.manifest.weights.items()}
-        backend = replace(backend, parameters=passed)
+        backend = backend.with_weights(passed)
     else:
         module = lowered.linked
     loaded = {name: backend.load(module, name) for name in lowered.manifest.functions}
     initial = lowered.initial_state()
-    if isinstance(backend, JitBackend):
+    if getattr(backend, "reads_weights_in_place", False):
         read = [
             tensor
             for program in lowered.exported.values()
@@ -109,11 +108,11 @@ def require_programs(lowered: Lowered) -> None:
 def default_backend(manifest: Manifest) -> str:
     """Return the name of the default backend of a module. Raises `UsageError` if there is none."""
     output_type = OutputType.get(manifest.output_type)
-    default = target_for(output_type).default_backend
+    default = default_engine(output_type)
     if default is None:
         runs = ", ".join(sorted(each.value for each in EXECUTABLE))
         raise UsageError(
-            f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass backend='eager' to run "
-            "the program in PyTorch"
+            f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass "
+            f"backend={REFERENCE_ENGINE!r} to run the program in PyTorch"
         )
-    return STUB_BACKEND if manifest.operator_stubs or manifest.fallback else default
+    return (stub_engine() if manifest.operator_stubs or manifest.fallback else default).name

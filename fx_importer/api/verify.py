@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from fx_importer.api.held_tensors import weight_values
 from fx_importer.api.run import check_one_device, default_backend, require_programs
-from fx_importer.engines import Backend
+from fx_importer.calls.backend import Backend
+from fx_importer.engines import engines_for
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.output_types import OutputType
-from fx_importer.targets import target_for
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
 
 if TYPE_CHECKING:
@@ -73,8 +73,10 @@ def _check_comparable(lowered: Lowered) -> None:
 
 def _default_backends(manifest: Manifest) -> tuple[str, ...]:
     """Return the backends that run a module, the default one first. Raises `UsageError` if there is none."""
-    runs = target_for(OutputType.get(manifest.output_type)).backends
-    return (() if manifest.operator_stubs or manifest.fallback else runs) or (default_backend(manifest),)
+    if manifest.operator_stubs or manifest.fallback:
+        return (default_backend(manifest),)
+    engines = engines_for(OutputType.get(manifest.output_type))
+    return tuple(engine.name for engine in engines) or (default_backend(manifest),)
 
 
 def inputs_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs | None:

@@ -1,11 +1,11 @@
 """Times and memory of a model on engines: eager PyTorch, Inductor, and the backends that run what is lowered."""
 
-from fx_importer.benchmarking.engines import Engine, Example, chosen_engines, lowered_engine
+from fx_importer.benchmarking.engines import Candidate, Example, chosen_engines, lowered_engine
 from fx_importer.benchmarking.measure import measure
 from fx_importer.benchmarking.measurement import Measurement, recommendation, table
 
 __all__ = [
-    "Engine",
+    "Candidate",
     "Example",
     "Measurement",
     "chosen_engines",

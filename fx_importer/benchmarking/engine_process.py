@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from fx_importer.benchmarking.engines import Engine, Example
+from fx_importer.benchmarking.engines import Candidate, Example
 from fx_importer.errors import UsageError
 from fx_importer.process.worker import Note
 
@@ -32,7 +32,7 @@ class Loading:
     """A request to load a model on an engine and call it once."""
 
     load: Load
-    engine: Engine
+    engine: Candidate
     threads: int
     first_processor: int
     """The number of the first of the processors that it may use."""

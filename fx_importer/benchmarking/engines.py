@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from fx_importer.engines import engine_named
+from fx_importer.engines.engine_table import REFERENCE_ENGINE, module_engines
 from fx_importer.errors import UsageError
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
@@ -37,8 +39,8 @@ Prepare = Callable[[Example], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
-class Engine:
-    """Something that runs a model."""
+class Candidate:
+    """Something that runs a model: eager PyTorch, Inductor, or an engine with an output type."""
 
     name: str
     prepare: Prepare
@@ -73,8 +75,8 @@ def _compiler_is_there() -> None:
         raise UsageError("Inductor needs a C++ compiler, and there is none: install g++, or set CXX") from None
 
 
-EAGER = Engine("eager", _eager, _nothing)
-INDUCTOR = Engine("inductor", _inductor, _compiler_is_there)
+EAGER = Candidate(REFERENCE_ENGINE, _eager, _nothing)
+INDUCTOR = Candidate("inductor", _inductor, _compiler_is_there)
 
 
 def _lowered(backend: str, options: Options, example: Example) -> Callable[..., Any]:
@@ -88,48 +90,41 @@ def _lowered(backend: str, options: Options, example: Example) -> Callable[..., 
     return lowered.caller(backend=backend_named(backend, lowered.stubs))
 
 
-def _installed(backend: str) -> None:
-    from fx_importer.process.optional_packages import check_installed
-
-    check_installed(backend)
-
-
-def lowered_engine(backend: str, output_type: OutputType, options: Options = Options()) -> Engine:  # noqa: B008 - it is frozen
+def lowered_engine(backend: str, output_type: OutputType, options: Options = Options()) -> Candidate:  # noqa: B008 - it is frozen
     """Return the engine that lowers to ``output_type``, otherwise with ``options``, and runs that on ``backend``."""
     prepare = partial(_lowered, backend, replace(options, output_type=output_type))
-    return Engine(f"{backend}:{output_type.value}", prepare, partial(_installed, backend), output_type)
-
-
-DEFAULT_OUTPUT_TYPES = {
-    "jit": (OutputType.LINALG_ON_TENSORS,),
-    "iree": (OutputType.LINALG_ON_TENSORS, OutputType.STABLEHLO, OutputType.TORCH),
-    "xla": (OutputType.STABLEHLO,),
-}
-"""The backends that compile, with the output types that are measured by default: others take longer ways."""
-NAMES = (INDUCTOR.name, *DEFAULT_OUTPUT_TYPES)
+    return Candidate(f"{backend}:{output_type.value}", prepare, engine_named(backend).check_installed, output_type)
 
 
 def chosen_engines(
     names: Sequence[str] = (),
     output_types: Sequence[OutputType] = (),
     options: Options = Options(),  # noqa: B008 - it is frozen
-) -> list[Engine]:
+) -> list[Candidate]:
     """Return eager PyTorch and the engines of ``names``: by default all, with their default output types.
 
     Raises:
         UsageError: for an unknown name, or if none of the engines takes any of ``output_types``.
     """
-    if unknown := [each for each in names if each not in (*NAMES, EAGER.name)]:
-        raise UsageError(f"unknown engine {', '.join(map(repr, unknown))}: accepted are {', '.join(NAMES)}")
-    from fx_importer.targets import target_for
+    measured = [engine for engine in module_engines() if engine.benchmarked]
+    accepted = (INDUCTOR.name, *(engine.name for engine in measured))
+    if unknown := [name for name in names if name not in (*accepted, EAGER.name)]:
+        raise UsageError(f"unknown engine {', '.join(map(repr, unknown))}: accepted are {', '.join(accepted)}")
+    candidates = [EAGER, INDUCTOR] if INDUCTOR.name in (names or accepted) else [EAGER]
+    engines = [engine for engine in measured if engine.name in (names or accepted)]
+    pairs = [(engine, kind) for engine in engines for kind in output_types or engine.benchmarked]
+    pairs = [(engine, kind) for engine, kind in pairs if kind.root in engine.accepts]
+    if output_types and not pairs:
+        kinds = " or ".join(kind.value for kind in output_types)
+        tried = ", ".join(engine.name for engine in engines)
+        raise UsageError(f"no engine of {tried or 'these'} takes {kinds}")
+    return [*candidates, *(lowered_engine(engine.name, kind, options) for engine, kind in pairs)]
 
-    found = [EAGER]
-    if INDUCTOR.name in (names or NAMES):
-        found.append(INDUCTOR)
-    backends = [each for each in DEFAULT_OUTPUT_TYPES if each in (names or NAMES)]
-    pairs = [(each, kind) for each in backends for kind in output_types or DEFAULT_OUTPUT_TYPES[each]]
-    taken = [(each, kind) for each, kind in pairs if each in target_for(kind).backends]
-    if output_types and not taken:
-        kinds = " or ".join(each.value for each in output_types)
-        raise UsageError(f"no engine of {', '.join(backends) or 'these'} takes {kinds}")
-    return [*found, *(lowered_engine(each, kind, options) for each, kind in taken)]
+
+def effort_to_install(name: str) -> int:
+    """Return a rank of the candidate ``name`` by what it needs: nothing, a C++ compiler, or a package."""
+    if name == EAGER.name:
+        return 0
+    if name == INDUCTOR.name:
+        return 2
+    return 3 if engine_named(name.partition(":")[0]).extra else 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fx_importer.benchmarking.engine_process import Load, Loading, Turn
-from fx_importer.benchmarking.engines import Engine
+from fx_importer.benchmarking.engines import Candidate
 from fx_importer.benchmarking.measurement import Measurement, quartiles
 from fx_importer.diagnostics.progress import counted
 from fx_importer.errors import UsageError
@@ -32,7 +32,7 @@ _WARM = 1.0
 
 def measure(
     load: Load,
-    engines: Sequence[Engine],
+    engines: Sequence[Candidate],
     threads: int,
     turns: int,
     limits: Limits,
@@ -89,7 +89,7 @@ def measure(
 class _Run:
     """One engine in its process."""
 
-    engine: Engine
+    engine: Candidate
     child: Child | None = None
     problem: str = ""
     measured: dict[str, float] = field(default_factory=dict[str, float])

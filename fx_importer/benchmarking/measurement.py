@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
+from fx_importer.benchmarking.engines import effort_to_install
+
 _CLOSE = 0.97
 """An engine of this share of the best speed is recommended instead if there is less to install."""
 
@@ -108,7 +110,7 @@ def recommendation(found: Sequence[Measurement]) -> str:
     if best is eager:
         return "Stay with eager PyTorch: no engine is faster."
     close = [each for each in ran if best.median >= _CLOSE * each.median]
-    chosen = min(close, key=lambda each: _TO_INSTALL.index(each.engine.partition(":")[0]))
+    chosen = min(close, key=lambda each: effort_to_install(each.engine))
     if chosen is eager:
         return (
             f"Stay with eager PyTorch: the fastest, {best.engine}, is {eager.median / best.median:.2f} times as fast."
@@ -117,7 +119,3 @@ def recommendation(found: Sequence[Measurement]) -> str:
     gained = eager.median - chosen.median
     cost = chosen.load + chosen.first_call - eager.load - eager.first_call
     return f"{sentence}, which pays for loading it after {max(cost, 0.0) / gained:,.0f} calls."
-
-
-_TO_INSTALL = ("eager", "jit", "inductor", "iree", "xla")
-"""Engines by what they need: nothing, a compiler, a package."""

@@ -1,10 +1,10 @@
-"""The protocol of backends, which run modules."""
+"""The protocols of backends, which run modules."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -40,4 +40,13 @@ class Backend(Protocol):
             UsageError: if there is no such function, or its signature is unsupported.
             StageFailed: if the module cannot be compiled.
         """
+        ...
+
+
+@runtime_checkable
+class TakesWeights(Protocol):
+    """A backend that takes the weights of elided resources apart from the module, and does not compile them in."""
+
+    def with_weights(self, weights: Mapping[str, torch.Tensor]) -> Backend:
+        """Return the backend with the weights of resources, by their names. Compiled code may read them in place."""
         ...

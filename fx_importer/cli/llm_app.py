@@ -9,8 +9,11 @@ import typer
 
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
+from fx_importer.engines.engine_table import DEFAULT_ENGINE, language_model_engines
 from fx_importer.output_types import OutputType
 
+_ENGINES = "|".join(language_model_engines())
+_Engine = Annotated[str, typer.Option(metavar=_ENGINES, help="What runs the module.")]
 _Adapter = Annotated[
     Path | None,
     typer.Option("--lora", metavar="FOLDER", help="An adapter of peft, for what was imported with --adapter-rank."),
@@ -46,7 +49,7 @@ def llm_import(
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(metavar="jit|iree|xla", help="The engine to write sums of int8 weights for. Default: jit."),
+        typer.Option(metavar=_ENGINES, help=f"Write sums of int8 weights for this engine. Default: {DEFAULT_ENGINE}."),
     ] = None,
     lora: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="An adapter of peft (LoRA), which is merged into the weights.")
@@ -95,7 +98,7 @@ def llm_import(
 def llm_run(
     folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
     prompt: Annotated[list[str], typer.Option(help="What to continue. May be repeated, up to the batch.")],
-    engine: Annotated[str, typer.Option(metavar="jit|iree|xla", help="What runs the module.")] = "jit",
+    engine: _Engine = DEFAULT_ENGINE,
     max_new_tokens: Annotated[int, typer.Option(help="The number of tokens, if nothing ends the text before.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token, more draws among all.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Draw among that many tokens.")] = None,
@@ -113,7 +116,7 @@ def llm_run(
 @llm.command("chat")
 def llm_chat(
     folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
-    engine: Annotated[str, typer.Option(metavar="jit|iree|xla", help="What runs the module.")] = "jit",
+    engine: _Engine = DEFAULT_ENGINE,
     system: Annotated[str | None, typer.Option(help="An instruction before the first turn.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="Of an answer. Default: the rest of the context.")] = None,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token, more draws among all.")] = 0.0,
@@ -134,7 +137,7 @@ def llm_chat(
 def llm_score(
     folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
     text: Annotated[list[str], typer.Option(help="What to score. May be repeated, up to the batch.")],
-    engine: Annotated[str, typer.Option(metavar="jit|iree|xla", help="What runs the module.")] = "jit",
+    engine: _Engine = DEFAULT_ENGINE,
     beside: Annotated[
         Path | None, typer.Option(metavar="DIRECTORY", help="Another import, whose perplexity is printed too.")
     ] = None,
@@ -149,7 +152,7 @@ def llm_score(
 @llm.command("serve")
 def llm_serve(
     folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import --cache paged` wrote.")],
-    engine: Annotated[str, typer.Option(metavar="jit|iree|xla", help="What runs the module.")] = "jit",
+    engine: _Engine = DEFAULT_ENGINE,
     host: Annotated[str, typer.Option(help="The address to listen on; on loopback nobody else calls.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port. 0: a free one.")] = 8000,
     name: Annotated[str | None, typer.Option(help="The model in requests. Default: the directory's name.")] = None,

@@ -11,6 +11,7 @@ from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import Report, Reports, takes_following
 from fx_importer.cli.model_arguments import OUTPUT_TYPES, Model, Trust
 from fx_importer.cli.option_arguments import takes_options
+from fx_importer.engines.engine_table import module_engines
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 
@@ -147,7 +148,8 @@ def bench(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Engines beside eager PyTorch, separated by commas: inductor, jit, iree, xla. Default: all.",
+            help="Engines to compare with eager PyTorch, separated by commas: inductor, "
+            f"{', '.join(engine.name for engine in module_engines() if engine.benchmarked)}. Default: all.",
         ),
     ] = "",
     output_type: Annotated[

@@ -9,6 +9,7 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from fx_importer.decompositions import DecompositionTable, Overrides
+from fx_importer.engines import default_engine
 from fx_importer.errors import UsageError
 from fx_importer.importing.handlers import Handler
 from fx_importer.lowerings import EMITTERS, INTEGER_PRODUCTS, INTEGER_TOSA, Lowerings, handlers_for, layers
@@ -113,7 +114,7 @@ def _check_fallback(options: Options) -> None:
     """Raise `UsageError` unless the output types of the fallback, and the one they help, can be mixed."""
     given, able = options.lowering.fallback, ", ".join(each.value for each in EXECUTABLE)
     mixed = (*given, options.output_type) if given else ()
-    if wrong := [each.value for each in mixed if target_for(each).default_backend is None]:
+    if wrong := [each.value for each in mixed if default_engine(each) is None]:
         raise UsageError(f"fallback: parts of a module can be of {able}, and not of {', '.join(wrong)}")
     if options.output_type in given:
         raise UsageError(f"fallback: {options.output_type.value} is what is asked for, and cannot be its own fallback")

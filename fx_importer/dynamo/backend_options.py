@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fx_importer.api.keywords import KEYWORDS
-from fx_importer.engines import Backend, backend_named
+from fx_importer.calls.backend import Backend
+from fx_importer.engines import engine_named, engines_for
+from fx_importer.engines.engine_table import DEFAULT_ENGINE, program_engines
 from fx_importer.errors import UsageError
 from fx_importer.output_types import OutputType
-from fx_importer.process.optional_packages import check_installed
 from fx_importer.targets import EXECUTABLE, target_for
 
 _NOT_HERE = frozenset(
@@ -26,9 +27,6 @@ LOWERING = frozenset(KEYWORDS) - _NOT_HERE
 """Options of `lower` that also apply to graphs."""
 
 
-DEFAULT_ENGINE = "jit"
-"""The engine of graphs: the fastest in the mean of what was measured on CPUs (docs/engines.md), and always there."""
-
 _OWN = ("engine", "output_type", "dynamic_shapes", "cache")
 _MODES = (None, "default", "max-autotune")
 
@@ -41,7 +39,7 @@ class Settings:
     """
 
     engine: str | Backend = DEFAULT_ENGINE
-    """What runs the module: a name in `BACKENDS`, ``"eager"``, or a user-defined backend."""
+    """What runs the module: the name of an engine, or a user-defined backend."""
     output_type: OutputType = OutputType.LINALG_ON_TENSORS
     dynamic_shapes: bool = True
     """Whether a graph with symbolic sizes becomes one function for all of them. Otherwise each set of sizes is compiled
@@ -95,11 +93,12 @@ class Settings:
 
 def output_type_for(engine: Any) -> OutputType:
     """Return the first output type that ``engine`` runs; linalg on tensors for one of the user."""
-    return next((each for each in EXECUTABLE if engine in target_for(each).backends), Settings.output_type)
+    runs = (kind for kind in EXECUTABLE if any(engine == other.name for other in engines_for(kind)))
+    return next(runs, Settings.output_type)
 
 
 def _check_runs(engine: Any, output_type: OutputType) -> None:
-    runs = (*target_for(output_type).backends, "eager")
+    runs = [other.name for other in (*engines_for(output_type), *program_engines())]
     text = ", ".join(map(repr, runs))
     if engine is None:
         if DEFAULT_ENGINE not in runs:
@@ -108,11 +107,10 @@ def _check_runs(engine: Any, output_type: OutputType) -> None:
                 f"which for it may be {text}"
             )
     elif isinstance(engine, str):
-        if engine != "eager":
-            backend_named(engine)
+        record = engine_named(engine)
         if engine not in runs:
             raise UsageError(f"'{engine}' does not run {output_type.value}: option 'engine' may be {text}")
-        check_installed(engine)
+        record.check_installed()
     elif not callable(getattr(engine, "load", None)):
         raise UsageError(f"option 'engine' is {text}, or a backend of your own, which has `load`; not {engine!r}")
 

@@ -14,13 +14,14 @@ from torch.export.graph_signature import InputKind
 
 from fx_importer.api.keywords import options_of
 from fx_importer.api.lowered import Lowered
+from fx_importer.calls.backend import Backend, Loaded
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.dynamo.backend_options import Settings, output_type_for
-from fx_importer.engines import BACKENDS, ISOLATED, Backend, JitBackend, Loaded
+from fx_importer.engines import Engine
+from fx_importer.engines.engine_table import module_engines
 from fx_importer.errors import FxImporterError
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options, PrintOptions
-from fx_importer.process.optional_packages import check_installed
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS = range(3, 30)
@@ -87,14 +88,19 @@ def fastest(program: ExportedProgram, lowered: Lowered, function: Loaded, settin
     if any(each.kind is InputKind.TOKEN for each in program.graph_signature.input_specs):
         return function
 
-    def on_engine(engine: str) -> Loaded:
-        check_installed(engine)
-        kind = output_type_for(engine)
-        runs = kind is settings.output_type and not lowered.operator_stubs  # which only the JIT has PyTorch run
-        return _loaded(lowered if runs else lower_quietly(program, settings, kind), engine)
+    def on_engine(engine: Engine) -> Loaded:
+        engine.check_installed()
+        kind = output_type_for(engine.name)
+        # Operator stubs are for engines that call PyTorch.
+        runs = kind is settings.output_type and not lowered.operator_stubs
+        return _loaded(lowered if runs else lower_quietly(program, settings, kind), engine.name)
 
-    others = {"jit at level 3": lambda: _loaded(lowered, JitBackend(optimization=3))}
-    others |= {each: partial(on_engine, each) for each in BACKENDS if each not in {*ISOLATED, settings.engine}}
+    def on_variant(create: Callable[[], Backend]) -> Loaded:
+        return _loaded(lowered, create())
+
+    engines = [engine for engine in module_engines() if not engine.isolated]
+    others = {name: partial(on_variant, create) for engine in engines for name, create in engine.variants.items()}
+    others |= {engine.name: partial(on_engine, engine) for engine in engines if engine.name != settings.engine}
     return FastestFunction(str(settings.engine), function, others)
 
 

@@ -13,7 +13,7 @@ from torch import fx
 from fx_importer.decompositions.engine.table import Decomposition, LayeredRule
 from fx_importer.decompositions.nn import pooling
 from fx_importer.dynamo.backend_options import Settings
-from fx_importer.engines import JitBackend
+from fx_importer.engines import engine_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import Lowerings, external, listed
 from fx_importer.output_types import OutputType
@@ -40,8 +40,13 @@ def with_gradient_kernels(settings: Settings, graph: fx.Graph) -> Mapping[str, A
     operation, get the decompositions.
     """
     given = settings.lowering
-    on_jit = settings.engine == "jit" or isinstance(settings.engine, JitBackend)
-    if not on_jit or settings.output_type is not OutputType.LINALG_ON_TENSORS or _CHOOSES & given.keys():
+    engine = engine_of(settings.engine)
+    if (
+        engine is None
+        or not engine.runs_stubs
+        or settings.output_type is not OutputType.LINALG_ON_TENSORS
+        or _CHOOSES & given.keys()
+    ):
         return given
     _keep_freed_memory()
     pools = (_pools_at_once(),) if _has_indices(graph) else ()

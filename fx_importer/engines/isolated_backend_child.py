@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from fx_importer.calls.backend import Loaded
-from fx_importer.engines.backend_table import backend_named
+from fx_importer.engines.engine_table import backend_named
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.process.worker import Note
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fx_importer.engines.engine_table import module_engines
 from fx_importer.errors import CrashedError
 from fx_importer.installation.findings import Finding
 from fx_importer.installation.other_mlir_packages import Neighbour, neighbours, torch_mlir_here
@@ -27,8 +28,6 @@ from fx_importer.output_types import OutputType
 from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.worker import Child
 
-BACKENDS = ("jit", "stablehlo", "tosa_reference", "iree", "xla")
-"""The backends of `fx_importer.engines`, which cannot be imported without torch."""
 _LIMITS = Limits(seconds=300)
 _WIDTH = 160
 
@@ -119,6 +118,7 @@ def doctor() -> Checkup:
     """
     lowering = _Trials()
     broken = lowering.start()
+    names = [engine.name for engine in module_engines()]
     return Checkup(
         platform.python_version(),
         platform.platform(),
@@ -126,7 +126,7 @@ def doctor() -> Checkup:
         torch_mlir_here(),
         lowering.findings("wheel", "wheel"),
         tuple(found for kind in OutputType for found in lowering.findings(kind.value, "lower", kind.value)),
-        tuple(found for name in BACKENDS for found in _Trials(broken).findings(name, "run", name)),
+        tuple(found for name in names for found in _Trials(broken).findings(name, "run", name)),
         neighbours(),
         _dump_directory(),
     )

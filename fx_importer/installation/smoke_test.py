@@ -8,6 +8,7 @@ import torch
 
 from fx_importer.api.lower import lower
 from fx_importer.diagnostics.reports.repro_command import torch_mlir_opt
+from fx_importer.engines import engine_named
 from fx_importer.errors import FxImporterError, NotInstalledError
 from fx_importer.fx_graph.torch_internals import PRIVATE_NAMES, lacking
 from fx_importer.installation.findings import Finding
@@ -17,7 +18,6 @@ from fx_importer.pipelines import PIPELINES, Nested, Pass, Step
 from fx_importer.pipelines.to_linalg import TO_LINALG
 from fx_importer.process.one_shot import output_of
 from fx_importer.process.worker import Note
-from fx_importer.targets import EXECUTABLE, target_for
 
 
 class Trial:
@@ -137,7 +137,7 @@ def _lowers(output_type: str) -> str:
 
 
 def _runs(backend: str) -> str:
-    output_type = next(each for each in EXECUTABLE if backend in target_for(each).backends)
+    output_type = engine_named(backend).accepts[0]
     model = _Tiny()
     found = lower(model, *_INPUT, output_type=output_type).caller(backend=backend)(*_INPUT)
     difference = float((found - model(*_INPUT)).abs().max().detach())

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.pytorch_utils import Conv1D
 
-from fx_importer.engines import Caller
+from fx_importer.calls.caller import Caller
 from fx_importer.errors import UsageError
 from fx_importer.frontend.torch_patches import tracing
 from fx_importer.llm.gguf_model import RowPermutation

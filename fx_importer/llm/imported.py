@@ -14,6 +14,7 @@ import torch
 from torch._dynamo.exc import UserError
 
 from fx_importer import OutputType, UsageError, lower
+from fx_importer.engines.engine_table import language_model_engine, language_model_engines
 from fx_importer.fx_graph.programs import rename_state
 from fx_importer.llm import gguf_blocks
 from fx_importer.llm.adapter import AdapterArguments
@@ -23,6 +24,7 @@ from fx_importer.llm.model_folder import GgufFile, LoadedModel, ModelFolder, che
 from fx_importer.llm.packed_weights import check_format
 from fx_importer.llm.settings import SETTINGS, Settings
 from fx_importer.llm.vision import takes_images
+from fx_importer.targets import target_for
 from fx_importer.weights import write_weights
 
 if TYPE_CHECKING:
@@ -31,10 +33,7 @@ if TYPE_CHECKING:
 MODULE = "model.mlirbc"
 WEIGHTS = "weights.safetensors"
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-_DYNAMIC = ("linalg-on-tensors", "torch")
-"""Output types in which the length of a prompt is dynamic. In the others a prompt is passed in chunks."""
 _CHUNK = 64
-_ENGINES = ("jit", "iree", "xla")
 
 
 def import_model(
@@ -67,8 +66,8 @@ def import_model(
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default that of the weights, float32 for blocks.
         quantize: ``"int8"`` or ``"int4"``, the format of weights of linear layers, or a configuration of torchao's
             ``quantize_``; weights are in a file of ours then.
-        engine: ``"jit"``, ``"iree"`` or ``"xla"``: the engine for which sums of ``"int8"`` weights are written, by
-            default XLA for StableHLO, and otherwise the JIT. Others run the module too.
+        engine: the engine for which sums of ``"int8"`` weights are written, by default XLA for StableHLO, and otherwise
+            the JIT. Others run the module too.
         lora: a folder with an adapter of peft, which is merged into the weights; they are in a file of ours then.
         cache: ``"static"``, with ``context`` rows for each sequence, or ``"paged"``, with one pool for all.
         page_size: the number of rows of a page; by default 16.
@@ -102,17 +101,20 @@ def import_model(
         raise UsageError("adapter_targets without adapter_rank, the largest rank of adapters that are arguments")
     if draft is not None and not 1 <= draft <= MOST_DRAFT:
         raise UsageError(f"a draft of {draft} tokens: accepted are 1 to {MOST_DRAFT}")
-    chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
+    output_target = target_for(kind)
+    dynamic = output_target.dynamic_shapes and not output_target.specializes_sizes
+    chunk = None if dynamic else math.gcd(positions, _CHUNK)  # the number of tokens of a prompt in one call
     if isinstance(source, ModelFolder) and not source.is_quantized:
         check_conversion(path, _DTYPES.get(dtype or ""), quantize is not None)
     loaded = source.load(_DTYPES.get(dtype or ""))
     model = loaded.model
     if lora is not None:
         _merge(model, Path(lora))
+    default_engine = language_model_engine(kind)
     if quantize is not None:
-        _quantize(model, quantize, engine or ("xla" if kind.value == "stablehlo" else "jit"))
+        _quantize(model, quantize, engine or default_engine)
     adapters = None if adapter_rank is None else AdapterArguments(model, adapter_rank, adapter_targets)
-    fused = kind.value != "stablehlo"  # XLA computes sums along rows in order
+    fused = language_model_engines()[default_engine].fuses_sums
     try:
         programs = export_programs(form, model, chunk, fused=fused, draft=draft, adapters=adapters)
     except UserError:  # its code depends on the length of the prompt
@@ -150,8 +152,8 @@ def _check_names(dtype: str | None, quantize: str | Any, engine: str | None) -> 
         raise UsageError(f"the dtype {dtype!r}: accepted are {', '.join(_DTYPES)}")
     if quantize is None or isinstance(quantize, str):
         check_format(quantize)
-    if engine not in (None, *_ENGINES):
-        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(_ENGINES)}")
+    if engine is not None and engine not in language_model_engines():
+        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(language_model_engines())}")
 
 
 def _merge(model: Any, adapter: Path) -> None:

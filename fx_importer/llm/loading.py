@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from fx_importer import Caller, Manifest, UsageError, link, read_weights
-from fx_importer.engines import IreeBackend, Loaded, backend_named
+from fx_importer.calls.backend import Loaded, TakesWeights
+from fx_importer.engines.engine_table import DEFAULT_ENGINE, backend_named, language_model_engines
 from fx_importer.llm.adapter import AdaptedCaller
 from fx_importer.llm.batch_model import BatchModel
 from fx_importer.llm.image_model import ImageModel
@@ -23,8 +24,6 @@ from fx_importer.llm.paged_model import PagedModel
 from fx_importer.llm.settings import Settings
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.weights import as_passed
-
-ENGINES = ("jit", "iree", "xla")
 
 
 class _Later:
@@ -41,13 +40,13 @@ class _Later:
 
 
 def load(
-    folder: str | os.PathLike[str], *, engine: str = "jit", lora: str | os.PathLike[str] | None = None
+    folder: str | os.PathLike[str], *, engine: str = DEFAULT_ENGINE, lora: str | os.PathLike[str] | None = None
 ) -> LanguageModel:
     """Load a folder that `import_model` wrote, and compile ``prefill`` and ``decode``; others when they are first used.
 
     Args:
         folder: the folder.
-        engine: ``"jit"``, ``"iree"`` or ``"xla"``.
+        engine: the name of an engine that runs language models.
         lora: an adapter of peft, for a module that takes one: `LanguageModel.use_adapter`.
 
     Raises:
@@ -58,8 +57,8 @@ def load(
     from transformers import AutoTokenizer
 
     path = Path(folder)
-    if engine not in ENGINES:
-        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(ENGINES)}")
+    if engine not in language_model_engines():
+        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(language_model_engines())}")
     settings = Settings.read(path)
     manifest_file = path / MODULE.replace(".mlirbc", ".manifest.json")
     try:
@@ -68,12 +67,13 @@ def load(
         raise UsageError(f"'{manifest_file}' cannot be read: {error}; import the model again") from None
     source = [path / each for each in settings.weights]
     state = _empty_state(manifest)
-    if engine == "iree":  # which reads weights from where they are
+    backend = backend_named(engine)
+    if isinstance(backend, TakesWeights):
         held = read_weights(manifest, source)
         passed = {key: as_passed(held[each.name], each) for key, each in manifest.weights.items()}
-        backend, module = IreeBackend(parameters=passed), read_untrusted_module(path / MODULE)
+        backend, module = backend.with_weights(passed), read_untrusted_module(path / MODULE)
     else:
-        backend, module = backend_named(engine), link(path / MODULE, source, manifest)
+        module = link(path / MODULE, source, manifest)
     functions: dict[str, Loaded] = {name: backend.load(module, name) for name in ("prefill", "decode")}
     for name in manifest.functions.keys() - functions.keys():
         functions[name] = _Later(functools.partial(backend.load, module, name))

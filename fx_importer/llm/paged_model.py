@@ -15,6 +15,8 @@ from fx_importer.llm.paged_cache import SCRATCH
 from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.scheduler import Scheduler
 from fx_importer.llm.settings import MOST, Settings
+from fx_importer.output_types import OutputType
+from fx_importer.targets import target_for
 
 
 class PagedModel(LanguageModel):
@@ -31,7 +33,7 @@ class PagedModel(LanguageModel):
         """The most tokens of a prompt in one call."""
         self.vocabulary = caller.manifest.functions["decode"].results[-1].type.sizes[-1]
         """The number of tokens that logits are of."""
-        self._compiles_sizes = caller.manifest.output_type == "stablehlo"
+        self._compiles_sizes = target_for(OutputType.get(caller.manifest.output_type)).specializes_sizes
         """Whether engines compile the functions for each width of the page table."""
 
     def pages_for(self, positions: int) -> int:

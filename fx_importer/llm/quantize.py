@@ -8,16 +8,13 @@ import torch
 from torch import Tensor
 from transformers.pytorch_utils import Conv1D
 
+from fx_importer.engines.engine_table import DEFAULT_ENGINE, language_model_engines
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.llm.packed_weights import GROUP, PACKINGS, Int8Embedding, check_finite
 from fx_importer.process.optional_packages import is_installed
 
-_LANES = {"jit": 1, "iree": 32, "xla": 64}
-"""Of sums, by engine: XLA computes them one element at a time, in order, unless they are split; IREE makes vectors of
-lanes."""
 
-
-def quantize(model: Any, name: str, *, engine: str = "jit") -> None:
+def quantize(model: Any, name: str, *, engine: str = DEFAULT_ENGINE) -> None:
     """Replace the linear layers and embeddings of ``model`` by ones with packed weights, in place.
 
     Embeddings and the output layer are int8 in any format, and so are layers whose rows are no multiple of two groups.
@@ -25,7 +22,7 @@ def quantize(model: Any, name: str, *, engine: str = "jit") -> None:
     Args:
         model: of transformers.
         name: the format, of `PACKINGS`.
-        engine: that sums are written for, ``"jit"``, ``"iree"`` or ``"xla"``; others run them too.
+        engine: the engine that sums are written for; others run them too.
 
     Raises:
         UsageError: for weights that are not in linear layers, such as those of experts, and for values that are not
@@ -37,7 +34,7 @@ def quantize(model: Any, name: str, *, engine: str = "jit") -> None:
             f"{type(model).__name__} has weights that are not those of linear layers, as '{stacked[0]}' (experts are "
             "stacked): they cannot be quantized, import it without"
         )
-    packing = _Packing(model, name, _LANES[engine])
+    packing = _Packing(model, name, language_model_engines()[engine].sum_lanes)
     for path, module in list(model.named_modules()):
         if (new := packing.replacement(path, module)) is not None:
             parent, _, child = path.rpartition(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from fx_importer.engines import default_engine
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline
@@ -19,8 +20,8 @@ __all__ = ["EXECUTABLE", "TARGETS", "Target", "pipeline_for", "target_for"]
 
 TARGETS = {target.output_type: target for target in (RAW, TORCH, LINALG_ON_TENSORS, TOSA, STABLEHLO)}
 
-EXECUTABLE = tuple(target.output_type for target in TARGETS.values() if target.default_backend)
-"""Built-in output types with a default backend: `explain` tries these, and operators can fall back to them."""
+EXECUTABLE = tuple(output_type for output_type in TARGETS if default_engine(output_type))
+"""Built-in output types with a default engine: `explain` tries these, and operators can fall back to them."""
 
 
 @functools.cache

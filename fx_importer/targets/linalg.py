@@ -47,9 +47,4 @@ LINALG_ON_TENSORS = Target(
     _dtypes,
     pipelines=(pipelines.TORCH_BACKEND, pipelines.LINALG),
     contract=contracts.LINALG,
-    backends=(
-        "jit",
-        "iree",
-    ),
-    default_backend="jit",
 )

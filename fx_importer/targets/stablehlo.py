@@ -42,16 +42,10 @@ STABLEHLO = Target(
     _dtypes,
     pipelines=(pipelines.TORCH_BACKEND, pipelines.STABLEHLO),
     contract=contracts.STABLEHLO,
-    backends=(
-        "stablehlo",
-        "jit",
-        "xla",
-        "iree",
-    ),
-    default_backend="stablehlo",
     memory=False,
     scalars=False,
     assertions=False,
     portable_artifacts=True,
+    specializes_sizes=True,
     collectives=Collectives.LOWERED,
 )

@@ -45,10 +45,6 @@ class Target:
     """The pipelines that follow the import, in order. The last stage of the last one checks the contract."""
     contract: ContractRules | None = None
     """The legality of operations and types in a lowered module. None allows everything."""
-    backends: tuple[str, ...] = ()
-    """The backends that run a module, by their names in `fx_importer.engines.BACKENDS`."""
-    default_backend: str | None = None
-    """The backend of ``Lowered.run``. An output type that has one is also a fallback for operators of others."""
     library_operators: bool = True
     """Whether operators of libraries are decomposed too: composite and quantization ones."""
     memory: bool = True
@@ -69,6 +65,8 @@ class Target:
     """Whether the pipeline can narrow integers and floats of 64 bits to 32."""
     dynamic_shapes: bool = True
     """Whether tensors can have dynamic dimensions."""
+    specializes_sizes: bool = False
+    """Whether engines compile a module with dynamic sizes anew for each set of sizes."""
     collectives: Collectives = Collectives.REFUSED
     """What becomes of collective operators between devices."""
     portable_artifacts: bool = False

@@ -32,7 +32,6 @@ TORCH = Target(
     _dtypes,
     pipelines=(pipelines.TORCH_BACKEND, pipelines.TORCH_CONTRACT),
     contract=contracts.TORCH,
-    backends=("iree",),
     symbolic_shapes=True,
     collectives=Collectives.KEPT,
 )

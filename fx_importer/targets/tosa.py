@@ -42,12 +42,6 @@ TOSA = Target(
     _dtypes,
     pipelines=(pipelines.TORCH_BACKEND, pipelines.TOSA),
     contract=contracts.TOSA,
-    backends=(
-        "tosa_reference",
-        "jit",
-        "iree",
-    ),
-    default_backend="tosa_reference",
     memory=False,
     scalars=False,
     assertions=False,

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fx_importer.engines import BACKENDS
+from fx_importer.engines import all_engines
 from fx_importer.output_types import OutputType
 from fx_importer.verification.verdict import Check, Status, Verdict, as_text
 
@@ -72,7 +72,7 @@ class Matrix:
 
     def table(self) -> Table:
         """Return a `rich` table with a column for each backend that runs any of the output types."""
-        names = [name for name in BACKENDS if any(name in row.cells() for row in self.rows)]
+        names = [name for name in all_engines() if any(name in row.cells() for row in self.rows)]
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("output type", *names):
             table.add_column(heading, no_wrap=True)

@@ -13,7 +13,9 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from fx_importer.engines import Backend, Caller, Worker
+from fx_importer.calls.backend import Backend
+from fx_importer.calls.caller import Caller
+from fx_importer.engines import Worker
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.verification.comparison import Comparison, Tolerance, compare
 from fx_importer.verification.divergence import Cause, Divergence, describe

@@ -13,6 +13,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.engines import engine_of
 from fx_importer.verification.comparison import Comparison
 
 
@@ -55,7 +56,8 @@ class Divergence:
     """Python script that runs the node alone, and exits with 1 if it differs."""
 
     def __str__(self) -> str:
-        when = "once it is decomposed" if self.backend == "eager" else f"on {self.backend}"
+        engine = engine_of(self.backend)
+        when = "once it is decomposed" if engine and engine.runs_programs else f"on {self.backend}"
         lines = [f"the first value that differs {when}: {self.node} = {self.operator}"]
         if self.where:
             lines.append(f"    at {self.where}" + (f" in {self.module}" if self.module else ""))

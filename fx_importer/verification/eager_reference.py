@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from fx_importer.engines import Value
+from fx_importer.calls.backend import Value
 from fx_importer.engines.eager.eager_backend import as_model_argument, key_of, placeholder_values, results_of
 from fx_importer.fx_graph.triton_runtime import interpreted_kernels
 from fx_importer.manifest import Function

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from fx_importer.engines import Caller
+from fx_importer.calls.caller import Caller
 from fx_importer.options import DecompositionOptions
 from fx_importer.verification.comparison import Comparison, Tolerance, compare
 from fx_importer.verification.eager_reference import copied, writes

@@ -11,19 +11,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from fx_importer.calls.backend import Backend, Loaded
+from fx_importer.calls.caller import Caller
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted
-from fx_importer.engines import (
-    ISOLATED,
-    STUB_BACKEND,
-    Backend,
-    Caller,
-    EagerBackend,
-    IsolatedBackend,
-    Loaded,
-    Worker,
-    backend_named,
-)
+from fx_importer.engines import BackendOptions, IsolatedBackend, Worker, engine_named
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.manifest import NARROW_FLOATS, Function, Manifest
 from fx_importer.mlir.bindings import ir
@@ -134,11 +126,11 @@ def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, requ
     """
     if not isinstance(backend, str):
         return Chosen(backend.name, backend.load, required)
-    if backend == "eager":
-        return Chosen(backend, EagerBackend(subject.programs, subject.manifest).load, required)
-    here = backend_named(backend, subject.stubs)  # raises for an unknown name
-    # The user's operators are only registered in this process.
-    stays = backend in ISOLATED or (backend == STUB_BACKEND and subject.manifest.operator_stubs)
+    engine = engine_named(backend)
+    options = BackendOptions(subject.stubs, programs=subject.programs, manifest=subject.manifest)
+    here = engine.create(options)
+    # Operators of the user are registered in this process only.
+    stays = engine.isolated or engine.runs_programs or (engine.runs_stubs and subject.manifest.operator_stubs)
     apart = None if worker is None or stays else IsolatedBackend(backend, worker)
     return Chosen(backend, (apart or here).load, required)
 

@@ -1,10 +1,9 @@
-"""Tensors in files, indexed without reading them: safetensors, GGUF and IREE parameter archives."""
+"""Tensors in files, indexed without reading them: safetensors, GGUF, and archives of engines."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import json
 import os
 import struct
@@ -16,17 +15,29 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from fx_importer.engines.engine import WeightFiles
+from fx_importer.engines.engine_table import all_engines
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.manifest import ValueType
-from fx_importer.process.optional_packages import is_installed
 from fx_importer.weights import gguf_files
 
-SAFETENSORS, ARCHIVE, INDEX = ".safetensors", ".irpa", "model.safetensors.index.json"
+SAFETENSORS, INDEX = ".safetensors", "model.safetensors.index.json"
 _PIECE = 1 << 20
-ACCEPTED = (
-    f"a {SAFETENSORS} file, a {gguf_files.SUFFIX} file, an {ARCHIVE} file (an IREE parameter archive), or a directory "
-    f"of transformers' with model{SAFETENSORS} or {INDEX}"
-)
+
+
+def archives() -> dict[str, WeightFiles]:
+    """Return the file formats of engines, by suffix."""
+    formats = [engine.weight_files for engine in all_engines().values()]
+    return {each.suffix: each for each in formats if each is not None}
+
+
+def accepted() -> str:
+    """Return what weights can be read from, for error messages."""
+    formats = "".join(f"an {each.suffix} file ({each.description}), " for each in archives().values())
+    return (
+        f"a {SAFETENSORS} file, a {gguf_files.SUFFIX} file, {formats}or a directory of transformers' with "
+        f"model{SAFETENSORS} or {INDEX}"
+    )
 
 
 @dataclass(frozen=True)
@@ -80,18 +91,18 @@ def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
     if path.is_dir():
         found = [path / name for name in (INDEX, f"model{SAFETENSORS}") if (path / name).is_file()]
         if not found:
-            raise UsageError(f"no weights in '{path}': accepted is {ACCEPTED}")
+            raise UsageError(f"no weights in '{path}': accepted is {accepted()}")
         path = found[0]
     _check_exists(path)
     if path.name.endswith(f"{SAFETENSORS}.index.json"):
         return _read_index(path)
     if path.suffix == SAFETENSORS:
         return _read_safetensors(path)
-    if path.suffix == ARCHIVE:
-        return _read_archive(path)
+    if (archive := archives().get(path.suffix)) is not None:
+        return _read_archive(path, archive)
     if path.suffix == gguf_files.SUFFIX:
         return _read_gguf(path)
-    raise UsageError(f"'{path}' holds no weights that can be read: accepted is {ACCEPTED}")
+    raise UsageError(f"'{path}' holds no weights that can be read: accepted is {accepted()}")
 
 
 def _check_exists(path: Path) -> None:
@@ -100,7 +111,7 @@ def _check_exists(path: Path) -> None:
     except OSError:  # such as for a name that is too long
         exists = False
     if not exists:
-        raise UsageError(f"there is no file '{path}' to take weights from: accepted is {ACCEPTED}")
+        raise UsageError(f"there is no file '{path}' to take weights from: accepted is {accepted()}")
 
 
 def _read_index(index: Path) -> dict[str, Stored]:
@@ -187,25 +198,15 @@ DTYPES: dict[str, str] = {
 """Names of dtypes in safetensors, and in torch."""
 
 
-def iree_runtime() -> Any:
-    """Return ``iree.runtime``. Raises `NotInstalledError` if it is not installed."""
-    if not is_installed("iree.runtime"):
-        raise NotInstalledError("an IREE parameter archive", "iree.runtime", "iree")
-    return importlib.import_module("iree.runtime")
-
-
-def _read_archive(path: Path) -> dict[str, Stored]:
-    runtime = iree_runtime()
-    index = runtime.ParameterIndex()
+def _read_archive(path: Path, archive: WeightFiles) -> dict[str, Stored]:
+    """Return the tensors of a file in the format of an engine."""
     mapped = Mapped(path)
     try:
-        index.load(str(path))
-        found = {
-            name: Stored(mapped, entry.file_storage[1], entry.length, None)
-            for name, entry in index.items()
-            if entry.is_file
-        }
-    except Exception as error:  # IREE has a Python type for each of its status codes
-        raise UsageError(f"'{path}' is no whole IREE parameter archive: {error}") from None
+        entries = archive.read(path)
+    except NotInstalledError:
+        raise
+    except Exception as error:  # of the package that reads it
+        raise UsageError(f"'{path}' is not a complete file ({archive.description}): {error}") from None
+    found = {name: Stored(mapped, offset, size, None) for name, (offset, size) in entries.items()}
     _check_inside(found, path)
     return found

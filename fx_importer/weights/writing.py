@@ -16,7 +16,7 @@ from fx_importer.manifest import File, Manifest, Weight
 from fx_importer.mlir.module_io import atomic_file, check_writable
 from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.weights.matching import bytes_of, read_weights
-from fx_importer.weights.weight_files import ACCEPTED, ARCHIVE, DTYPES, SAFETENSORS, Stored, iree_runtime, stored_in
+from fx_importer.weights.weight_files import DTYPES, SAFETENSORS, Stored, accepted, archives, stored_in
 
 
 def save_weights(
@@ -56,8 +56,8 @@ def check_place(path: Path) -> None:
     """Raise `UsageError` unless ``path`` holds weights, or a file of weights can be written there."""
     if path.exists():
         stored_in(path)
-    elif path.suffix not in (SAFETENSORS, ARCHIVE):
-        raise UsageError(f"cannot write weights to '{path}', which is not there: name {ACCEPTED}")
+    elif path.suffix not in (SAFETENSORS, *archives()):
+        raise UsageError(f"cannot write weights to '{path}', which is not there: name {accepted()}")
     else:
         check_writable(path)
 
@@ -77,7 +77,10 @@ def write_weights(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
     with atomic_file(path) as temporary:
-        (_write_safetensors if path.suffix == SAFETENSORS else _write_archive)(tensors, temporary)
+        if path.suffix == SAFETENSORS:
+            _write_safetensors(tensors, temporary)
+        else:
+            archives()[path.suffix].write({name: bytes_of(tensor) for name, tensor in tensors.items()}, temporary)
 
 
 def _write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
@@ -100,10 +103,3 @@ def _write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
         stored_in(path)  # safetensors does not report a last piece that it could not write
     except (SafetensorError, UsageError) as error:
         raise OSError(f"safetensors could not write all of it, as on a full disk: {error}") from error
-
-
-def _write_archive(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    index = iree_runtime().ParameterIndex()
-    for name, tensor in tensors.items():
-        index.add_buffer(name, bytes_of(tensor))
-    index.create_archive_file(str(path))

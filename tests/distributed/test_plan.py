@@ -18,8 +18,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from fx_importer import Lowered, Manifest, load, lower
 from fx_importer.distributed import Mesh, Plan, fake_process_group, plan_on_mesh
 from fx_importer.distributed.shardings import gspmd
+from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.errors import UsageError
-from fx_importer.process.optional_packages import imported
 
 X = torch.randn(8, 16, generator=torch.manual_seed(0))
 
@@ -53,7 +53,7 @@ def test_shardings_are_attributes_of_arguments():
 
 
 def test_the_notation_is_that_of_xla():
-    jax, client = imported("xla", "xla", "jax"), imported("xla", "xla", "jax._src.lib").xla_client
+    jax, client = XLA_ENGINE.imported("jax"), XLA_ENGINE.imported("jax._src.lib").xla_client
     devices = np.array(jax.local_devices(backend="cpu")[:8])
     for text in ("dp=2,tp=4", "a=2,b=2,c=2", "a=2,one=1,b=4"):
         mesh = Mesh.get(text)
@@ -73,7 +73,7 @@ def test_the_notation_is_that_of_xla():
 @pytest.mark.parametrize("reader", ["GSPMD", "Shardy"])
 def test_xla_reads_the_attributes(reader: str):
     """Compile the module itself, which the backend does not: jax writes the shardings again there."""
-    jax, client = imported("xla", "xla", "jax"), imported("xla", "xla", "jax._src.lib").xla_client
+    jax, client = XLA_ENGINE.imported("jax"), XLA_ENGINE.imported("jax._src.lib").xla_client
     backend = jax.local_devices(backend="cpu")[0].client
     text = str(lowered(TENSOR).module)
     if reader == "Shardy":
@@ -85,7 +85,7 @@ def test_xla_reads_the_attributes(reader: str):
     options.executable_build_options.device_assignment = client.DeviceAssignment.create(
         np.arange(8, dtype=np.int32).reshape(1, 8)
     )
-    devices = imported("xla", "xla", "jaxlib._jax").DeviceList(tuple(backend.local_devices()[:8]))
+    devices = XLA_ENGINE.imported("jaxlib._jax").DeviceList(tuple(backend.local_devices()[:8]))
     program = backend.compile_and_load(text, devices, options)
     assert [str(client.HloSharding.from_proto(each)) for each in program.get_parameter_shardings()] == [
         "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}",

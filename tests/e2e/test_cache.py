@@ -15,7 +15,7 @@ from fx_importer import Lowered
 from fx_importer.caching.disk_store import Store
 from fx_importer.manifest import Manifest
 from testing.zoo import ZOO
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 from tests.running import run_script
 
 pytestmark = pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")

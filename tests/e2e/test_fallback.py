@@ -7,7 +7,7 @@ import torch
 
 from fx_importer import Manifest, NoMatch, StageFailed, UsageError, lower, lowers
 from fx_importer.output_types import OutputType
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 
 x = torch.linspace(-2, 2, 20).reshape(5, 4)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fx_importer import lower
 from fx_importer.errors import ExportError
 from tests.e2e.harness import assert_same
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 
 INPUTS = (
     (torch.tensor([1.5, -2.5, 3.25]), torch.tensor([7, -3, 2])),

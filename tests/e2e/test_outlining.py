@@ -10,7 +10,8 @@ import torch
 from torch.library import custom_op
 
 from fx_importer import Manifest, StageFailed, UnsupportedProgramError, UsageError, lower
-from fx_importer.engines import Caller, JitBackend
+from fx_importer.calls.caller import Caller
+from fx_importer.engines import JitBackend
 from fx_importer.manifest import Passed
 
 Tensor = torch.Tensor

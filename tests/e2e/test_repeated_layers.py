@@ -7,7 +7,7 @@ from torch import nn
 from fx_importer import FxImporter, Inputs, StageFailed, UnsupportedProgramError, lower
 from fx_importer.importing.node_builder import UnsupportedNodeError
 from fx_importer.mlir.bindings import func_d, ir
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 
 WIDTH, LENGTH, DEPTH = 8, 6, 3
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fx_importer import UsageError, lower
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 
 
 class State(nn.Module):

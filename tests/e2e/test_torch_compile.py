@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import importlib.metadata
 import re
@@ -27,11 +28,12 @@ from torch.utils.checkpoint import checkpoint
 from fx_importer import NotInstalledError, StageFailed, UsageError
 from fx_importer.dynamo import backend, fastest_engine
 from fx_importer.dynamo.graph_compilation import COMPILED
-from fx_importer.engines import JitBackend, backend_table
+from fx_importer.engines import Engine, JitBackend, engine_table
+from fx_importer.engines.jit.engine import JIT_ENGINE
 from fx_importer.errors import EagerFallbackWarning
 from fx_importer.process import optional_packages
 from tests.e2e.harness import assert_same, integers, normal
-from tests.engines.test_backend_table import needs_iree, needs_tosa, needs_xla
+from tests.engines.test_engine_table import needs_iree, needs_tosa, needs_xla
 
 pytestmark = [  # of torch about itself
     pytest.mark.filterwarnings(f"ignore:{text}")
@@ -871,15 +873,15 @@ class Offset:
 def test_max_autotune_runs_the_fastest_engine(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuses() -> JitBackend:
+    def refuses(_: object) -> JitBackend:
         raise UsageError("not for this one")
 
-    others = {"fast": lambda: Offset(2, 0), "slow": lambda: Offset(3, 0.1), "refuses": refuses}
-    monkeypatch.setattr(fastest_engine, "BACKENDS", others)
-    for name, engine in others.items():
-        monkeypatch.setitem(backend_table.BACKENDS, name, engine)
-    monkeypatch.setattr(backend_table, "JitBackend", lambda **_: Offset(1, 0.1))
-    monkeypatch.setattr(fastest_engine, "JitBackend", lambda optimization: Offset(4, 0.1))
+    others = {"fast": lambda _: Offset(2, 0), "slow": lambda _: Offset(3, 0.1), "refuses": refuses}
+    default = dataclasses.replace(
+        JIT_ENGINE, create=lambda _: Offset(1, 0.1), variants={"level 3": lambda: Offset(4, 0.1)}
+    )
+    engines = [default, *(Engine(name, create, default.accepts) for name, create in others.items())]
+    monkeypatch.setattr(engine_table, "all_engines", lambda: {engine.name: engine for engine in engines})
     x = normal(64, 64)
     torch.manual_seed(0)
     expected = torch.nn.functional.dropout(x) + 2, torch.rand(2)

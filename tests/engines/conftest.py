@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fx_importer.engines import JitBackend, Loaded
+from fx_importer.calls.backend import Loaded
+from fx_importer.engines import JitBackend
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fx_importer import UsageError, lower
-from fx_importer.engines import BACKENDS
+from fx_importer.engines import backend_named
 from fx_importer.mlir.bindings import func_d, ir, load_dialects, new_context, stablehlo_d
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.int8, torch.int64, torch.uint8]
@@ -73,7 +73,7 @@ def test_weights_inline(lowered, model, tmp_path, backend, version):
     module = read(tmp_path / "m.stablehlo")
     assert "dense_resource" not in str(module)
     x = torch.randn(3, 24)
-    same(BACKENDS[backend]().load(module)(x), model(x))
+    same(backend_named(backend).load(module)(x), model(x))
 
 
 @torch.no_grad()
@@ -87,7 +87,7 @@ def test_weights_as_arguments(lowered, model, tmp_path):
     assert set(names) <= set(lowered.manifest.constants)
     assert "linear.weight" in names
     x = torch.randn(3, 24)
-    same(BACKENDS["stablehlo"]().load(module)(x, *(model.state_dict()[name] for name in names)), model(x))
+    same(backend_named("stablehlo").load(module)(x, *(model.state_dict()[name] for name in names)), model(x))
 
 
 def test_suffix_selects_the_artifact(lowered, tmp_path):

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from fx_importer.cli import main
-from fx_importer.engines import backend_table
 from fx_importer.installation import checkup
 from fx_importer.installation.findings import Finding
 from fx_importer.installation.other_mlir_packages import neighbours, torch_mlir_here
@@ -40,10 +39,6 @@ def test_working_installation(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
         )
         assert (backend["works"], backend["extra"]) == (there, None if there else extra), backend
         assert any(line.split()[:1] == [name] and (" works" in line) is there for line in out.splitlines())
-
-
-def test_every_backend_is_tried():
-    assert list(checkup.BACKENDS) == list(backend_table.BACKENDS)
 
 
 @pytest.mark.new_interpreter

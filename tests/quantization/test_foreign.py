@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx_importer import lower
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import dequantize, q, quantize, some
 
 

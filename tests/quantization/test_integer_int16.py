@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fx_importer import UsageError, accuracy, lower, quantize
 from fx_importer.quantization.qdq import kind_of
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import Weights, q
 
 INT16 = (-(2**15), 2**15 - 1, torch.int16)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import lower
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import INT8, Weights, q, quantize
 
 UINT8 = (0, 255, torch.uint8)

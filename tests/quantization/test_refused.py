@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import FxImporterError, UsageError, lower, quantize
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import INT8, q
 
 X = torch.randint(-128, 128, (2, 4), dtype=torch.int8)

@@ -3,7 +3,7 @@
 import pytest
 
 from fx_importer import pipelines
-from fx_importer.engines import BACKENDS
+from fx_importer.engines import default_engine, engines_for
 from fx_importer.options import Contract, LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
@@ -34,10 +34,9 @@ def test_pipeline_ends_with_the_contract(target: Target, policy: Contract):
         assert stages[-1].passes[:1] == expected.passes  # TOSA's validator follows
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.output_type.value)
-def test_backends_exist(target: Target):
-    assert set(target.backends) <= set(BACKENDS)
-    assert target.default_backend in (None, *target.backends[:1])
+@pytest.mark.parametrize("output_type", TARGETS, ids=lambda output_type: output_type.value)
+def test_default_engine_is_first(output_type: OutputType):
+    assert default_engine(output_type) in (None, *engines_for(output_type)[:1])
 
 
 def test_executable_output_types():
@@ -45,8 +44,9 @@ def test_executable_output_types():
 
 
 def test_user_defined_output_type_inherits(npu: OutputType):
-    target, base = target_for(npu), target_for(OutputType.TOSA)
-    assert (target.backends, target.default_backend) == (base.backends, base.default_backend)
+    target = target_for(npu)
+    assert engines_for(npu) == engines_for(OutputType.TOSA)
+    assert default_engine(npu) is default_engine(OutputType.TOSA)
     assert target.contract == pipelines.Dialects("npu", frozenset(("npu", "tosa")))
     assert (
         str(target.pipeline(LoweringOptions()).stages[-1]) == "builtin.module(fx-importer-check-npu-contract{npu,tosa})"

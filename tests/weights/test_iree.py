@@ -12,7 +12,7 @@ import torch
 
 from fx_importer import UsageError, link, lower
 from fx_importer.engines.iree.iree_parameters import with_parameters
-from tests.engines.test_backend_table import needs_iree
+from tests.engines.test_engine_table import needs_iree
 
 
 class Small(torch.nn.Module):
@@ -79,9 +79,9 @@ def test_iree_reads_saved_weights(tmp_path: Path, suffix):
 
 def test_archive_without_iree(tmp_path, monkeypatch):
     from fx_importer import NotInstalledError
-    from fx_importer.weights import weight_files
+    from fx_importer.engines.iree import iree_parameters
 
-    monkeypatch.setattr(weight_files, "is_installed", lambda name: False)
+    monkeypatch.setattr(iree_parameters, "is_installed", lambda name: False)
     lowered = lower(Small(), X, output_type="torch", weights="external")
     with pytest.raises(NotInstalledError, match="an IREE parameter archive .*iree"):
         lowered.save(tmp_path / "m.mlir", weights=tmp_path / "w.irpa")

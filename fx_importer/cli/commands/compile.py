@@ -6,11 +6,9 @@ from pathlib import Path
 
 from fx_importer.api.load import manifest_of_file
 from fx_importer.api.save import parameters_of
-from fx_importer.engines.iree.iree_programs import compile_program
+from fx_importer.engines.engine_table import ahead_of_time
 from fx_importer.mlir.module_io import check_writable
 from fx_importer.mlir.untrusted_module import read_untrusted_module
-
-SUFFIX = ".vmfb"
 
 
 def compile_module(module: Path, target: str, output: Path, kernels: Path | None = None) -> None:
@@ -21,10 +19,11 @@ def compile_module(module: Path, target: str, output: Path, kernels: Path | None
         NotInstalledError: without IREE.
         StageFailed: if IREE cannot compile it.
     """
-    check_writable(output, (SUFFIX,))
+    compiler = ahead_of_time()
+    check_writable(output, (compiler.suffix,))
     read = read_untrusted_module(module, unregistered=True)
     manifest = manifest_of_file(module, read)
-    compiled = compile_program(read, target, {} if manifest is None else parameters_of(manifest))
+    compiled = compiler.compile(read, target, {} if manifest is None else parameters_of(manifest))
     compiled.save(output, kernels)
     print(
         f"{output}: {target}, {len(compiled.code):,} bytes, {compiled.dispatches} dispatches, "

@@ -17,19 +17,19 @@ from fx_importer.cli.commands.view import report_for
 from fx_importer.cli.following import Following
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted, reporting_progress
-from fx_importer.engines import backend_named
+from fx_importer.engines import backend_named, engines_for
 from fx_importer.errors import CrashedError, FxImporterError, UsageError, first_line
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
-from fx_importer.targets import TARGETS, target_for
+from fx_importer.targets import TARGETS
 from fx_importer.verification import Inputs
 from fx_importer.verification.backend_matrix import Matrix, Row
 from fx_importer.verification.verdict import WIDTH
 
-OUTPUT_TYPES = tuple(target.output_type for target in TARGETS.values() if target.backends)
+OUTPUT_TYPES = tuple(output_type for output_type in TARGETS if engines_for(output_type))
 
 
 def show_matrix(
@@ -65,7 +65,7 @@ def show_matrix(
     with reporting_progress(True):
         progress.enter(f"lower and run {model}")
         for output_type in counted(output_types, "output types"):
-            chosen = [each for each in target_for(output_type).backends if not backends or each in backends]
+            chosen = [name for name in _names(output_type) if not backends or name in backends]
             following = Following(None if report is None else report_for(report, output_type))
             asked = replace(options, output_type=output_type)
             rows.append(_row(model, asked, chosen if backends else None, inputs, following, trust))
@@ -79,6 +79,11 @@ def show_matrix(
     if json is not None:
         save_text(matrix.to_json(), json)
     return matrix.passed
+
+
+def _names(output_type: OutputType) -> tuple[str, ...]:
+    """Return the names of the engines that run ``output_type``."""
+    return tuple(engine.name for engine in engines_for(output_type))
 
 
 def _row(
@@ -95,7 +100,7 @@ def _row(
     try:
         run_isolated("the lowering", answer_row, model, request, answer)
     except CrashedError as error:
-        return Row(options.output_type, None, str(error), error.signal, target_for(options.output_type).backends)
+        return Row(options.output_type, None, str(error), error.signal, _names(options.output_type))
     found = pickle.loads(answer.read_bytes())
     if isinstance(found, UsageError):
         raise found
@@ -115,7 +120,7 @@ def answer_row(model: str, request: str, answer: str) -> None:
     except UsageError as error:
         found = UsageError(str(error))
     except FxImporterError as error:
-        found = Row(options.output_type, None, str(error), None, target_for(options.output_type).backends)
+        found = Row(options.output_type, None, str(error), None, _names(options.output_type))
     Path(answer).write_bytes(pickle.dumps(found))
 
 

@@ -11,7 +11,7 @@ from fx_importer.api.report import check_report
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.view import report_isolated
 from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.engines import backend_named
+from fx_importer.engines import engine_named
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.options import Options
 from fx_importer.process.scratch import Scratch
@@ -41,8 +41,8 @@ def reduce_model(
     if report is not None:
         check_report(report)
     torch.set_num_threads(1)  # before the model runs, since this process forks
-    if backend is not None and backend != "eager":
-        backend_named(backend)
+    if backend is not None:
+        engine_named(backend)
     if Path(model).is_dir():
         job = job_of(Path(model), trust=trust)
     else:

@@ -9,7 +9,7 @@ from rich.console import Console
 from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.cli.following import Following
 from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.engines import backend_named
+from fx_importer.engines import engine_named
 from fx_importer.options import Options
 from fx_importer.verification.verdict import WIDTH, Status, Verdict
 
@@ -37,8 +37,7 @@ def verify_model(
         FxImporterError: if the model cannot be lowered.
     """
     for name in backends or ():
-        if name != "eager":
-            backend_named(name)  # raises before the lowering
+        engine_named(name)  # raises before the lowering
     options = following.prepared(options)
     with following.run(model, options.output_type.value) as followed:
         with reporting_progress(True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import extract_function
+from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_compiler import compile_to, input_type_of, prepare
 from fx_importer.engines.iree.iree_devices import check_device
 from fx_importer.engines.iree.iree_parameters import SCOPE
@@ -35,7 +36,6 @@ from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import terminator
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.tensor_elements import as_array
-from fx_importer.process.optional_packages import check_installed, imported
 from fx_importer.process.scratch import Scratch
 
 IREE = CallingConvention("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)
@@ -66,6 +66,10 @@ class IreeBackend:
     target: str = HOST
     """The device, as `iree_target` takes it."""
 
+    def with_weights(self, weights: Mapping[str, torch.Tensor]) -> IreeBackend:
+        """Return the backend with `parameters`."""
+        return replace(self, parameters=weights)
+
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module``, which does not change.
 
@@ -77,7 +81,7 @@ class IreeBackend:
                 this machine has no device of the target, or one that computes wrong numbers with code for it.
             StageFailed: if IREE cannot compile it, with its errors.
         """
-        check_installed(self.name)
+        IREE_ENGINE.check_installed()
         copy, function = extract_function(module, func_name)
         signature = read_signature(function, IREE)
         kind, target = input_type_of(copy), iree_target(self.target)
@@ -118,7 +122,7 @@ def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
 @functools.cache
 def _config(driver: str) -> Any:
     """Return the configuration with the device, which all functions share: so one can take what another returned."""
-    return imported("iree", "iree", "iree.runtime").Config(driver)
+    return IREE_ENGINE.imported("iree.runtime").Config(driver)
 
 
 def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor], target: IreeTarget) -> tuple[Any, Any, Any]:
@@ -126,7 +130,7 @@ def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor], target: Iree
 
     The CPU runs on all processors, unless PyTorch has one thread.
     """
-    runtime = imported("iree", "iree", "iree.runtime")
+    runtime = IREE_ENGINE.imported("iree.runtime")
     config = _config("local-sync" if target.name == HOST and torch.get_num_threads() == 1 else target.driver)
     modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
     if parameters:
@@ -198,7 +202,7 @@ class _Function:
 @functools.cache
 def _constants(dtype: torch.dtype) -> tuple[Any, Any, Any]:
     """Return the memory type and usage of arguments, and the element type of tensors of ``dtype``."""
-    runtime = imported("iree", "iree", "iree.runtime")
+    runtime = IREE_ENGINE.imported("iree.runtime")
     element = _ELEMENTS.get(dtype, f"SINT_{8 * dtype.itemsize}")
     memory, usage = runtime.MemoryType.DEVICE_LOCAL, runtime.BufferUsage.DEFAULT
     return memory, usage, getattr(runtime.HalElementType, element)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import inline_calls
+from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_parameters import with_parameters
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
 from fx_importer.errors import CrashedError, UsageError
@@ -15,7 +16,6 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.functions import dialects_of, functions_of
 from fx_importer.mlir.walk import operations
 from fx_importer.process.one_shot import run_command
-from fx_importer.process.optional_packages import imported
 from fx_importer.rewrites.iree.constants import spell_small_constants
 from fx_importer.rewrites.iree.half_precision_matmuls import widen_products
 from fx_importer.rewrites.iree.narrow_integers import narrow_constants
@@ -85,7 +85,7 @@ def compile_to(
         source.write_text(with_parameters(module, {key: key for key in parameters}))
     else:
         module.operation.write_bytecode(str(source))
-    tools = imported("iree", "iree", "iree.compiler.tools.binaries")
+    tools = IREE_ENGINE.imported("iree.compiler.tools.binaries")
     floats = [] if target.narrow_integers and kind == "torch" and not _has_float64(module) else [KEEP_FLOAT64]
     if kind == "none" and target.name == HOST and has_integer_products(module):
         flags = [_PACK_OPERANDS, *flags]

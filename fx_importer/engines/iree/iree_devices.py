@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_compiler import compile_to
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
 from fx_importer.engines.iree.iree_transfers import page_aligned, to_host
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.mlir.bindings import ir, new_context
-from fx_importer.process.optional_packages import imported
 from fx_importer.process.scratch import Scratch
 
 Array = np.ndarray[Any, Any]
@@ -91,7 +91,7 @@ def check_device(target: IreeTarget) -> None:
     """
     if target.name == HOST:
         return
-    runtime = imported("iree", "iree", "iree.runtime")
+    runtime = IREE_ENGINE.imported("iree.runtime")
     try:
         config = runtime.Config(target.driver)
     except (RuntimeError, ValueError) as error:
@@ -109,7 +109,7 @@ def check_device(target: IreeTarget) -> None:
 
 
 def _check(probe: _Probe, target: IreeTarget, config: Any) -> None:
-    runtime = imported("iree", "iree", "iree.runtime")
+    runtime = IREE_ENGINE.imported("iree.runtime")
     scratch = Scratch()
     compiled = scratch.path / "probe.vmfb"
     compile_to(compiled, ir.Module.parse(probe.program, new_context()), "none", target)
@@ -130,7 +130,7 @@ def _difference(found: Array, expected: Array) -> float:
 
 
 def _passed(array: Array, device: Any) -> Any:
-    runtime = imported("iree", "iree", "iree.runtime")
+    runtime = IREE_ENGINE.imported("iree.runtime")
     memory, usage = runtime.MemoryType.DEVICE_LOCAL, runtime.BufferUsage.DEFAULT
     element = getattr(runtime.HalElementType, _ELEMENTS[array.dtype.name])
     return device.allocator.allocate_buffer_copy(memory, usage, device, page_aligned(array), element)

@@ -5,13 +5,20 @@ A parameter is an operation, ``util.global.load``: so resources are not replaced
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from fx_importer.errors import NotInstalledError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Emitter, replace
 from fx_importer.mlir.module_io import copy_to_new_context
 from fx_importer.mlir.resources import key_of, resources_in
+from fx_importer.process.optional_packages import is_installed
 
 SCOPE = "model"
 """The default scope of parameters."""
@@ -52,3 +59,24 @@ def _declare_parameter(module: ir.Module, symbol: str, kind: ir.Type, scope: str
         },
     )
     return ir.FlatSymbolRefAttr.get(symbol)
+
+
+def read_archive(path: Path) -> dict[str, tuple[int, int]]:
+    """Return the offset and the size in bytes of each tensor in a parameter archive."""
+    index = _runtime().ParameterIndex()
+    index.load(str(path))
+    return {name: (entry.file_storage[1], entry.length) for name, entry in index.items() if entry.is_file}
+
+
+def write_archive(tensors: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
+    """Write a parameter archive with the bytes of tensors."""
+    index = _runtime().ParameterIndex()
+    for name, data in tensors.items():
+        index.add_buffer(name, data)
+    index.create_archive_file(str(path))
+
+
+def _runtime() -> Any:
+    if not is_installed("iree.runtime"):
+        raise NotInstalledError("an IREE parameter archive", "iree.runtime", "iree")
+    return importlib.import_module("iree.runtime")

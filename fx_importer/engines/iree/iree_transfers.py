@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fx_importer.process.optional_packages import imported
+from fx_importer.engines.iree.engine import IREE_ENGINE
 
 
 def page_aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -23,7 +23,7 @@ def to_host(result: Any, device: Any) -> np.ndarray[Any, Any]:
 
     ``DeviceArray.to_host`` of IREE 3.13 imports unaligned memory, which Vulkan refuses.
     """
-    runtime = imported("iree", "iree", "iree.runtime")
+    runtime = IREE_ENGINE.imported("iree.runtime")
     view = result._buffer_view
     source = view.get_buffer()
     memory = runtime.MemoryType.HOST_LOCAL | runtime.MemoryType.DEVICE_VISIBLE

@@ -16,13 +16,13 @@ from fx_importer.calls.call_signature import CallingConvention, Signature, Tenso
 from fx_importer.calls.memref import DTYPES, dense
 from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.engines.function_extraction import check_dialects, extract_function, inline_calls
+from fx_importer.engines.tosa_reference.engine import TOSA_REFERENCE_ENGINE
 from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.engines.tosa_reference.tosa_reference_backend_child import run_model
 from fx_importer.engines.tosa_reference.tosa_specialization import specialize_tosa
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
-from fx_importer.process.optional_packages import check_installed
 from fx_importer.process.scratch import Scratch
 
 _EXTENSIONS = "int16,int64,bf16,fp8e4m3,fp8e5m2,fft,controlflow"
@@ -55,7 +55,7 @@ class TosaReferenceBackend:
             UsageError: if there is no such function, or it takes or returns anything but tensors, or has operations of
                 other dialects, or is invalid for `TARGET`, with all errors of the validator.
         """
-        check_installed(self.name)
+        TOSA_REFERENCE_ENGINE.check_installed()
         copy, function = extract_function(module, func_name)
         inline_calls(copy)
         signature = read_signature(function, TOSA)

@@ -18,6 +18,7 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.distributed.shardings import is_sharded
 from fx_importer.engines.function_extraction import check_dialects, extract_function
+from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.engines.xla.xla_devices import HOST, Placement, placement_of, whole_array
 from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
@@ -26,7 +27,6 @@ from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import take_resources
 from fx_importer.mlir.functions import functions_of
-from fx_importer.process.optional_packages import check_installed, imported
 from fx_importer.rewrites.stablehlo.convolution_layouts import use_layouts_of_convolutions
 from fx_importer.rewrites.stablehlo.exact_floats import use_float_kernels
 from fx_importer.rewrites.xla.row_matmuls import double_rows
@@ -55,11 +55,11 @@ class XlaBackend:
                 another than the host.
             StageFailed: if the module cannot be serialized to an artifact, or XLA cannot compile it.
         """
-        check_installed(self.name)
+        XLA_ENGINE.check_installed()
         copy, function = extract_function(module, func_name)
         signature = read_signature(function, XLA)
         check_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
-        jax = imported(self.name, "xla", "jax")
+        jax = XLA_ENGINE.imported("jax")
         mesh = mesh_of(module) if is_sharded(module) else None
         if mesh is not None and self.platform != HOST:
             raise UsageError(f"a program with a plan runs on devices of the host, not on '{self.platform}'")

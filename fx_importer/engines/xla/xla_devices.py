@@ -12,12 +12,12 @@ import numpy as np
 
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.shardings import take_shardings
+from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.engines.xla.xla_processes import among_processes
 from fx_importer.errors import UsageError, first_line
 from fx_importer.fx_graph.function_signature import Sharding
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.functions import functions_of
-from fx_importer.process.optional_packages import imported
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
 
     Raises `UsageError` if XLA has fewer devices in this process than a program of whole tensors is divided among.
     """
-    jax = imported("xla", "xla", "jax")
+    jax = XLA_ENGINE.imported("jax")
     if mesh is None:
         (device,) = host_devices(1) if platform == HOST else [device_of(platform)]
         place = jax.sharding.SingleDeviceSharding(device)
@@ -82,7 +82,7 @@ def device_of(platform: str) -> Any:
     Raises:
         UsageError: if jax has no such platform here.
     """
-    backends = imported("xla", "xla", "jax.extend.backend")
+    backends = XLA_ENGINE.imported("jax.extend.backend")
     try:
         return backends.get_backend(platform).local_devices()[0]
     except RuntimeError as error:  # no such plug-in, or no device for it
@@ -97,13 +97,13 @@ def whole_array(array: Any) -> Any:
     if array.is_fully_addressable or array.is_fully_replicated:
         return array
     with among_processes():
-        return imported("xla", "xla", "jax.experimental.multihost_utils").process_allgather(array, tiled=True)
+        return XLA_ENGINE.imported("jax.experimental.multihost_utils").process_allgather(array, tiled=True)
 
 
 def host_devices(count: int) -> Sequence[Any]:
     """Return ``count`` devices of the host. Raises `UsageError` if XLA was started with fewer."""
-    jax = imported("xla", "xla", "jax")
-    backends = imported("xla", "xla", "jax.extend.backend")
+    jax = XLA_ENGINE.imported("jax")
+    backends = XLA_ENGINE.imported("jax.extend.backend")
     joined = jax.distributed.is_initialized()
     if count > 1 and not joined and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         with suppress(RuntimeError):  # of XLA that has started, with a number of devices that stays

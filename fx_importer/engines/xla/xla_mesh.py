@@ -17,6 +17,7 @@ from fx_importer.calls.specialization import is_dynamic
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.engines.function_extraction import check_dialects, copied_function
+from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.engines.xla.xla_devices import host_devices, weight_positions
 from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
@@ -27,7 +28,6 @@ from fx_importer.mlir.constant_arguments import take_resources
 from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import replace
 from fx_importer.mlir.walk import operations
-from fx_importer.process.optional_packages import check_installed, imported
 
 
 def load_on_mesh(module: ir.Module, func_name: str = "main") -> FunctionOnMesh:
@@ -39,7 +39,7 @@ def load_on_mesh(module: ir.Module, func_name: str = "main") -> FunctionOnMesh:
             dialects, or XLA has fewer devices in this process.
         StageFailed: if the module cannot be serialized to an artifact, or XLA cannot compile it.
     """
-    check_installed("xla")
+    XLA_ENGINE.check_installed()
     mesh = mesh_of(module)
     if mesh is None:
         raise UsageError("the module runs on one device: lower the program with mesh= to run it on several")
@@ -67,7 +67,7 @@ class FunctionOnMesh:
         devices: Sequence[Any],
         positions: frozenset[int],
     ):
-        jax = imported("xla", "xla", "jax")
+        jax = XLA_ENGINE.imported("jax")
         self.signature, self._jax = signature, jax
         self.ranks: list[int] = [
             rank for rank, device in enumerate(devices) if device.process_index == jax.process_index()

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.errors import UsageError
-from fx_importer.process.optional_packages import check_installed, imported
 
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -31,7 +31,7 @@ def join_processes(devices: int = 1, *, timeout: float = 60.0) -> None:
         NotInstalledError: without the extra ``xla``.
         UsageError: if the process was not started by a launcher, XLA has started already, or others do not come.
     """
-    check_installed("xla")
+    XLA_ENGINE.check_installed()
     if missing := [name for name in _ENVIRONMENT if name not in os.environ]:
         raise UsageError(
             f"{', '.join(missing)} are not set: start the script with 'torchrun --nproc-per-node 2 SCRIPT' or "
@@ -39,7 +39,7 @@ def join_processes(devices: int = 1, *, timeout: float = 60.0) -> None:
         )
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address = _coordinator(rank, size, timeout)
-    jax = imported("xla", "xla", "jax")
+    jax = XLA_ENGINE.imported("jax")
     try:
         jax.config.update("jax_num_cpu_devices", devices)
         seconds = math.ceil(timeout)
@@ -96,7 +96,7 @@ def among_processes() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, AssertionError) as error:  # jax's own are RuntimeErrors
-        jax = imported("xla", "xla", "jax")
+        jax = XLA_ENGINE.imported("jax")
         if not jax.distributed.is_initialized():
             raise
         reason = str(error).strip().splitlines()[0]

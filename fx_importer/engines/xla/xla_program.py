@@ -18,9 +18,9 @@ from fx_importer.calls.call_signature import (
 )
 from fx_importer.calls.memref import dense
 from fx_importer.diagnostics.trace import Trace
+from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.mlir.bindings import ir, portable_artifact
 from fx_importer.mlir.functions import functions_of
-from fx_importer.process.optional_packages import imported
 
 XLA = CallingConvention("XLA", "stablehlo", IN_STABLEHLO)
 
@@ -39,7 +39,7 @@ def compile_program(
     Returns:
         jax's ``Compiled``, to be called in ``enable_x64``.
     """
-    jax = imported("xla", "xla", "jax")
+    jax = XLA_ENGINE.imported("jax")
     signature = read_signature(functions_of(module)["main"], XLA)
     shapes = [jax.ShapeDtypeStruct(*each) for each in _shapes(signature.arguments)]
     call = artifact_call(module)
@@ -70,8 +70,8 @@ def _shapes(kinds: Sequence[Kind]) -> list[tuple[Any, Any]]:
 @functools.cache
 def _call() -> Any:
     """Return jax's primitive that calls the function ``main`` of an artifact."""
-    jax, core = imported("xla", "xla", "jax"), imported("xla", "xla", "jax.extend.core")
-    mlir = imported("xla", "xla", "jax.interpreters.mlir")
+    jax, core = XLA_ENGINE.imported("jax"), XLA_ENGINE.imported("jax.extend.core")
+    mlir = XLA_ENGINE.imported("jax.interpreters.mlir")
     primitive = core.Primitive("fx_importer_call")
     primitive.multiple_results = True
     primitive.def_abstract_eval(lambda *_, results, **__: [jax.core.ShapedArray(*each) for each in results])
@@ -83,9 +83,9 @@ def _lowered(context: Any, *operands: Any, artifact: bytes, results: Any) -> Any
     """Emit the call in the module that jax makes, with the bindings of jax."""
     del results
     bindings, func, stablehlo = (
-        imported("xla", "xla", f"jaxlib.mlir.{each}") for each in ("ir", "dialects.func", "dialects.stablehlo")
+        XLA_ENGINE.imported(f"jaxlib.mlir.{each}") for each in ("ir", "dialects.func", "dialects.stablehlo")
     )
-    mlir = imported("xla", "xla", "jax.interpreters.mlir")
+    mlir = XLA_ENGINE.imported("jax.interpreters.mlir")
     outer = context.module_context
     inner = stablehlo.deserialize_portable_artifact(outer.context, artifact)
     types = bindings.SymbolTable(inner.operation)["main"].type.results
@@ -104,7 +104,7 @@ def _numpy_type(dtype: torch.dtype) -> Any:
     """Return the dtype in numpy. ``ml_dtypes`` has those that numpy lacks, under torch's names."""
     if dtype in _IN_NUMPY:
         return torch.empty(0, dtype=dtype).numpy().dtype
-    return np.dtype(getattr(imported("xla", "xla", "ml_dtypes"), str(dtype).removeprefix("torch.")))
+    return np.dtype(getattr(XLA_ENGINE.imported("ml_dtypes"), str(dtype).removeprefix("torch.")))
 
 
 def as_array(tensor: torch.Tensor) -> Any:

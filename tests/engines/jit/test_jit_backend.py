@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fx_importer import StageFailed, UsageError, export_and_import
+from fx_importer.calls.backend import Backend
 from fx_importer.calls.memref import DTYPES
-from fx_importer.engines import Backend, JitBackend
+from fx_importer.engines import JitBackend
 
 IDENTITY = "func.func @main(%a: tensor<{0}>) -> tensor<{0}> {{ return %a : tensor<{0}> }}"
 ADD_ONE = """

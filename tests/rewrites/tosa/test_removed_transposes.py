@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fx_importer import lower
 from fx_importer.api.lowered import Lowered
-from tests.engines.test_backend_table import needs_tosa
+from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import Weights, dequantize, quantize
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from fx_importer import CrashedError, NotInstalledError, StageFailed, UsageError, lower
-from fx_importer.engines import BACKENDS, StablehloBackend, TosaReferenceBackend, XlaBackend, backend_named
+from fx_importer.engines import StablehloBackend, TosaReferenceBackend, XlaBackend, backend_named
+from fx_importer.engines.engine_table import module_engines
 from fx_importer.engines.iree.iree_backend import IREE
 from fx_importer.engines.stablehlo_interpreter.stablehlo_backend import STABLEHLO
 from fx_importer.engines.tosa_reference.tosa_reference_backend import TOSA
@@ -308,8 +309,8 @@ def test_iree_takes_dynamic_sizes_and_reports_compile_errors(parse):
 
 
 def test_backend_names():
-    for name in BACKENDS:
-        assert backend_named(name).name == name
+    for engine in module_engines():
+        assert backend_named(engine.name).name == engine.name
     with pytest.raises(UsageError, match="unknown backend 'cuda': accepted are 'jit', 'stablehlo'"):
         backend_named("cuda")
     with pytest.raises(UsageError, match="no backend runs torch by itself"):

@@ -1,0 +1,17 @@
+from .eager.eager_backend import EagerBackend as EagerBackend
+from .engine import BackendOptions as BackendOptions
+from .engine import Engine as Engine
+from .engine_table import all_engines as all_engines
+from .engine_table import backend_named as backend_named
+from .engine_table import default_engine as default_engine
+from .engine_table import engine_named as engine_named
+from .engine_table import engine_of as engine_of
+from .engine_table import engines_for as engines_for
+from .iree.iree_backend import IreeBackend as IreeBackend
+from .isolated_backend import IsolatedBackend as IsolatedBackend
+from .isolated_backend import Worker as Worker
+from .jit.jit_backend import JitBackend as JitBackend
+from .stablehlo_interpreter.stablehlo_backend import StablehloBackend as StablehloBackend
+from .tosa_reference.tosa_reference_backend import TosaReferenceBackend as TosaReferenceBackend
+from .xla.xla_backend import XlaBackend as XlaBackend
+from .xla.xla_processes import join_processes as join_processes

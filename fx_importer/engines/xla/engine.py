@@ -1,0 +1,38 @@
+"""The record of XLA."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fx_importer.engines.engine import BackendOptions, Engine, LanguageModels
+from fx_importer.output_types import OutputType
+
+if TYPE_CHECKING:
+    from fx_importer.calls.backend import Backend
+    from fx_importer.mlir.bindings import ir
+
+
+def _create(_: BackendOptions) -> Backend:
+    from fx_importer.engines.xla.xla_backend import XlaBackend
+
+    return XlaBackend()
+
+
+def _load_on_mesh(module: ir.Module, name: str) -> Any:
+    from fx_importer.engines.xla.xla_mesh import load_on_mesh
+
+    return load_on_mesh(module, name)
+
+
+XLA_ENGINE = Engine(
+    name="xla",
+    create=_create,
+    accepts=(OutputType.STABLEHLO,),
+    extra="xla",
+    packages=("jax", "jaxlib"),
+    benchmarked=(OutputType.STABLEHLO,),
+    # It computes sums along rows in order, one element at a time, unless they are split.
+    language_models=LanguageModels(sum_lanes=64, fuses_sums=False),
+    load_on_mesh=_load_on_mesh,
+)
+"""XLA, through jax and jaxlib, on devices of the host."""
