@@ -15,7 +15,7 @@ from fx_importer.decompositions.backward.max_pool_backward import scatter_foreig
 from fx_importer.decompositions.engine.inline_composites import inline_composites
 from fx_importer.decompositions.engine.list_mutations import expand_writes_to_lists, writes_to_list
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
-from fx_importer.decompositions.engine.shape_generic import allow_guards_of_metadata, shape_generic_rules
+from fx_importer.decompositions.engine.shape_generic import ShapeGenericRules, allow_guards_of_metadata
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads
 from fx_importer.decompositions.engine.view_to_reshape import views_to_reshapes
 from fx_importer.decompositions.nn.flex_attention import decompose_flex_attention
@@ -52,11 +52,11 @@ def decompose(
     program = prepare(program)
     if not table and is_functional(program):
         return program
-    rules: dict[Any, Callable[..., Any]] = {**expand_packets(table)}
+    rules: Mapping[Any, Callable[..., Any]] = expand_packets(table).rules
     program = scatter_foreign_indices(program, rules)
     mode = fake_mode_of(program.graph)
     if mode is not None and mode.shape_env is not None:
-        rules = shape_generic_rules(rules, mode.shape_env)
+        rules = ShapeGenericRules(rules, mode.shape_env)
     with traceable_kernels(), recurrent_states_of_eager():
         try:
             return decompose_locally(program, rules)
@@ -105,11 +105,11 @@ def _numbers_to_tensors(graph: fx.Graph, owner: fx.GraphModule) -> None:
         node.kwargs = {"dtype": node.meta["val"].dtype}
 
 
-def retrace(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
+def retrace(program: ExportedProgram, rules: Mapping[Any, Callable[..., Any]]) -> ExportedProgram:
     """Return ``program`` traced again by ``ExportedProgram.run_decompositions`` with ``rules``."""
     program = inline_composites(with_rewritten_graphs(program, _without_dtype_checks), rules)
     with allow_guards_of_metadata():
-        traced = run_decompositions(views_to_reshapes(with_tensors(program, _fake_cpu_tensors(program))), rules)
+        traced = run_decompositions(views_to_reshapes(with_tensors(program, _fake_cpu_tensors(program))), {**rules})
     held = {**program.constants, **program.state_dict}
     return with_tensors(traced, {name: each for name, each in held.items() if isinstance(each, torch.Tensor)})
 

@@ -26,9 +26,29 @@ class _ShapeDependentGuard(Exception):
     """A rule decided on a symbolic size in a way that does not hold for all sizes."""
 
 
-def shape_generic_rules(rules: Mapping[Any, Callable[..., Any]], env: ShapeEnv) -> dict[Any, Callable[..., Any]]:
-    """Return ``rules`` wrapped to return ``NotImplemented`` where their graph would add a guard on a symbolic size."""
-    return {operator: _make_shape_generic(rule, env) for operator, rule in rules.items()}
+class ShapeGenericRules(Mapping[Any, Callable[..., Any]]):
+    """``rules`` that return ``NotImplemented`` where their graph would add a guard on a symbolic size of ``env``.
+
+    A rule is wrapped when it is first looked up.
+    """
+
+    def __init__(self, rules: Mapping[Any, Callable[..., Any]], env: ShapeEnv):
+        self._rules, self._env = rules, env
+        self._wrapped: dict[Any, Callable[..., Any]] = {}
+
+    def __getitem__(self, operator: Any) -> Callable[..., Any]:
+        if operator not in self._wrapped:
+            self._wrapped[operator] = _make_shape_generic(self._rules[operator], self._env)
+        return self._wrapped[operator]
+
+    def __contains__(self, operator: object) -> bool:
+        return operator in self._rules
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)
 
 
 def _make_shape_generic(rule: Callable[..., Any], env: ShapeEnv) -> Callable[..., Any]:

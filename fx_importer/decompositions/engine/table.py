@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -71,7 +71,7 @@ class TableLine:
 
 
 class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
-    """An immutable mapping from operators to rules. Each method returns a new table.
+    """An immutable mapping from operators to rules. Each method returns a new table, or this one if nothing changes.
 
     Methods take ``because``: the reason, which `lines` holds with the rule.
     """
@@ -84,28 +84,33 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
     @property
     def lines(self) -> Mapping[OpOverload, TableLine]:
         """The lines of the table: operators with a rule, and operators that are kept."""
-        return MappingProxyType(dict(self._lines))
+        return MappingProxyType(self._lines)
+
+    @cached_property
+    def rules(self) -> Mapping[OpOverload, DecompositionRule]:
+        """The rules by operator, without operators that are kept. Computed once for each table."""
+        return MappingProxyType({key: line.rule for key, line in self._lines.items() if line.rule is not None})
 
     def __getitem__(self, operator: OpOverload) -> DecompositionRule:
-        if (rule := self._lines[operator].rule) is None:
-            raise KeyError(operator)
-        return rule
+        return self.rules[operator]
 
     def __iter__(self) -> Iterator[OpOverload]:
-        return (operator for operator, line in self._lines.items() if line.rule is not None)
+        return iter(self.rules)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self.rules)
 
     def _with(self, lines: Mapping[OpOverload, TableLine]) -> DecompositionTable:
+        lines = {key: line for key, line in lines.items() if not isinstance(key, MissingOperator)}
+        if not lines:
+            return self
         table = DecompositionTable()
-        known = {key: line for key, line in lines.items() if not isinstance(key, MissingOperator)}
-        table._lines = {**self._lines, **known}
+        table._lines = {**self._lines, **lines}
         return table
 
     def updated(self, other: DecompositionTable) -> DecompositionTable:
         """Return the table with the lines of ``other``, which take precedence."""
-        return self._with(other.lines)
+        return self._with(other._lines) if self._lines else other
 
     def keeping(self, *operators: Operator, because: str = "") -> DecompositionTable:
         """Return the table with ``operators`` kept."""
@@ -117,37 +122,47 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
         Raises:
             UsageError: if an operator has a rule already; `replacing` replaces it.
         """
-        lines: dict[OpOverload, TableLine] = {}
-        for each in decompositions:
-            for operator in each.operators:
-                there = lines.get(operator, self._lines.get(operator))
-                if there is not None and there.rule is not None:
-                    raise UsageError(
-                        f"{operator} has two decompositions, {there.rule_name} and {name_of_rule(each.rule)}: "
-                        "drop one, or say table.replacing(...) instead of table.adding(...)"
-                    )
-                lines[operator] = TableLine(each.rule, because)
-        return self._with(lines)
+        return self._with(self._added(decompositions, because, self._lines))
 
     def replacing(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
-        """Return the table with these rules in place of its own for their operators."""
-        return self.keeping(*(operator for each in decompositions for operator in each.operators)).adding(
-            *decompositions, because=because
-        )
+        """Return the table with these rules in place of its own for their operators.
+
+        Raises:
+            UsageError: if two of ``decompositions`` are of one operator.
+        """
+        return self._with(self._added(decompositions, because, {}))
+
+    @staticmethod
+    def _added(
+        decompositions: Iterable[Decomposition], because: str, present: Mapping[OpOverload, TableLine]
+    ) -> dict[OpOverload, TableLine]:
+        """Return lines for ``decompositions``. Raises `UsageError` for a second rule of an operator."""
+        lines: dict[OpOverload, TableLine] = {}
+        for decomposition in decompositions:
+            for operator in decomposition.operators:
+                other = lines.get(operator, present.get(operator))
+                if other is not None and other.rule is not None:
+                    raise UsageError(
+                        f"{operator} has two decompositions, {other.rule_name} and "
+                        f"{name_of_rule(decomposition.rule)}: "
+                        "drop one, or say table.replacing(...) instead of table.adding(...)"
+                    )
+                lines[operator] = TableLine(decomposition.rule, because)
+        return lines
 
     def preferring(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
         """Return the table with these rules first; where one returns ``NotImplemented``, its own rule applies."""
-        table = self
-        for each in decompositions:
-            for operator in each.operators:
-                there = table._lines.get(operator)
-                if there is None or there.rule is None:
-                    line = TableLine(each.rule, because)
+        lines: dict[OpOverload, TableLine] = {}
+        for decomposition in decompositions:
+            for operator in decomposition.operators:
+                other = lines.get(operator, self._lines.get(operator))
+                if other is None or other.rule is None:
+                    lines[operator] = TableLine(decomposition.rule, because)
                 else:
-                    reasons = dict.fromkeys(filter(None, (because, there.reason)))
-                    line = TableLine(LayeredRule(each.rule, there.rule), "; else: ".join(reasons))
-                table = table._with({operator: line})
-        return table
+                    reasons = dict.fromkeys(filter(None, (because, other.reason)))
+                    rule = LayeredRule(decomposition.rule, other.rule)
+                    lines[operator] = TableLine(rule, "; else: ".join(reasons))
+        return self._with(lines)
 
     def from_torch(self, *operators: Operator, because: str = "") -> DecompositionTable:
         """Return the table with torch's decompositions of ``operators``; of a packet, where an overload has one.
@@ -155,16 +170,15 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
         Raises:
             UsageError: if torch has none for an operator, or the table has a rule for it already.
         """
-        table = self
+        rules: list[Decomposition] = []
         for operator in operators:
             if isinstance(operator, MissingOperator):
                 continue
-            if not (found := get_decompositions([operator])):
+            if not (decompositions := get_decompositions([operator])):
                 raise UsageError(f"torch has no decomposition of {operator}")
             # Overloads of a packet may have different decompositions.
-            rules = overloads_only(found).items()
-            table = table.adding(*(Decomposition((overload,), rule) for overload, rule in rules), because=because)
-        return table
+            rules += (Decomposition((overload,), rule) for overload, rule in overloads_only(decompositions).items())
+        return self.adding(*rules, because=because)
 
 
 @dataclass(frozen=True)
