@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from fx_importer.calls.recurring_calls import PLAIN
 from fx_importer.calls.state import OnDevice
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.types import TorchTensor
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,10 @@ def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:
     return tuple(name(ir.DictAttr(each)) for each in ir.ArrayAttr(function.attributes["arg_attrs"]))
 
 
-_VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>[\w<>]+)>")
-
-
 def _kind(mlir_type: ir.Type, convention: CallingConvention) -> Kind | None:
-    if convention.torch_dialect and (found := _VTENSOR.fullmatch(str(mlir_type))):
-        sizes = found["sizes"].split(",") if found["sizes"] else []
-        dtypes = convention.dtypes.get(found["element"].removeprefix("s"))
-        return TensorKind(dtypes, tuple(None if size == "?" else int(size) for size in sizes)) if dtypes else None
+    if convention.torch_dialect and (tensor := TorchTensor.read(mlir_type)) and not tensor.mutable:
+        dtypes = convention.dtypes.get(tensor.element.removeprefix("s"))
+        return TensorKind(dtypes, tensor.shape) if dtypes else None
     memory = isinstance(mlir_type, ir.MemRefType)
     if not memory and not isinstance(mlir_type, ir.RankedTensorType):
         return _SCALARS.get(str(mlir_type)) if convention.scalars else None

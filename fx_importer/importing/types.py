@@ -9,6 +9,7 @@ import torch
 
 from fx_importer.importing.sparse import encoding
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.types import TorchTensor
 
 ELEMENT_TYPES: dict[torch.dtype, str] = {
     torch.float64: "f64",
@@ -120,10 +121,8 @@ class TypeCache:
         key = (dtype, mutable, stored, *[d if type(d) is int else static_dimension(d) for d in shape])
         found = self._tensors.get(key)
         if found is None:
-            dims = ",".join("?" if d is None else str(d) for d in key[3:])
-            kind = "tensor" if mutable else "vtensor"
             found = self._tensors[key] = self.parse(
-                f"!torch.{kind}<[{dims}],{self.element(dtype)}{f',{stored}' if stored else ''}>"
+                str(TorchTensor(tuple(key[3:]), self.element(dtype), mutable, stored or ""))
             )
         return found
 

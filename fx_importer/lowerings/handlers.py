@@ -25,6 +25,7 @@ from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import StubDefinition
 from fx_importer.mlir.emit.emitter import update_function_type
+from fx_importer.mlir.types import TorchTensor
 from fx_importer.output_types import OutputType
 from fx_importer.rewrites.torch.region_types import UnsupportedRegionType
 
@@ -217,9 +218,9 @@ def _compatible(found: ir.Type, wanted: ir.Type) -> bool:
 
 def _torch_type(found: ir.Type, like: ir.Type) -> ir.Type:
     """Return the ``!torch.vtensor`` with the shape of ``found`` and the dtype of ``like``."""
-    sizes = ",".join("?" if size is None else str(size) for size in TargetEmitter.shape(found))
-    dtype = str(like).rpartition("],")[2][:-1]
-    return ir.Type.parse(f"!torch.vtensor<[{sizes}],{dtype}>", found.context)
+    tensor = TorchTensor.read(like)
+    assert tensor is not None, like
+    return tensor.with_shape(TargetEmitter.shape(found)).mlir(found.context)
 
 
 def _value_text(value: Any) -> str:

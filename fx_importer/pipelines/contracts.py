@@ -13,6 +13,7 @@ from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import replace
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import resource_of
+from fx_importer.mlir.types import is_incomplete
 from fx_importer.mlir.walk import operations
 from fx_importer.options import Contract
 from fx_importer.output_types import OutputType
@@ -124,7 +125,7 @@ class KnownTypes:
         def see(op: ir.Operation) -> ir.WalkResult:
             for value in op.results:
                 if value.type not in known:
-                    known[value.type] = not _INCOMPLETE_TYPE.search(str(value.type))
+                    known[value.type] = not is_incomplete(value.type)
                 if not known[value.type]:
                     found.setdefault((op.name, str(value.type)), op.location)
             return ir.WalkResult.ADVANCE
@@ -133,9 +134,6 @@ class KnownTypes:
         for (name, kind), location in found.items():
             yield location, f"{self.output_type} may not leave a type unknown: '{name}' returns {kind}"
 
-
-_INCOMPLETE_TYPE = re.compile(r"!torch\.(any|v?tensor)(?!<\[)|!torch\.v?tensor<.*\bunk>")
-"""Types without a rank or a dtype: ``!torch.vtensor<*,f32>``, ``!torch.tensor``; and lists of such."""
 
 ContractRules = Dialects | KnownTypes
 """The rules of a contract. ``violations(module)`` yields the location and a sentence for each violation; it does not

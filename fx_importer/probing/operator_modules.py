@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter
+from fx_importer.mlir.types import is_torch_tensor, short_text
 from fx_importer.mlir.walk import operations
 
-_TENSOR = re.compile(r"!torch\.v?tensor\b")
-_RETURNED = re.compile(r"!torch\.(v?tensor\b|int$|float$|bool$)")
 _UNPACKING = ("torch.aten.__getitem__.t", "torch.prim.ListUnpack", "torch.prim.TupleUnpack", "torch.prim.TupleIndex")
 _SCALARS = {
     "!torch.int": "torch.constant.int 2",
@@ -81,7 +79,7 @@ def _has_probe(op: ir.Operation) -> bool:
     if not op.name.startswith("torch.") or op.name.startswith(("torch.constant.", "torch.vtensor.literal")):
         return False
     # Operators that create a list or a scalar are part of the probe of their user.
-    return bool(op.regions) or any(_TENSOR.match(str(each.type)) or _is_returned(each) for each in op.results)
+    return bool(op.regions) or any(is_torch_tensor(each.type) or _is_returned(each) for each in op.results)
 
 
 def _is_returned(value: ir.Value) -> bool:
@@ -90,7 +88,7 @@ def _is_returned(value: ir.Value) -> bool:
 
 def _reads_scalar(op: ir.Operation) -> bool:
     results = [str(result.type) for result in op.results]
-    return len(results) == 1 and results[0] in _SCALARS and any(_TENSOR.match(str(each.type)) for each in op.operands)
+    return len(results) == 1 and results[0] in _SCALARS and any(is_torch_tensor(each.type) for each in op.operands)
 
 
 def _producer(op: ir.Operation) -> ir.Operation:
@@ -115,7 +113,7 @@ def overload(op: ir.Operation) -> str:
 
 def call_of(op: ir.Operation) -> str:
     """Return the overload with types or values of its operands and types of its results."""
-    results = ", ".join(_short(str(result.type)) for result in op.results)
+    results = ", ".join(short_text(result.type) for result in op.results)
     return f"{overload(op)}({', '.join(map(_operand, op.operands))}) -> {results or 'nothing'}"
 
 
@@ -134,12 +132,11 @@ def _operand(value: ir.Value) -> str:
         case ir.Operation(name="torch.prim.ListConstruct"):
             return f"[{', '.join(map(_operand, maker.operands))}]"
         case _:
-            return _short(str(value.type))
+            return short_text(value.type)
 
 
-def _short(type_: str) -> str:
-    """``!torch.vtensor<[4,?],f32>`` → ``f32[4,?]``."""
-    return re.sub(r"(?:!torch\.)?v?tensor<(\[[^\]]*\]),([^<>]+(?:<[^<>]*>)?)>", r"\2\1", type_).removeprefix("!torch.")
+def _is_returnable(type_: ir.Type) -> bool:
+    return is_torch_tensor(type_) or str(type_) in _SCALARS
 
 
 def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Operation] = ()) -> str:
@@ -154,7 +151,7 @@ def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Opera
             maker = maker_of(value)
             if maker is None or maker not in needed:
                 arguments.setdefault(value)
-    results = [each for each in op.results if _RETURNED.match(str(each.type)) and any(each.uses)]
+    results = [each for each in op.results if _is_returnable(each.type) and any(each.uses)]
     module = ir.Module.create(ir.Location.unknown(op.context))
     with ir.Location.unknown(op.context), ir.InsertionPoint(module.body):
         kind = ir.FunctionType.get([value.type for value in arguments], [result.type for result in results])
@@ -186,7 +183,7 @@ def _closure(op: ir.Operation, ends: Collection[ir.Operation] = ()) -> Iterator[
         seen.add(each)
         for value in _captured(each) if each not in ends else ():
             maker = maker_of(value)
-            if maker and (maker.name == "torch.vtensor.literal" or not _TENSOR.match(str(value.type))):
+            if maker and (maker.name == "torch.vtensor.literal" or not is_torch_tensor(value.type)):
                 yield from visit(maker)
         yield each
 

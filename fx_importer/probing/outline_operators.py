@@ -15,10 +15,10 @@ from fx_importer.manifest import OperatorArgument, OperatorStub, Passed, Returne
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import OperatorStubs, StubDefinition
 from fx_importer.mlir.emit.emitter import Emitter, attributes_of, is_used
+from fx_importer.mlir.types import TorchTensor
 from fx_importer.mlir.walk import operations
 from fx_importer.probing.operator_modules import call_of, maker_of, overload
 
-_VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+|complex<\w+>)>")
 _SCALARS = {"!torch.int": "int", "!torch.float": "float", "!torch.bool": "bool"}
 
 
@@ -209,11 +209,10 @@ def _is_list(value: ir.Value) -> bool:
 
 def _tensor_type(kind: ir.Type) -> ValueType:
     """Return the type of a tensor. Raises `_NotOutlinable` for other values, mutable tensors and unranked tensors."""
-    found = _VTENSOR.fullmatch(str(kind))
-    if not found:
+    tensor = TorchTensor.read(kind)
+    if tensor is None or tensor.mutable or tensor.encoding:
         raise _NotOutlinable
-    sizes = [each for each in found["sizes"].split(",") if each]
-    return ValueType(_dtype(found["element"]), tuple(each if each == "?" else int(each) for each in sizes))
+    return ValueType(_dtype(tensor.element), tuple("?" if size is None else size for size in tensor.shape))
 
 
 def _dtype(element: str) -> str:
@@ -243,7 +242,7 @@ def _tensor_of(value: ir.Value) -> ir.Type:
     kind = _SCALARS.get(str(value.type))
     if kind is None:
         return value.type
-    return ir.Type.parse(f"!torch.vtensor<[],{ {'int': 'si64', 'float': 'f64', 'bool': 'i1'}[kind] }>")
+    return TorchTensor((), {"int": "si64", "float": "f64", "bool": "i1"}[kind]).mlir(value.context)
 
 
 def _as_number(emit: Emitter, tensor: ir.Value, kind: ir.Type) -> ir.Value:

@@ -7,9 +7,11 @@ becomes one that returns their new values, and once it is on builtin tensors, on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter, is_used, terminator, update_function_type
+from fx_importer.mlir.types import TorchTensor
 from fx_importer.mlir.walk import rewrite
 
 _OVERWRITES = "fx_importer.overwrites"
@@ -26,7 +28,7 @@ _OWN_MEMORY = ("linalg.", "tensor.empty", "tensor.insert_slice", "tensor.pad", "
 def state_to_values(module: ir.Operation) -> None:
     """Make functions that overwrite ``!torch.tensor`` arguments return the new values, after their other results."""
     for function in _functions(module):
-        mutable = [argument for argument in function.arguments if str(argument.type).startswith("!torch.tensor")]
+        mutable = [argument for argument in function.arguments if _is_mutable(argument.type)]
         if mutable:
             _return_new_values(function, mutable)
 
@@ -47,9 +49,14 @@ def _return_new_values(function: func_d.FuncOp, mutable: Sequence[ir.BlockArgume
                 added.append(use.owner.operands[0])
                 attributes.append(ir.DictAttr.get({_OVERWRITES: ir.IntegerAttr.get(i64, argument.arg_number)}, context))
                 use.owner.erase()
-        argument.set_type(ir.Type.parse(str(argument.type).replace("!torch.tensor", "!torch.vtensor", 1), context))
+        argument.set_type(replace(TorchTensor.of(argument), mutable=False).mlir(context))
     results = [*_results(function), *added]
     _set_results(function, results, [*_attributes(function, "res_attrs", len(results) - len(added)), *attributes])
+
+
+def _is_mutable(type_: ir.Type) -> bool:
+    tensor = TorchTensor.read(type_)
+    return tensor is not None and tensor.mutable
 
 
 @rewrite("fx-importer-values-to-memory")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Emitter, producer
+from fx_importer.mlir.types import TorchTensor
 
 
 class TorchOps(Emitter):
@@ -21,7 +22,7 @@ class TorchOps(Emitter):
     def rank_zero(self, value: int, dtype: str) -> ir.Value:
         """Emit a rank-0 torch tensor of the integer type ``dtype``, spelled as MLIR does."""
         attribute = self.attribute(f"dense<{value}> : tensor<{dtype}>")
-        return self.op("torch.vtensor.literal", [f"!torch.vtensor<[],{dtype}>"], (), {"value": attribute}).result
+        return self.op("torch.vtensor.literal", [str(TorchTensor((), dtype))], (), {"value": attribute}).result
 
 
 def constant_of(value: ir.Value) -> int | None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emit_torch import constant_of
 from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import Shape, producer, with_element
-
-_TENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+)>")
+from fx_importer.mlir.types import TorchTensor
 
 
 def tensor_type_of(value: ir.Value) -> tuple[Shape, str] | None:
-    """Return the sizes and the builtin element type of a torch tensor, or None if they are not known, or unsigned."""
-    found = _TENSOR.fullmatch(str(value.type))
-    if found is None or found["element"].startswith("ui"):
+    """Return the sizes and the builtin element type of a torch tensor, None if unknown, unsigned or complex."""
+    tensor = TorchTensor.read(value.type)
+    if tensor is None or tensor.mutable or tensor.encoding or tensor.is_unsigned or "<" in tensor.element:
         return None
-    sizes = tuple(None if size == "?" else int(size) for size in found["sizes"].split(",") if size)
-    return sizes, re.sub(r"^s(?=i\d)", "", found["element"])
+    return tensor.shape, tensor.signless_element
 
 
 def list_of(value: ir.Value) -> list[ir.Value] | None:

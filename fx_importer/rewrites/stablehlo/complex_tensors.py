@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import replace
+from fx_importer.mlir.types import TorchTensor
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.torch.region_types import TypeConverter
 
@@ -25,11 +26,9 @@ def complex_parts_to_stablehlo(op: ir.Operation, emit: TypeConverter) -> None:
 
 def _view_as_real(op: ir.Operation, emit: TypeConverter) -> ir.Value:
     """Emit both parts, concatenated along a new last axis."""
-    text = str(op.results[0].type)
-    shape, _, dtype = text.removeprefix("!torch.vtensor<[").removesuffix(">").partition("],")
-    sizes = shape.split(",")[:-1]
-    part = f"!torch.vtensor<[{','.join(sizes)}],{dtype}>"
-    column = f"!torch.vtensor<[{','.join([*sizes, '1'])}],{dtype}>"
+    result = TorchTensor.of(op.results[0])
+    sizes = result.shape[:-1]
+    part, column = str(result.with_shape(sizes)), str(result.with_shape([*sizes, 1]))
     axis = emit.integer(len(sizes))
     given = emit.to_builtin(op.operands[0])
     columns: list[ir.Value] = []
@@ -37,4 +36,4 @@ def _view_as_real(op: ir.Operation, emit: TypeConverter) -> ir.Value:
         read = emit.value(f"stablehlo.{name}", emit.builtin_type(emit.type(part)), given)
         columns.append(emit.value("torch.aten.unsqueeze", column, emit.from_builtin(read, part), axis))
     both = emit.value("torch.prim.ListConstruct", f"!torch.list<{column.removeprefix('!torch.')}>", *columns)
-    return emit.value("torch.aten.cat", text, both, axis)
+    return emit.value("torch.aten.cat", op.results[0].type, both, axis)

@@ -7,15 +7,13 @@ whose start is not constant: reading becomes a gather, and writing a select by i
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emit_torch import TorchOps, constant_of
 from fx_importer.mlir.emit.emitter import is_used, producer, replace
+from fx_importer.mlir.types import TorchTensor
 from fx_importer.mlir.walk import operations
-
-_TENSOR = re.compile(r"!torch\.vtensor<\[(?P<shape>[\d,]+)\],")
 
 
 def rewrite_counted_slices(body: ir.Block, counter: ir.Value, count: ir.Value) -> None:
@@ -38,7 +36,7 @@ def _read(op: ir.Operation, counter: ir.Value, count: ir.Value, emit: TorchOps) 
         return None
     shape = emit.value("torch.prim.ListConstruct", "!torch.list<int>", emit.integer(1))
     index = _plus(count, offset, emit)
-    index = emit.value("torch.aten.view", str(count.type).replace("<[]", "<[1]"), index, shape)
+    index = emit.value("torch.aten.view", str(TorchTensor.of(count).with_shape([1])), index, shape)
     return emit.value("torch.aten.index_select", op.results[0].type, tensor, axis, index)
 
 
@@ -50,13 +48,9 @@ def _write(op: ir.Operation, counter: ir.Value, count: ir.Value, emit: TorchOps)
         return None
     sizes = [1] * len(shape)
     sizes[axis] = shape[axis]
-    indices = _indices(sizes, axis % len(shape), str(count.type).partition(",")[2].rstrip(">"), emit)
-    mask = emit.value(
-        "torch.aten.eq.Tensor",
-        f"!torch.vtensor<[{','.join(map(str, sizes))}],i1>",
-        indices,
-        _plus(count, offset, emit),
-    )
+    indices = _indices(sizes, axis % len(shape), TorchTensor.of(count).element, emit)
+    kind = str(TorchTensor(tuple(sizes), "i1"))
+    mask = emit.value("torch.aten.eq.Tensor", kind, indices, _plus(count, offset, emit))
     return emit.value("torch.aten.where.self", op.results[0].type, mask, row, tensor)
 
 
@@ -75,8 +69,8 @@ def _indices(sizes: Sequence[int], axis: int, dtype: str, emit: TorchOps) -> ir.
     tail = len(sizes) - axis - 1
     text += ", ".join(f"{'[' * tail}{i}{']' * tail}" for i in range(sizes[axis])) + "]" * (axis + 1)
     attribute = emit.attribute(f"dense<{text}> : tensor<{'x'.join(map(str, sizes))}x{dtype}>")
-    type_ = f"!torch.vtensor<[{','.join(map(str, sizes))}],{dtype}>"
-    return emit.op("torch.vtensor.literal", [type_], (), {"value": attribute}).result
+    type_ = TorchTensor(tuple(sizes), dtype)
+    return emit.op("torch.vtensor.literal", [str(type_)], (), {"value": attribute}).result
 
 
 def _plus(count: ir.Value, offset: int, emit: TorchOps) -> ir.Value:
@@ -118,8 +112,10 @@ def _is_zero(value: ir.Value, counter: ir.Value) -> bool:
 
 
 def _shape(tensor: ir.Value) -> list[int] | None:
-    found = _TENSOR.match(str(tensor.type))
-    return [int(size) for size in found["shape"].split(",")] if found else None
+    """Return the sizes of a tensor; None if it has rank 0 or a dynamic size."""
+    kind = TorchTensor.read(tensor.type)
+    sizes = [size for size in kind.shape if size is not None] if kind else []
+    return sizes if kind and sizes and len(sizes) == len(kind.shape) else None
 
 
 def _erase_unused(values: Sequence[ir.Value]) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emit_torch import TorchOps, constant_of
 from fx_importer.mlir.emit.emitter import producer
+from fx_importer.mlir.types import TorchTensor
 
-_TENSOR = re.compile(r"!torch\.vtensor<\[(?P<shape>[\d,?]*)\],(?P<dtype>[^,]*)>")
-_BOOLEAN = "!torch.vtensor<[],i1>"
+_BOOLEAN = str(TorchTensor((), "i1"))
 
 
 class UnsupportedRegionType(Exception):
@@ -27,17 +26,12 @@ class TypeConverter(TorchOps):
 
     def builtin_type(self, torch_type: ir.Type) -> ir.Type:
         """Return the builtin type of values of ``torch_type``. Raises `UnsupportedRegionType` if there is none."""
-        text = str(torch_type)
-        if text in _SCALARS:
-            text = f"!torch.vtensor<[],{_SCALARS[text].element}>"
-        found = _TENSOR.fullmatch(text)
-        if found is None:
+        scalar = _SCALARS.get(str(torch_type))
+        tensor = TorchTensor((), scalar.element) if scalar else TorchTensor.read(torch_type)
+        if tensor is None or tensor.mutable or tensor.encoding:
             raise UnsupportedRegionType(f"a value of type {torch_type} cannot go in or out of its regions")
-        dtype = found["dtype"]
-        if dtype.startswith("si") or (dtype.startswith("ui") and not self.unsigned):
-            dtype = dtype[1:]
-        dims = "".join(f"{size}x" for size in found["shape"].split(",") if size)
-        return self.type(f"tensor<{dims}{dtype}>")
+        keeps_sign = tensor.is_unsigned and self.unsigned
+        return self.tensor(tensor.shape, tensor.element if keeps_sign else tensor.signless_element)
 
     def to_builtin(self, value: ir.Value) -> ir.Value:
         """Emit ``value``, which is torch's, as a value of its builtin type."""
@@ -49,7 +43,7 @@ class TypeConverter(TorchOps):
         scalar = _SCALARS.get(str(torch_type))
         if scalar is None:
             return self.value("torch_c.from_builtin_tensor", torch_type, value)
-        tensor = self.value("torch_c.from_builtin_tensor", f"!torch.vtensor<[],{scalar.element}>", value)
+        tensor = self.value("torch_c.from_builtin_tensor", str(TorchTensor((), scalar.element)), value)
         return self.value(scalar.read, torch_type, tensor)
 
     def _as_tensor(self, value: ir.Value) -> ir.Value:
@@ -60,7 +54,7 @@ class TypeConverter(TorchOps):
         scalar = _SCALARS[kind]
         if producer(value) == scalar.read:
             tensor = self._rank_zero(value.owner.operands[0])
-            if str(tensor.type) == f"!torch.vtensor<[],{scalar.element}>":
+            if str(tensor.type) == str(TorchTensor((), scalar.element)):
                 return tensor
             if kind == "!torch.bool":
                 return self.value("torch.aten.ne.Scalar", _BOOLEAN, tensor, self.integer(0))
@@ -70,15 +64,15 @@ class TypeConverter(TorchOps):
                 return self.rank_zero(constant, "i1")
             number = self._as_tensor(self.value("torch.aten.Int.bool", "!torch.int", value))
             return self.value("torch.aten.ne.Scalar", _BOOLEAN, number, self.integer(0))
-        return self.value("torch.prim.NumToTensor.Scalar", f"!torch.vtensor<[],{scalar.element}>", value)
+        return self.value("torch.prim.NumToTensor.Scalar", str(TorchTensor((), scalar.element)), value)
 
     def _rank_zero(self, tensor: ir.Value) -> ir.Value:
         """Return ``tensor``, which has one element, as a tensor of rank 0."""
-        found = _TENSOR.fullmatch(str(tensor.type))
-        if found is None or not found["shape"]:
+        kind = TorchTensor.read(tensor.type)
+        if kind is None or not kind.shape:
             return tensor
         shape = self.value("torch.prim.ListConstruct", "!torch.list<int>")
-        return self.value("torch.aten.view", f"!torch.vtensor<[],{found['dtype']}>", tensor, shape)
+        return self.value("torch.aten.view", str(kind.with_shape(())), tensor, shape)
 
     # --- loop counters ----------------------------------------------------------------------------------------------
 
@@ -98,7 +92,7 @@ class TypeConverter(TorchOps):
     def below(self, count: ir.Value, bound: ir.Value) -> ir.Value:
         """Emit whether ``count`` is below the ``!torch.int`` ``bound``, as a ``!torch.bool``."""
         known = constant_of(bound)
-        dtype = str(count.type).partition(",")[2].rstrip(">")
+        dtype = TorchTensor.of(count).element
         limit = self._as_tensor(bound) if known is None else self.rank_zero(known, dtype)
         return self.as_bool(self.value("torch.aten.lt.Tensor", _BOOLEAN, count, limit))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emit_torch import constant_of
 from fx_importer.mlir.emit.emitter import producer
+from fx_importer.mlir.types import TorchTensor
 
 INDEX_PUTS = ("torch.aten.index_put.hacked_twin",)
 """The operators that may be writes of rows, as the torch backend form has them."""
@@ -39,7 +40,10 @@ class RowWrite:
         shape, given = _shape(target), _shape(values)
         if shape is None or given is None or len(shape) != len(given) or constant_of(accumulate) != 0:
             return None
-        if _dtype(target) != _dtype(values) or producer(indices) != "torch.prim.ListConstruct":
+        if (
+            TorchTensor.of(target).element != TorchTensor.of(values).element
+            or producer(indices) != "torch.prim.ListConstruct"
+        ):
             return None
         listed = list(indices.owner.operands)
         others = [axis for axis, each in enumerate(listed) if not _is_whole(each, shape[axis], len(listed) - axis)]
@@ -60,15 +64,12 @@ class RowWrite:
 
 def _shape(value: ir.Value) -> tuple[int | None, ...] | None:
     """Return the sizes of a tensor, None for a dynamic one; None for a value without known rank."""
-    text = str(value.type)
-    if not text.startswith("!torch.vtensor<["):
-        return None
-    sizes = text[len("!torch.vtensor<[") : text.index("]")]
-    return tuple(None if size == "?" else int(size) for size in sizes.split(",") if size)
+    tensor = TorchTensor.read(value.type)
+    return tensor.shape if tensor else None
 
 
-def _dtype(value: ir.Value) -> str:
-    return str(value.type).rpartition(",")[2]
+def _is_int64(value: ir.Value) -> bool:
+    return TorchTensor.of(value).signless_element == "i64"
 
 
 def _without_trailing_ones(index: ir.Value, rank: int) -> ir.Value | None:
@@ -78,7 +79,7 @@ def _without_trailing_ones(index: ir.Value, rank: int) -> ir.Value | None:
             return None
         index = index.owner.operands[0]
     shape = _shape(index)
-    return index if shape is not None and len(shape) == 1 and "i64" in _dtype(index) else None
+    return index if shape is not None and len(shape) == 1 and _is_int64(index) else None
 
 
 def _is_whole(index: ir.Value, size: int | None, rank: int) -> bool:
@@ -108,5 +109,5 @@ def _start(rows: ir.Value) -> ir.Value | None:
             start = start.owner.operands[0]
         shape = _shape(start)
         if _counts_to(count) is not None and shape is not None and all(size == 1 for size in shape):
-            return start if "i64" in _dtype(start) else None
+            return start if _is_int64(start) else None
     return None

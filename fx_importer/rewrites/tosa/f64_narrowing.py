@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from fx_importer.mlir.emit.emit_torch import TorchOps
 from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import replace, terminator, update_function_type, with_element
 from fx_importer.mlir.resources import is_resource, key_of, resource
+from fx_importer.mlir.types import TorchTensor
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.tosa.integer_ranges import functions_of
 from fx_importer.rewrites.tosa.range_rules import constant_array
@@ -41,16 +41,13 @@ def f64_convolutions_to_f32(op: ir.Operation, emit: TorchOps) -> None:
     if not _is_torch_f64(wide):
         return
     operands = [_converted(emit, each, "f32") if _is_torch_f64(each.type) else each for each in op.operands]
-    narrow = emit.value(op.name, _with_torch_element(wide, "f32"), *operands)
+    narrow = emit.value(op.name, str(TorchTensor.of(op.results[0]).with_element("f32")), *operands)
     replace(op, _converted(emit, narrow, "f64"))
 
 
 def _is_torch_f64(type_: ir.Type) -> bool:
-    return str(type_).startswith("!torch.vtensor<") and str(type_).endswith(",f64>")
-
-
-def _with_torch_element(type_: ir.Type, element: str) -> ir.Type:
-    return ir.Type.parse(re.sub(r",f\d+>$", f",{element}>", str(type_)), type_.context)
+    tensor = TorchTensor.read(type_)
+    return tensor is not None and tensor.element == "f64"
 
 
 def _converted(emit: TorchOps, value: ir.Value, element: str) -> ir.Value:
@@ -58,7 +55,8 @@ def _converted(emit: TorchOps, value: ir.Value, element: str) -> ir.Value:
     no = emit.boolean(False)
     none = emit.value("torch.constant.none", "!torch.none")
     dtype = emit.integer({"f32": 6, "f64": 7}[element])
-    return emit.value("torch.aten.to.dtype", _with_torch_element(value.type, element), value, dtype, no, no, none)
+    converted = str(TorchTensor.of(value).with_element(element))
+    return emit.value("torch.aten.to.dtype", converted, value, dtype, no, no, none)
 
 
 class _Narrowing:
