@@ -20,15 +20,24 @@ from types import FrameType
 import torch
 from torch.export import ExportedProgram
 
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.driver import CANONICAL
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, DecompositionTable
 from fx_importer.decompositions.engine.decompose import prepare, retrace
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
-from fx_importer.fx_passes import canonicalize
+from fx_importer.fx_passes.runner import run_fx_passes
+from fx_importer.options import Options
 from testing.op_cases import calls, dtype_for, operators
 from testing.zoo import ZOO
 from tests.decompositions.engine.same_graph import differences
 
 TABLES = {"base": BASE, "linalg": LINALG, "tosa": TOSA, "stablehlo": STABLEHLO}
+
+
+def canonicalize(program: ExportedProgram) -> ExportedProgram:
+    """Return a copy of ``program`` in normal form."""
+    context = Compilation.of(Options()).fx_context({"main": program})
+    return run_fx_passes(CANONICAL, {"main": program}, context)["main"]
 
 
 def outcome(program: ExportedProgram, table: DecompositionTable) -> tuple[str, str]:

@@ -17,8 +17,7 @@ from torch.utils import _pytree as pytree
 from fx_importer import CrashedError, FxImporterError, UsageError
 from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.compilation import Compilation
-from fx_importer.compiler.driver import lower_exported
-from fx_importer.compiler.steps import export_models
+from fx_importer.compiler.driver import export_models, lower_exported
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines import backend_named, default_engine
 from fx_importer.importing import FxImporter

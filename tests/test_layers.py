@@ -110,7 +110,7 @@ def test_imports_point_down(path: Path):
         ("importing/weights.py", "from fx_importer.pipelines import Pass", "'importing' imports 'pipelines'"),
         (
             "importing/weights.py",
-            "\nimport fx_importer.fx_passes.canonicalize",
+            "\nimport fx_importer.fx_passes.identities",
             "weights.py:2: 'importing' imports 'fx_passes'",
         ),
         ("importing/weights.py", "from fx_importer import decompositions", "'importing' imports 'decompositions'"),

@@ -91,7 +91,7 @@ def fx_importer(clock: StageClock) -> Lowering:
     from fx_importer.api.lower import export_and_import
     from fx_importer.diagnostics.trace import Trace
 
-    groups = {"export": "rest", "decompose": "decompose", "canonicalize": "decompose", "import": "import"}
+    groups = {"frontend": "rest", "decompositions": "decompose", "fx_passes": "decompose", "importing": "import"}
     run_stage = Trace.stage
 
     @contextmanager

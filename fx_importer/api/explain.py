@@ -13,10 +13,9 @@ from torch.export import ExportedProgram
 
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.diagnose import expected_of
-from fx_importer.compiler.steps import canonicalize_programs, decompose_programs
+from fx_importer.compiler.driver import canonical_programs, import_canonical_with
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.explanation import Expected, Explanation
-from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, UnsupportedNode
 from fx_importer.frontend.example_inputs import check_inputs
 from fx_importer.frontend.export import export_program
@@ -97,11 +96,10 @@ def explain_program(
 def _expected(program: ExportedProgram, options: Options, prober: Prober) -> Expected:
     """Return what cannot be imported or lowered to the output type in ``program``, including invalid options."""
     progress.enter(f"look into {options.output_type.value}")
-    exported, trace = {options.importing.func_name: program}, Trace()
+    exported = {options.importing.func_name: program}
     try:
         compilation = Compilation.of(options)
-        decomposed = decompose_programs(exported, compilation, trace)
-        canonical = canonicalize_programs(decomposed, exported, compilation, trace)
-        return expected_of(canonical, FxImporter(), compilation, prober)
+        canonical = canonical_programs(exported, compilation)
+        return expected_of(canonical, compilation, import_canonical_with(FxImporter()), prober)
     except FxImporterError as error:
         return Expected((UnsupportedNode("the program", str(error)),))

@@ -19,15 +19,14 @@ from fx_importer.api.keywords import (
     split_keywords,
 )
 from fx_importer.api.lowered import Lowered
-from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.compilation import Call, Compilation
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.compiler.stages import admit, new_trace, run_pipeline
-from fx_importer.compiler.steps import Call
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
 from fx_importer.frontend.example_inputs import check_inputs
 from fx_importer.fx_graph.programs import add_examples
-from fx_importer.fx_passes import legalize_graph
+from fx_importer.fx_passes.legalization import legalize_graph
 from fx_importer.importing import FxImporter, FxImporterHooks
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Contract, Mutation, Options, TosaTarget
@@ -278,12 +277,12 @@ def import_graph(graph: torch.fx.GraphModule, importer: FxImporter, name: str, o
     add_examples(graph.graph)
     compilation = Compilation.of(options)
     pipeline = compilation.pipeline
-    trace = new_trace(options, ["legalize", "import", *(stage.name for stage in pipeline.stages)])
+    trace = new_trace(options, ["fx_passes", "importing", *(stage.name for stage in pipeline.stages)])
     admit(options.output_type, importer.module.context)
     run = stage_runner(importer.module, options.running)
-    with trace.stage("legalize"):
+    with trace.stage("fx_passes"):
         legal = legalize_graph(graph, compilation.target.dtypes)
-    with trace.stage("import", importer.module):
+    with trace.stage("importing", importer.module):
         importer.import_graph_module(legal, func_name=name)
     run_pipeline(pipeline, importer.module, trace, run, options.printing)
     return importer.module

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fx_importer.api.report_checks import contents_of_divergence, contents_of_verdict
-from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.compilation import Call, Compilation
 from fx_importer.compiler.diagnose import investigator
-from fx_importer.compiler.driver import compile_programs
-from fx_importer.compiler.steps import Call
+from fx_importer.compiler.driver import compile_programs, stages_of
 from fx_importer.diagnostics.explorer import Contents, Recorder, Report, contents_of, html_page, json_text
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, UsageError
@@ -89,7 +88,7 @@ def contents_of_models(title: str, calls: Mapping[str, Call], options: Options) 
     """
     recorder = Recorder()
     compilation = Compilation.of(options)
-    trace = Trace(None, investigator(compilation), recorder, compilation.stage_names)
+    trace = Trace(None, investigator(compilation), recorder, tuple(stage.name for stage in stages_of(compilation)))
     kind = options.output_type.value
     try:
         compiled = compile_programs(calls, FxImporter(), options, trace=trace)

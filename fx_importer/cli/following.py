@@ -95,7 +95,7 @@ class Following:
 
     def _check_names(self) -> None:
         """Raise `UsageError` for names that no output type has."""
-        from fx_importer.compiler.compilation import STEPS
+        from fx_importer.compiler.driver import FX_STAGES
         from fx_importer.diagnostics.ir_printer import pass_name
         from fx_importer.pipelines import PIPELINES
         from fx_importer.pipelines.runner import single_passes
@@ -104,11 +104,12 @@ class Following:
             return
         stages = [stage for pipeline in PIPELINES.values() for stage in pipeline.stages]
         passes = {pass_name(str(step)) for stage in stages for (step,) in single_passes(stage)}
-        known = {*STEPS, *(stage.name for stage in stages), *passes}
+        fx_passes = {fx_pass.name for stage in FX_STAGES for fx_pass in stage.passes}
+        known = {*(stage.name for stage in FX_STAGES), *fx_passes, *(stage.name for stage in stages), *passes}
         if unknown := [each for each in self.print_ir_after if each not in known]:
             raise UsageError(
-                f"--print-ir-after: no pass or stage is named {', '.join(unknown)}; `fx-importer pipelines` "
-                f"lists them, except for the first stages, {', '.join(STEPS)}"
+                f"--print-ir-after: no pass or stage is named {', '.join(unknown)}; `fx-importer pipeline MODEL` "
+                "lists them"
             )
 
     def _write(

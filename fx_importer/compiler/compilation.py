@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.export import ExportedProgram
 
-from fx_importer.decompositions import DecompositionTable, Overrides
+from fx_importer.decompositions import DecompositionTable, Overrides, decompose
 from fx_importer.engines import default_engine
 from fx_importer.errors import UsageError
+from fx_importer.fx_passes.fx_pass import FxContext
+from fx_importer.fx_passes.numbers_to_tensors import with_number_results
 from fx_importer.importing.handlers import Handler
 from fx_importer.lowerings import EMITTERS, INTEGER_PRODUCTS, INTEGER_TOSA, Lowerings, handlers_for, layers
 from fx_importer.options import ImportOptions, Options, Quantized, Weights
@@ -18,8 +20,11 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline
 from fx_importer.targets import EXECUTABLE, Target, target_for
 
-STEPS = ("export", "decompose", "canonicalize", "legalize", "import")
-"""Names of the stages before the pipeline's."""
+Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
+"""A model and its example inputs. An exported program needs no inputs."""
+
+Programs = Mapping[str, ExportedProgram]
+"""Programs by the names of their functions."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +60,16 @@ class Compilation:
         handlers = handlers_for(rules, options.output_type, lowering.fallback)
         return cls(options, target, target.pipeline(lowering), rules, handlers, _importing(options, target))
 
-    @property
-    def stage_names(self) -> tuple[str, ...]:
-        """The names of all stages, in order."""
-        return (*STEPS, *(stage.name for stage in self.pipeline.stages))
+    def fx_context(self, exported: Programs, remark: Callable[[str], None] = lambda remark: None) -> FxContext:
+        """Return the context of FX passes, which leave the graphs of ``exported`` as they are."""
+
+        def decomposed(program: ExportedProgram) -> ExportedProgram:
+            result = decompose(program, self.table(program), remark)
+            return result if self.target.scalars else with_number_results(result, program)
+
+        options = replace(self.options, importing=self.importing)
+        dtypes = self.target.dtypes_for(options.lowering)
+        return FxContext(self.target, options, dtypes, decomposed, remark, exported)
 
     def table(self, program: ExportedProgram | None = None) -> DecompositionTable:
         """Return the decompositions of the output type, with those of libraries' operators that ``program`` calls.

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
-from fx_importer.compiler.compilation import Compilation
-from fx_importer.compiler.steps import Programs, import_legal, legalize_programs
+from fx_importer.compiler.compilation import Compilation, Programs
 from fx_importer.diagnostics.causes import Cause, IncompleteSearch
 from fx_importer.diagnostics.explanation import Expected
-from fx_importer.diagnostics.trace import Investigator, Trace
+from fx_importer.diagnostics.trace import Investigator
 from fx_importer.errors import UnsupportedProgramError, not_imported
-from fx_importer.importing import FxImporter
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Unsupported
 from fx_importer.probing import Alternatives, Prober, Store, causes_in, expected
 from fx_importer.targets import EXECUTABLE
+
+ImportCanonical = Callable[[Programs, Compilation], ir.Operation]
+"""Imports canonical programs with the options of a compilation, and returns the module."""
 
 SEARCH_SECONDS = 60
 """Time limit of the search for unsupported operators after a failure."""
@@ -54,16 +56,16 @@ def causes_of(
 
 
 def expected_of(
-    canonical: Programs, importer: FxImporter, compilation: Compilation, prober: Prober, seconds: float = math.inf
+    canonical: Programs,
+    compilation: Compilation,
+    import_canonical: ImportCanonical,
+    prober: Prober,
+    seconds: float = math.inf,
 ) -> Expected:
     """Return everything in canonical programs that cannot be imported, and the operators that would fail to lower.
 
     The remark says so if the search for operators took more than ``seconds``, and stopped.
     """
-
-    def imported(programs: Programs) -> ir.Operation:
-        legal = legalize_programs(programs, compilation, Trace())
-        return import_legal(legal, importer.fresh(), compilation, Trace()).module.operation
 
     remark = ""
 
@@ -75,11 +77,11 @@ def expected_of(
             remark = str(stopped)
             return stopped.causes
 
-    return replace(expected(canonical, imported, causes), remark=remark)
+    return replace(expected(canonical, lambda programs: import_canonical(programs, compilation), causes), remark=remark)
 
 
 def all_unsupported(
-    error: UnsupportedProgramError, canonical: Programs, importer: FxImporter, compilation: Compilation
+    error: UnsupportedProgramError, canonical: Programs, compilation: Compilation, import_canonical: ImportCanonical
 ) -> UnsupportedProgramError:
     """Return ``error`` with everything in the programs that cannot be imported or lowered."""
     headline = error.headline
@@ -89,7 +91,7 @@ def all_unsupported(
         return UnsupportedProgramError(headline, error.unsupported_nodes)
     # Without outlined layers, unsupported operators are listed for each layer.
     inlined = replace(compilation, importing=replace(compilation.importing, outline_layers=False))
-    found = expected_of(canonical, importer, inlined, prober_for(compilation), SEARCH_SECONDS)
+    found = expected_of(canonical, inlined, import_canonical, prober_for(compilation), SEARCH_SECONDS)
     if headline == not_imported(len(error.unsupported_nodes)):
         headline = not_imported(len(found.unsupported_nodes))
     return UnsupportedProgramError(headline, found.unsupported_nodes, found.causes, found.remark)

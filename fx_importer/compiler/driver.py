@@ -1,4 +1,4 @@
-"""Driver of the steps: export, decompose, canonicalize, legalize, import, lower."""
+"""The order of a compilation, from model to lowered module, and the functions that run it."""
 
 from __future__ import annotations
 
@@ -7,33 +7,127 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torch.export import ExportedProgram
+
 from fx_importer.compiler.caching import Place, place_of
-from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.compilation import Call, Compilation, Programs
 from fx_importer.compiler.compiled import Compiled, manifest_of
-from fx_importer.compiler.diagnose import all_unsupported, investigator
+from fx_importer.compiler.device_mesh import check_plan, collectives_of, on_mesh
+from fx_importer.compiler.diagnose import ImportCanonical, all_unsupported, investigator
 from fx_importer.compiler.division import divide
 from fx_importer.compiler.outline import lower_imported
 from fx_importer.compiler.restored import recompiler, restored
 from fx_importer.compiler.stages import admit, new_trace
-from fx_importer.compiler.steps import (
-    Call,
-    Programs,
-    canonicalize_programs,
-    decompose_programs,
-    drawing_functions,
-    export_models,
-    import_legal,
-    legalize_programs,
-)
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
+from fx_importer.distributed.export import refuse_dtensors
 from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
 from fx_importer.frontend.aliased_inputs import aliases_of_written
 from fx_importer.frontend.dynamic_dimensions import dimension_names
-from fx_importer.frontend.torch_patches import tracing
-from fx_importer.importing import FxImporter
-from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
+from fx_importer.frontend.export import export_program
+from fx_importer.frontend.torch_patches import tracing, without_collections
+from fx_importer.fx_graph.programs import with_own_meta_storages
+from fx_importer.fx_passes.as_strided import RESOLVE_STRIDES, RESOLVE_STRIDES_OF_DECOMPOSITIONS
+from fx_importer.fx_passes.assertions import REMOVE_ASSERTIONS
+from fx_importer.fx_passes.axis_of_cross import FIX_AXIS_OF_CROSS
+from fx_importer.fx_passes.constant_folding import FOLD_CONSTANTS, random_functions
+from fx_importer.fx_passes.constant_sizes import FOLD_CONSTANT_SIZES
+from fx_importer.fx_passes.dead_code import ELIMINATE_DEAD_CODE
+from fx_importer.fx_passes.empty_tensors import FOLD_EMPTY_TENSORS
+from fx_importer.fx_passes.fx_pass import FxContext, FxPass, FxStage
+from fx_importer.fx_passes.identities import REMOVE_IDENTITIES
+from fx_importer.fx_passes.inline_regions import INLINE_REGIONS
+from fx_importer.fx_passes.legalization import LEGALIZE_DTYPES
+from fx_importer.fx_passes.mutation import REFUSE_MUTATION
+from fx_importer.fx_passes.narrowing import REPORT_NARROWING
+from fx_importer.fx_passes.numbers_to_tensors import NUMBERS_OF_DECOMPOSITIONS_TO_TENSORS, NUMBERS_TO_TENSORS
+from fx_importer.fx_passes.outline_layers import OUTLINE_LAYERS
+from fx_importer.fx_passes.overlapping_writes import REFUSE_OVERLAPPING_WRITES
+from fx_importer.fx_passes.overloads import UNIFY_OVERLOADS
+from fx_importer.fx_passes.rank_zero import RANK_ZERO_TO_RANK_ONE
+from fx_importer.fx_passes.runner import run_fx_passes
+from fx_importer.fx_passes.sizes_of_one import FOLD_SIZES_OF_ONE
+from fx_importer.fx_passes.sizes_to_tensors import SIZES_TO_TENSORS
+from fx_importer.importing import FxImporter, ImportResult
+from fx_importer.importing.entry_points import shared_state
+from fx_importer.mlir.bindings import ir
+from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions, Quantized
+from fx_importer.pipelines import Stage
 from fx_importer.pipelines.isolated_runner import stage_runner
+from fx_importer.quantization import check_dtypes, to_integers
+
+
+def _refuse_dtensors(program: ExportedProgram, context: FxContext) -> ExportedProgram:
+    refuse_dtensors(program)
+    return program
+
+
+def _check_quantized_dtypes(program: ExportedProgram, context: FxContext) -> ExportedProgram:
+    check_dtypes(program)
+    return program
+
+
+def _is_integer(context: FxContext) -> bool:
+    return context.options.export.quantized is Quantized.INTEGER
+
+
+EXPORTED = (
+    FxPass("refuse-dtensors", _refuse_dtensors),
+    FxPass("check-quantized-dtypes", _check_quantized_dtypes),
+    FxPass("quantized-to-integers", lambda program, context: to_integers(program, context.remark), _is_integer),
+)
+"""Passes right after torch.export, which establish the program that `verify` compares with."""
+
+DECOMPOSED = (
+    REFUSE_OVERLAPPING_WRITES,
+    FIX_AXIS_OF_CROSS,
+    FOLD_CONSTANT_SIZES,
+    RESOLVE_STRIDES,
+    NUMBERS_TO_TENSORS,
+    FxPass("decompose", lambda program, context: context.decompose(program)),
+    NUMBERS_OF_DECOMPOSITIONS_TO_TENSORS,
+)
+"""Passes to a functional program of the operators that the output type supports."""
+
+CANONICAL = (
+    FOLD_SIZES_OF_ONE,
+    SIZES_TO_TENSORS,
+    INLINE_REGIONS,
+    REMOVE_ASSERTIONS,
+    FOLD_EMPTY_TENSORS,
+    RESOLVE_STRIDES_OF_DECOMPOSITIONS,
+    RANK_ZERO_TO_RANK_ONE,
+    UNIFY_OVERLOADS,
+    REMOVE_IDENTITIES,
+    ELIMINATE_DEAD_CODE,
+)
+"""Passes to the normal form, which `Lowered.programs` have."""
+
+LEGAL = (
+    REFUSE_MUTATION,
+    LEGALIZE_DTYPES,
+    FOLD_CONSTANTS,
+    REPORT_NARROWING,
+    OUTLINE_LAYERS,
+)
+"""Passes to programs that the output type can hold, which are imported."""
+
+FX_STAGES = (
+    FxStage("frontend", EXPORTED),
+    FxStage("decompositions", DECOMPOSED),
+    FxStage("fx_passes", (*CANONICAL, *LEGAL)),
+    FxStage("importing"),
+)
+"""The stages of a compilation before those of `Compilation.pipeline`, each named after the package that runs it."""
+
+
+def stages_of(compilation: Compilation) -> tuple[FxStage | Stage, ...]:
+    """Return all stages of a compilation, in order, with the passes that its options select."""
+    context = compilation.fx_context({})
+    selected = [
+        replace(stage, passes=tuple(each for each in stage.passes if each.when(context))) for stage in FX_STAGES
+    ]
+    return (*selected, *compilation.pipeline.stages)
 
 
 def compile_programs(
@@ -59,7 +153,8 @@ def compile_programs(
     compilation = Compilation.of(options)
     cached = report and trace is None and options.running.is_cached
     if trace is None:
-        trace = new_trace(options, compilation.stage_names, investigator(compilation)) if report else Trace()
+        names = [stage.name for stage in stages_of(compilation)]
+        trace = new_trace(options, names, investigator(compilation)) if report else Trace()
     admit(options.output_type, importer.module.context)
     exported = export_models(calls, compilation, trace)
     if cached:
@@ -97,19 +192,22 @@ def lower_exported(
     """
     options = compilation.options
     run = stage_runner(importer.module, options.running)
-    with tracing():
-        decomposed = decompose_programs(exported, compilation, trace)
-        canonical = canonicalize_programs(decomposed, exported, compilation, trace)
-    if options.printing.graph:
-        for program in canonical.values():
-            program.graph_module.print_readable()
+    canonical: Programs | None = None
+    decomposed = decompose_programs(exported, compilation, trace)
     try:
-        legal = legalize_programs(canonical, compilation, trace)
-        imported = import_legal(legal, importer, compilation, trace, elided)
+        with trace.stage("fx_passes") as record, without_collections():
+            context = compilation.fx_context(exported, record.remarks.append)
+            canonical = run_fx_passes(CANONICAL, decomposed, context)
+            if options.printing.graph:
+                for program in canonical.values():
+                    program.graph_module.print_readable()
+            legal = record.programs = run_fx_passes(LEGAL, canonical, context)
+        with trace.stage("importing", importer.module):
+            imported = import_legal(legal, importer, compilation, elided)
     except UnsupportedProgramError as error:
-        if not report:
+        if not report or canonical is None:
             raise
-        raise all_unsupported(error, canonical, importer, compilation) from None
+        raise all_unsupported(error, canonical, compilation, import_canonical_with(importer)) from None
     outcome = lower_imported(imported, compilation, trace, run)
     trace.imported = None  # it was only kept for diagnosis
     if options.importing.plan is not None:
@@ -128,8 +226,87 @@ def lower_exported(
         options,
         recompiler(options, importer),
         outcome.operator_output_types,
-        () if compilation.target.random else drawing_functions(legal),
+        () if compilation.target.random else random_functions(canonical.values()),
     )
+
+
+@tracing()
+def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Trace) -> Programs:
+    """Export each model with its example inputs.
+
+    Raises:
+        ExportError: if torch.export cannot capture a model.
+        UsageError: for operands of dequantize operators whose dtypes differ from those that the operators name, and for
+            invalid scales of a quantized model that is lowered to integers.
+    """
+    with trace.stage("frontend") as record:
+        options = compilation.options.export
+        programs = {name: with_own_meta_storages(export_program(*call, options)) for name, call in calls.items()}
+        context = compilation.fx_context({}, record.remarks.append)
+        exported = trace.programs = record.programs = run_fx_passes(EXPORTED, programs, context)
+    return exported
+
+
+@without_collections()
+def decompose_programs(exported: Programs, compilation: Compilation, trace: Trace) -> Programs:
+    """Decompose operators that the output type does not support, and fold sizes that depend on constants.
+
+    Raises:
+        UnsupportedProgramError: if a program writes to expanded tensors, or indexes memory of unknown layout.
+    """
+    with trace.stage("decompositions") as record:
+        context = compilation.fx_context(exported, record.remarks.append)
+        record.programs = programs = run_fx_passes(DECOMPOSED, exported, context)
+    return programs
+
+
+def canonical_programs(exported: Programs, compilation: Compilation) -> Programs:
+    """Return the programs in the normal form that `Lowered.programs` have; ``exported`` are not changed.
+
+    Raises:
+        UnsupportedProgramError: as `decompose_programs` does.
+        StageFailed: if a pass fails otherwise.
+    """
+    trace = Trace()
+    decomposed = decompose_programs(exported, compilation, trace)
+    with trace.stage("fx_passes"), without_collections():
+        return run_fx_passes(CANONICAL, decomposed, compilation.fx_context(exported))
+
+
+@without_collections()
+def import_legal(
+    legal: Programs,
+    importer: FxImporter,
+    compilation: Compilation,
+    elided: Mapping[object, int] | None = None,
+) -> ImportResult:
+    """Import programs as functions of one module, in which weights numbered in ``elided`` are handles.
+
+    Raises:
+        UnsupportedProgramError: listing everything that cannot be imported.
+        UsageError: if the programs do not fit the mesh, the plan or each other.
+    """
+    check_plan(legal, compilation)
+    groups, collectives = collectives_of(legal, compilation)
+    imported = importer.import_programs(
+        legal,
+        compilation.importing,
+        state=shared_state(legal),
+        handlers={**collectives, **compilation.handlers},
+        tensors_only=compilation.target.tensors_only,
+        elided=elided or {},
+    )
+    return on_mesh(imported, groups, compilation)
+
+
+def import_canonical_with(importer: FxImporter) -> ImportCanonical:
+    """Return the function that imports canonical programs, with the hooks of ``importer``, for diagnosis."""
+
+    def imported(canonical: Programs, compilation: Compilation) -> ir.Operation:
+        legal = run_fx_passes(LEGAL, canonical, compilation.fx_context(canonical))
+        return import_legal(legal, importer.fresh(), compilation).module.operation
+
+    return imported
 
 
 def _through_the_cache(exported: Programs, importer: FxImporter, compilation: Compilation, trace: Trace) -> Compiled:

@@ -32,11 +32,9 @@ def restored(
 
     def canonical() -> Mapping[str, ExportedProgram]:
         from fx_importer.compiler.compilation import Compilation
-        from fx_importer.compiler.steps import canonicalize_programs, decompose_programs
+        from fx_importer.compiler.driver import canonical_programs
 
-        compilation = Compilation.of(options)
-        decomposed = decompose_programs(exported, compilation, Trace())
-        return canonicalize_programs(decomposed, exported, compilation, Trace())
+        return canonical_programs(exported, Compilation.of(options))
 
     programs = LazyPrograms(exported, canonical)
     return Compiled(programs, exported, module, manifest, trace, options, recompiler(options, importer))

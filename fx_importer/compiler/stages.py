@@ -48,7 +48,7 @@ def run_pipeline(
         if printing.stages:
             _print(stage.name, module)
     if printing.stages and not pipeline.stages:
-        _print("import", module)
+        _print("importing", module)
 
 
 def _print(stage: str, module: ir.Module) -> None:

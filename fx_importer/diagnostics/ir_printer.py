@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
 
 from fx_importer.diagnostics.explorer.program_view import program_view
 from fx_importer.diagnostics.explorer.sites import Sites
 from fx_importer.diagnostics.observers import Observer
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.mlir.bindings import ir
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 _VALUE = re.compile(r"%[\w#:]+")
 
@@ -30,10 +34,12 @@ class IrPrinter(Observer):
     printed: set[str] = field(default_factory=set)
     """Names that were met."""
     _stage: str = ""
+    _has_passes: bool = False
+    """Whether FX passes ran in the stage."""
     _last: str | None = None
 
     def before(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
-        self._stage = record.name
+        self._stage, self._has_passes = record.name, False
         if module is not None and record.pipeline and (self.only_changes or self.as_diff):
             self._last = module_text(module.operation)
 
@@ -41,7 +47,8 @@ class IrPrinter(Observer):
         if record.failure is not None:
             return
         if record.programs:
-            self._met(record.name, "", "\n".join(program_view(record.programs, Sites()).lines))
+            if not self._has_passes or record.name in self.names:
+                self._met(record.name, "", programs_text(record.programs))
         elif module is not None and (not record.pipeline or record.name in self.names):
             if not record.pipeline:
                 self._last = None  # of another form than the programs
@@ -51,6 +58,11 @@ class IrPrinter(Observer):
         called = pass_name(name)
         if self.only_changes or self.as_diff or self._wanted(called):
             self._met(called, f" in stage '{self._stage}'", module_text(module))
+
+    def after_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
+        self._has_passes = True
+        if self.only_changes or self.as_diff or self._wanted(name):
+            self._met(name, f" in stage '{self._stage}'", programs_text(programs))
 
     def _wanted(self, name: str) -> bool:
         return not self.names or name in self.names
@@ -70,6 +82,11 @@ class IrPrinter(Observer):
 def pass_name(text: str) -> str:
     """Return the name of the pass in ``func.func(canonicalize{top-down=true})``."""
     return text.split("(", text.partition("{")[0].count("("))[-1].partition("{")[0].partition(")")[0]
+
+
+def programs_text(programs: Mapping[str, ExportedProgram]) -> str:
+    """Return the graphs of ``programs``, a line for each node."""
+    return "\n".join(program_view(programs, Sites()).lines)
 
 
 def module_text(module: ir.Operation) -> str:

@@ -5,12 +5,14 @@ They see the compilation that was asked for, and none that diagnosis, a bisectio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from fx_importer.diagnostics.trace import StageRecord, Trace
     from fx_importer.mlir.bindings import ir
 
@@ -29,6 +31,12 @@ class Observer:
 
     def after_pass(self, name: str, module: ir.Operation) -> None:
         """Called after a pass that did not fail."""
+
+    def before_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
+        """Called before an FX pass, with the programs by function."""
+
+    def after_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
+        """Called after an FX pass that did not fail."""
 
 
 _OF_STAGES: ContextVar[tuple[Observer, ...]] = ContextVar("observers of stages", default=())

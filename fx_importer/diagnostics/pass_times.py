@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fx_importer.diagnostics.explorer.program_view import node_counts
 from fx_importer.diagnostics.ir_printer import pass_name
@@ -11,6 +13,9 @@ from fx_importer.diagnostics.observers import Observer
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.module_summary import operation_counts
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 
 @dataclass
@@ -28,6 +33,13 @@ class PassTimes(Observer):
         seconds = time.perf_counter() - self._start
         self._passes.append((f"  {pass_name(name)}", seconds, sum(operation_counts(module).values())))
 
+    def before_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
+        self._start = time.perf_counter()
+
+    def after_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
+        seconds = time.perf_counter() - self._start
+        self._passes.append((f"  {name}", seconds, sum(node_counts(programs).values())))
+
     def after(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
         count = None
         if record.programs:
@@ -35,8 +47,8 @@ class PassTimes(Observer):
         elif module is not None and record.failure is None:
             count = sum(operation_counts(module.operation).values())
         passes, self._passes = self._passes, []
-        # Of a stage with passes, the time without what observers and the verifier take between them.
-        seconds = sum(each[1] for each in passes) if passes else record.seconds
+        # Of a pipeline's stage, the time without what observers and the verifier take between its passes.
+        seconds = sum(each[1] for each in passes) if record.pipeline and passes else record.seconds
         self.rows += [(record.name, seconds, count), *passes]
 
     def table(self) -> str:

@@ -151,7 +151,7 @@ class Trace:
             progress.enter(name)
         start = record.start = time.perf_counter()
         try:
-            with within_stage(asked_for):
+            with within_stage(asked_for if pipeline else observers):  # dumps are of FX passes and of stages
                 yield record
         except CrashedError as error:
             record.failure = error

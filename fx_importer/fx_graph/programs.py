@@ -13,7 +13,7 @@ from torch import fx
 from torch._export.verifier import Verifier
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, InputSpec
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, InputSpec, OutputKind
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.shape_prop import TensorMetadata
 from torch.utils._pytree import tree_leaves
@@ -121,6 +121,16 @@ def held_value(program: ExportedProgram, spec: InputSpec) -> Any:
     assert spec.target is not None
     held = program.state_dict.get(spec.target)
     return program.constants[spec.target] if held is None else held
+
+
+def mutated_state(program: ExportedProgram) -> set[str]:
+    """Return the names, in the state dict, of the parameters and buffers that ``program`` mutates."""
+    outputs = program.graph_signature.output_specs
+    return {spec.target for spec in outputs if spec.target and spec.kind in MUTATED_STATE}
+
+
+MUTATED_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+"""Kinds of results that are new values of parameters and buffers."""
 
 
 def is_weight(spec: InputSpec, tensor: torch.Tensor) -> bool:

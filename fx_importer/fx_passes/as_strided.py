@@ -25,6 +25,7 @@ from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, may_sha
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_graph.retracing import run_decompositions
+from fx_importer.fx_passes.fx_pass import FxPass, functional_graph_pass
 from fx_importer.fx_passes.node_rewriting import (
     NodeRewrites,
     emit,
@@ -240,3 +241,8 @@ STRIDES: NodeRewrites = {
     aten.as_strided_copy.default: _as_strided,
     aten.as_strided_scatter.default: _as_strided_scatter,
 }
+
+
+RESOLVE_STRIDES = FxPass("resolve-strides", lambda program, _: resolve_strides(program))
+RESOLVE_STRIDES_OF_DECOMPOSITIONS = functional_graph_pass("resolve-strides-of-decompositions", rewrite_strides)
+"""Strides are as traced until a pass rewrites the graph, so it is the first that rewrites a decomposed graph."""

@@ -14,6 +14,7 @@ from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import graphs_of
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_graph.size_guards import guards_of
+from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.fx_passes.node_rewriting import value_of
 
 
@@ -60,3 +61,6 @@ def _may_be_three(size: int | torch.SymInt, guards: Collection[sympy.Basic]) -> 
         return size == 3
     limits = size.node.shape_env.bound_sympy(size.node.expr)
     return bool(limits.lower <= 3 <= limits.upper) and sympy.Ne(size.node.expr, 3) not in guards
+
+
+FIX_AXIS_OF_CROSS = FxPass("fix-axis-of-cross", lambda program, _: fix_axis_of_cross(program))

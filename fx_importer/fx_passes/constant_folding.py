@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -14,9 +14,18 @@ from torch.export.graph_signature import ExportGraphSignature, InputKind, InputS
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_graph.programs import as_node_dtype, with_graph, with_rewritten_graphs
+from fx_importer.fx_graph.programs import (
+    as_node_dtype,
+    mutated_state,
+    weight_names,
+    with_graph,
+    with_rewritten_graphs,
+)
+from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 from fx_importer.fx_passes.node_rewriting import value_of
+from fx_importer.options import Weights
 
 _MAX_CONSTANT_BYTES = 1 << 16
 """Largest folded constant."""
@@ -121,3 +130,35 @@ def _is_small(value: torch.Tensor) -> bool:
 
 def _has_type_of(value: Any, example: torch.Tensor) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == example.dtype and value.shape == example.shape
+
+
+def random_nodes(program: ExportedProgram) -> list[fx.Node]:
+    """Return the calls in ``program`` whose random numbers constant folding samples."""
+    return [node for node in program.graph.nodes if node.target in DRAWN]
+
+
+def random_functions(programs: Iterable[ExportedProgram]) -> tuple[str, ...]:
+    """Return the functions of torch whose random numbers constant folding samples, with their source lines."""
+    functions: dict[str, None] = {}
+    for node in (node for program in programs for node in random_nodes(program)):
+        called = node.meta.get("torch_fn")  # such as ("dropout_1", "function.dropout")
+        function = called[1].partition(".")[2] if called else str(node.target)
+        line = unsupported_node(node, "").where
+        functions[function + (f" (at {line})" if line else "")] = None
+    return tuple(functions)
+
+
+def _fold(program: ExportedProgram, context: FxContext) -> ExportedProgram:
+    if not context.target.random and (nodes := random_nodes(program)):
+        line = unsupported_node(nodes[0], "").where
+        context.remark(
+            f"random numbers are drawn here, and are the same in each call: {len(nodes)} tensors"
+            + (f", the first at {line}" if line else "")
+        )
+    state = set().union(*map(mutated_state, context.programs.values()))
+    if context.options.importing.weights is not Weights.INLINE:
+        state |= weight_names(program)
+    return fold_constants(program, state)
+
+
+FOLD_CONSTANTS = FxPass("fold-constants", _fold, lambda context: context.target.folds_constants)

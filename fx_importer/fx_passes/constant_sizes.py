@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import as_node_dtype, with_rewritten_graphs
 from fx_importer.fx_graph.regions import inline_regions
+from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.fx_passes.node_rewriting import emit, value_of
 
 SizeValues = dict[sympy.Symbol, sympy.Integer]
@@ -216,3 +217,6 @@ def _inline_number(node: fx.Node, number: float) -> None:
     for user in list(node.users):
         if user.op != "output":
             user.args, user.kwargs = map_arg(user.args, replaced), map_arg(user.kwargs, replaced)
+
+
+FOLD_CONSTANT_SIZES = FxPass("fold-constant-sizes", lambda program, _: fold_constant_sizes(program))

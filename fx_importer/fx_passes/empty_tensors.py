@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import is_empty
+from fx_importer.fx_passes.fx_pass import functional_graph_pass
 from fx_importer.fx_passes.node_rewriting import emit, value_of
 
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
@@ -94,3 +95,6 @@ def _product_sizes(product: fx.Node) -> list[Any]:
         emit(product, aten.sym_size.int, left if i < rank - 1 else right, i) if not isinstance(each, int) else each
         for i, each in enumerate(value_of(product).shape)
     ]
+
+
+FOLD_EMPTY_TENSORS = functional_graph_pass("fold-empty-tensors", fold_empty)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten, prims
+from fx_importer.fx_passes.fx_pass import node_pass
 from fx_importer.fx_passes.node_rewriting import NodeRewrites, same_type, value_of
 
 
@@ -62,3 +63,7 @@ IDENTITIES: NodeRewrites = {
     aten.slice.Tensor: _full_slice,
     aten.dropout.default: _dropout_in_inference,
 }
+
+
+REMOVE_IDENTITIES = node_pass("remove-identities", IDENTITIES)
+"""Identities show once overloads are unified."""

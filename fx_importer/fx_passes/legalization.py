@@ -16,6 +16,7 @@ from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.programs import with_rewritten_graphs, with_rewritten_modules
 from fx_importer.fx_passes.complex_pairs import ComplexPairs
+from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.fx_passes.node_rewriting import value_of
 from fx_importer.fx_passes.signless_types import CONVERSIONS, DATA_MOVEMENT, SIGNED_DTYPES
 from fx_importer.fx_passes.unsigned_integers import SignlessEmulation
@@ -54,7 +55,7 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
         UnsupportedProgramError: listing every tensor of an unsupported dtype, and every operator on complex or
             unsigned tensors that cannot be emulated.
     """
-    found = {each for node in _nodes(program) for each in _dtypes(node)}
+    found = {each for node in nodes_of(program) for each in dtypes_of(node)}
     unsupported_nodes = [*_sparse_inputs(program, dtypes)]
     if found & dtypes.inside_only:
         unsupported_nodes += _unsupported_at_the_boundary(program, dtypes)
@@ -73,7 +74,8 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
         unsupported_nodes = signless.unsupported_nodes
     if unsupported_nodes:
         raise UnsupportedProgramError(
-            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", unsupported_nodes
+            f"pass 'legalize-dtypes' failed: {dtypes.name} cannot hold what the program computes with:",
+            unsupported_nodes,
         )
     return program
 
@@ -91,7 +93,8 @@ def legalize_graph(module: fx.GraphModule, dtypes: Dtypes) -> fx.GraphModule:
         module = with_rewritten_modules(module, signless.rewrite)
     if unsupported_nodes := [*pairs.unsupported_nodes, *signless.unsupported_nodes]:
         raise UnsupportedProgramError(
-            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", unsupported_nodes
+            f"pass 'legalize-dtypes' failed: {dtypes.name} cannot hold what the program computes with:",
+            unsupported_nodes,
         )
     return module
 
@@ -102,9 +105,9 @@ def _unsupported_dtypes(program: ExportedProgram, dtypes: Dtypes) -> list[Unsupp
     if not dtypes.lacks:
         return found
     names = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
-    for node in _nodes(program):
-        new = _dtypes(node) & dtypes.lacks
-        if new and not any(_dtypes(source) & dtypes.lacks for source in node.all_input_nodes):
+    for node in nodes_of(program):
+        new = dtypes_of(node) & dtypes.lacks
+        if new and not any(dtypes_of(source) & dtypes.lacks for source in node.all_input_nodes):
             what = f"'{names[node.name]}' is a tensor" if node.name in names else "a tensor"
             found.append(unsupported_node(node, f"{what} of {_joined_names(new)}, which {dtypes.name} does not have"))
     return found
@@ -115,30 +118,23 @@ def _unsupported_at_the_boundary(program: ExportedProgram, dtypes: Dtypes) -> It
     results = program.graph.output_node().all_input_nodes
     for node in dict.fromkeys((*program.graph.find_nodes(op="placeholder"), *results)):
         held = node.op == "placeholder" and node.name not in program.graph_signature.user_inputs
-        if not held and (found := _dtypes(node) & dtypes.inside_only):
+        if not held and (found := dtypes_of(node) & dtypes.inside_only):
             what = "an input" if node.op == "placeholder" else "a result"
             reason = f"{what} of {_joined_names(found)}, which {dtypes.name} does not have"
             yield unsupported_node(node, f"{reason}: narrow_floats=True passes its parts in float32")
 
 
-def computed_narrower(program: ExportedProgram, dtypes: Dtypes) -> Iterator[tuple[fx.Node, torch.dtype, torch.dtype]]:
-    """Yield every value that is computed in a narrower dtype, with the model's dtype and the narrower one."""
-    for node in _nodes(program):
-        for dtype in _dtypes(node) & {*dtypes.inside}:
-            yield node, dtype, dtypes.inside[dtype]
-
-
 def _unsupported_arithmetic(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
     """Yield every operator that computes with dtypes for which only data movement is supported."""
     free = DATA_MOVEMENT | {*CONVERSIONS, *dtypes.computes}
-    for node in _nodes(program) if dtypes.moves else ():
+    for node in nodes_of(program) if dtypes.moves else ():
         computes = isinstance(node.target, OpOverload) and node.target.namespace in ("aten", "prims")
         if (
             computes
             and node.target not in free
             and any(isinstance(e, torch.Tensor) for e in tree_leaves(value_of(node)))
         ):
-            given = {each for source in node.all_input_nodes for each in _dtypes(source)} & dtypes.moves
+            given = {each for source in node.all_input_nodes for each in dtypes_of(source)} & dtypes.moves
             if given:
                 yield unsupported_node(
                     node,
@@ -155,7 +151,7 @@ def _sparse_inputs(program: ExportedProgram, dtypes: Dtypes) -> Iterator[Unsuppo
             yield unsupported_node(node, f"{reason}: give it as `to_dense()`")
 
 
-def _nodes(program: ExportedProgram) -> Iterator[fx.Node]:
+def nodes_of(program: ExportedProgram) -> Iterator[fx.Node]:
     for module in program.graph_module.modules():
         if isinstance(module, fx.GraphModule):
             yield from module.graph.nodes
@@ -165,7 +161,10 @@ def _joined_names(dtypes: Iterable[torch.dtype]) -> str:
     return ", ".join(sorted(map(str, dtypes)))
 
 
-def _dtypes(node: fx.Node) -> set[torch.dtype]:
+def dtypes_of(node: fx.Node) -> set[torch.dtype]:
     if isinstance(value := value_of(node), torch.Tensor):
         return {value.dtype}
     return {each.dtype for each in tree_leaves(value_of(node)) if isinstance(each, torch.Tensor)}
+
+
+LEGALIZE_DTYPES = FxPass("legalize-dtypes", lambda program, context: legalize(program, context.dtypes))

@@ -30,6 +30,13 @@ NodeRewrites = Mapping[Any, NodeRewrite]
 _KEPT_METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 
 
+def is_in_place(node: fx.Node) -> bool:
+    """Return whether ``node`` mutates one of its arguments; a copy is then no identity."""
+    if not isinstance(node.target, OpOverload) or node.target is aten.detach_.default:  # does not change values
+        return False
+    return node.target._schema.is_mutable
+
+
 def value_of(argument: Any) -> Any:
     """Return the example value of a node; other arguments are returned unchanged."""
     return argument.meta.get("val") if isinstance(argument, fx.Node) else argument

@@ -24,6 +24,7 @@ from torch.export.graph_signature import (
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 from fx_importer.fx_passes.item_numbers import ITEMS, Consumer, ItemNumbers
 from fx_importer.fx_passes.item_slices import SLICES
 from fx_importer.fx_passes.node_rewriting import converted, emit, value_of
@@ -189,3 +190,23 @@ _CONSUMERS: dict[Any, Consumer] = {
     aten.lerp.Scalar: _lerp,
     torch.ops.higher_order.cond: _cond,
 }
+
+
+def _before_decomposition(program: ExportedProgram, context: FxContext) -> ExportedProgram:
+    return numbers_to_tensors(program, context.dtypes.numbers)
+
+
+def _after_decomposition(program: ExportedProgram, context: FxContext) -> ExportedProgram:
+    """Rewrite numbers that only decompositions show, and decompose the operators that now take tensors."""
+    rewritten = numbers_to_tensors(program, context.dtypes.numbers, functional=True)
+    return program if rewritten is program else context.decompose(rewritten)
+
+
+def _has_no_scalars(context: FxContext) -> bool:
+    return not context.target.scalars
+
+
+NUMBERS_TO_TENSORS = FxPass("numbers-to-tensors", _before_decomposition, _has_no_scalars)
+NUMBERS_OF_DECOMPOSITIONS_TO_TENSORS = FxPass(
+    "numbers-of-decompositions-to-tensors", _after_decomposition, _has_no_scalars
+)

@@ -12,6 +12,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from fx_importer.fx_graph.programs import SAME_IN_ALL_CALLS, graph_module, with_graph
+from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.fx_passes.node_rewriting import value_of
 from fx_importer.fx_passes.repeated_layers import Layer, repeated_layers
 
@@ -128,3 +129,10 @@ def _origin(layer: Layer) -> dict[str, Any]:
     stacks = [node.meta["nn_module_stack"] for node in layer.nodes]
     common = {key: value for key, value in stacks[0].items() if all(key in stack for stack in stacks)}
     return {"nn_module_stack": common}
+
+
+OUTLINE_LAYERS = FxPass(
+    "outline-layers",
+    lambda program, _: outline_layers(program),
+    lambda context: context.options.importing.outline_layers,
+)

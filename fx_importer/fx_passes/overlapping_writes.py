@@ -9,10 +9,11 @@ from torch.export import ExportedProgram
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import graphs_of, mutated_arguments
+from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.fx_passes.node_rewriting import same_size, value_of
 
 
-def refuse_overlapping_writes(program: ExportedProgram) -> None:
+def refuse_overlapping_writes(program: ExportedProgram) -> ExportedProgram:
     """Refuse writes to expanded tensors, of which eager allows some: torch makes them functional with other results.
 
     Raises:
@@ -29,6 +30,7 @@ def refuse_overlapping_writes(program: ExportedProgram) -> None:
                 for node, each in found
             ],
         )
+    return program
 
 
 def _is_write(node: fx.Node) -> bool:
@@ -42,3 +44,6 @@ def _is_expanded(value: object) -> bool:
         same_size(stride, 0) and not same_size(size, 1) and not same_size(size, 0)
         for size, stride in zip(value.shape, value.stride(), strict=True)
     )
+
+
+REFUSE_OVERLAPPING_WRITES = FxPass("refuse-overlapping-writes", lambda program, _: refuse_overlapping_writes(program))

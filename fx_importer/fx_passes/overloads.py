@@ -6,6 +6,7 @@ from torch import SymInt, fx
 
 from fx_importer.fx_graph.operators import aten, prims
 from fx_importer.fx_passes.dynamic_axes import merge_axes, repeat_by_dynamic_count
+from fx_importer.fx_passes.fx_pass import node_pass
 from fx_importer.fx_passes.node_rewriting import NodeRewrites, emit, same_size, same_type, value_of
 
 
@@ -138,7 +139,7 @@ _ALONG_INDICES = (
     *(aten.index_add.default, aten.index_fill.int_Scalar, aten.index_fill.int_Tensor, aten.index_reduce.default),
 )
 
-OVERLOADS: NodeRewrites = {
+_REWRITES: NodeRewrites = {
     **dict.fromkeys(_ALONG_INDICES, _count_axis_from_front),
     **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
     aten.repeat.default: repeat_by_dynamic_count,
@@ -151,3 +152,6 @@ OVERLOADS: NodeRewrites = {
     aten.slice.Tensor: _clamp_bounds,
     aten.slice_scatter.default: _slice_scatter,
 }
+
+
+UNIFY_OVERLOADS = node_pass("unify-overloads", _REWRITES)

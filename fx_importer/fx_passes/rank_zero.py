@@ -11,6 +11,7 @@ from torch import Tensor, fx
 from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_passes.fx_pass import node_pass
 from fx_importer.fx_passes.node_rewriting import NodeRewrites, emit, value_of
 
 
@@ -62,7 +63,10 @@ ALONG_AN_AXIS = (
     *(aten.flip.default, aten.roll.default),
 )
 
-RANK_ZERO: NodeRewrites = {
+_REWRITES: NodeRewrites = {
     **dict.fromkeys(ALONG_AN_AXIS, _through_rank_one),
     aten.topk.default: _topk_through_rank_one,
 }
+
+
+RANK_ZERO_TO_RANK_ONE = node_pass("rank-zero-to-rank-one", _REWRITES)

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 
-from fx_importer.fx_passes.canonicalize import is_in_place
-from fx_importer.fx_passes.node_rewriting import value_of
+from fx_importer.fx_passes.node_rewriting import is_in_place, value_of
 
 _MIN_OPERATIONS = 16
 """Smaller submodules are not worth a function."""

@@ -13,6 +13,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.fx_passes.node_rewriting import emit, fake_mode_of_values, value_of
 
 
@@ -90,3 +91,6 @@ def _narrowed(node: fx.Node, axes: Iterable[int]) -> Tensor:
         for axis in axes:
             value = value.narrow(axis, 0, 1)
     return value
+
+
+FOLD_SIZES_OF_ONE = FxPass("fold-sizes-of-one", lambda program, _: fold_sizes_of_one(program))

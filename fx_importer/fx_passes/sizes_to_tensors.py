@@ -20,6 +20,7 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.axes_of_ones import Axes, Size
 from fx_importer.fx_passes.dynamic_axes import repeat
+from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.fx_passes.node_rewriting import (
     TENSOR_OVERLOADS,
     converted,
@@ -263,3 +264,8 @@ _REWRITES: dict[Any, Any] = {
     aten.copy.default: _copy,
     aten.slice_scatter.default: _slice_scatter,
 }
+
+
+SIZES_TO_TENSORS = FxPass(
+    "sizes-to-tensors", lambda program, _: sizes_to_tensors(program), lambda context: not context.target.dynamic_shapes
+)

@@ -8,8 +8,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
-from fx_importer.fx_graph.programs import held_value, storage_key
-from fx_importer.importing.program_results import mutated_state
+from fx_importer.fx_graph.programs import held_value, mutated_state, storage_key
 from fx_importer.importing.signature import HELD
 
 

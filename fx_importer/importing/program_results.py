@@ -81,12 +81,6 @@ def mutated_inputs(program: ExportedProgram) -> dict[str, fx.Node]:
     return mutated
 
 
-def mutated_state(program: ExportedProgram) -> set[str]:
-    """Return the names, in the state dict, of the parameters and buffers that ``program`` mutates."""
-    outputs = program.graph_signature.output_specs
-    return {spec.target for spec in outputs if spec.target and RESULT_KINDS.get(spec.kind) == "state"}
-
-
 def described_input(program: ExportedProgram, name: str) -> tuple[str, str]:
     """Return the user's name and the kind of the placeholder ``name``, for an error."""
     spec = next(spec for spec in program.graph_signature.input_specs if spec.arg.name == name)

@@ -30,7 +30,7 @@ class Case:
     @classmethod
     def of(cls, record: StageRecord) -> Case | None:
         """Return the module before a stage; None if there was none."""
-        if record.snapshot is None or record.name == "import":  # its module is still empty
+        if record.snapshot is None or record.name == "importing":  # its module is still empty
             return None
         return cls(generic_text(record.snapshot), record.name, record.pipeline)
 

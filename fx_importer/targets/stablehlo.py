@@ -11,7 +11,7 @@ from fx_importer.targets.target import Collectives, Target
 
 if TYPE_CHECKING:
     from fx_importer.decompositions import DecompositionTable
-    from fx_importer.fx_passes import Dtypes
+    from fx_importer.fx_passes.legalization import Dtypes
 
 
 def _decompositions() -> DecompositionTable:
@@ -24,7 +24,7 @@ def _dtypes() -> Dtypes:
     import torch
 
     from fx_importer.fx_graph.operators import aten
-    from fx_importer.fx_passes import Dtypes
+    from fx_importer.fx_passes.legalization import Dtypes
 
     return Dtypes(
         "StableHLO",

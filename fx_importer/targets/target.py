@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from fx_importer.decompositions import DecompositionTable
-    from fx_importer.fx_passes import Dtypes
+    from fx_importer.fx_passes.legalization import Dtypes
     from fx_importer.lowerings import Lowerings
 
 

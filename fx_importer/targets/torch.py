@@ -11,7 +11,7 @@ from fx_importer.targets.target import Collectives, Target
 
 if TYPE_CHECKING:
     from fx_importer.decompositions import DecompositionTable
-    from fx_importer.fx_passes import Dtypes
+    from fx_importer.fx_passes.legalization import Dtypes
 
 
 def _decompositions() -> DecompositionTable:
@@ -21,7 +21,7 @@ def _decompositions() -> DecompositionTable:
 
 
 def _dtypes() -> Dtypes:
-    from fx_importer.fx_passes import Dtypes
+    from fx_importer.fx_passes.legalization import Dtypes
 
     return Dtypes("the torch dialect")
 

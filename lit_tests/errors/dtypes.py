@@ -42,15 +42,15 @@ def check(model, x, output_type):
         print(error)
 
 
-# CHECK: stage 'legalize' failed: TOSA cannot hold what the program computes with:
+# CHECK: pass 'legalize-dtypes' failed: TOSA cannot hold what the program computes with:
 # CHECK-NEXT: {{.*}}: a result of torch.complex128, which TOSA does not have: narrow_floats=True passes its parts in float32
 check(Fine(), torch.ones(2), "tosa")
-# CHECK: stage 'legalize' failed: TOSA cannot hold what the program computes with:
+# CHECK: pass 'legalize-dtypes' failed: TOSA cannot hold what the program computes with:
 # CHECK-NEXT: randn_like = aten.randn_like.default: it computes with tensors of torch.complex64, and has no emulation by pairs of real tensors
 # CHECK-NEXT: at {{.*}}dtypes.py:{{[0-9]+}}: return torch.randn_like(x), torch.rand_like(x * x)
 # CHECK-NEXT: rand_like = aten.rand_like.default: it computes with tensors of torch.complex64
 check(Unknown(), torch.ones(2, 2, dtype=torch.complex64), "tosa")
-# CHECK: stage 'legalize' failed: StableHLO cannot hold what the program computes with:
+# CHECK: pass 'legalize-dtypes' failed: StableHLO cannot hold what the program computes with:
 # CHECK-NEXT: randn_like = aten.randn_like.default: it computes with tensors of torch.complex64, which StableHLO can hold, but for which it lacks this operation
 # CHECK-NEXT: at {{.*}}dtypes.py:{{.*}}: return torch.view_as_real(torch.randn_like(x * self.phases))
 check(Model(), torch.ones(2, dtype=torch.complex64), "stablehlo")

@@ -16,8 +16,7 @@ from torch import Tensor
 from fx_importer import CrashedError, FxImporterError, OutputType
 from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.compilation import Compilation
-from fx_importer.compiler.driver import lower_exported
-from fx_importer.compiler.steps import export_models
+from fx_importer.compiler.driver import export_models, lower_exported
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.importing import FxImporter
 from fx_importer.options import ExportOptions, ImportOptions, Mutation, Options

@@ -108,7 +108,7 @@ def test_texts_fit_a_screen(program):
     assert repr(pipeline_for("linalg-on-tensors")).startswith("<Pipeline linalg-on-tensors: torch-backend, ")
     rows = lowered.trace.table().splitlines()
     assert len(rows) == len(lowered.trace.stages) + 1
-    assert rows[0].startswith("export ")
+    assert rows[0].startswith("frontend ")
     events = lowered.trace.to_chrome()["traceEvents"]
     assert [each["name"] for each in events] == [each.name for each in lowered.trace.stages]
     assert all(one["ts"] + one["dur"] <= next["ts"] for one, next in pairwise(events))

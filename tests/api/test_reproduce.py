@@ -20,9 +20,10 @@ import torch
 from fx_importer import CrashedError, StageFailed, UsageError, lower, lower_mlir_module
 from fx_importer.api.reproduce import reproduce
 from fx_importer.cli import main
-from fx_importer.compiler import steps
+from fx_importer.compiler import driver
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.diagnostics.options_text import options_from_text, options_to_text
+from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import (
     Contract,
@@ -120,8 +121,8 @@ def test_report_of_a_crash_crashes_again(name, inject, dump, tmp_path):
     files = ["before.mlir", "before.mlirbc", "command.sh", "program.pt2", "report.json", "report.md"]
     assert sorted(path.name for path in error.report.iterdir()) == files
     ladder = json.loads((error.report / "report.json").read_text())["stages"]
-    assert [(each["name"], each["outcome"]) for each in ladder[4:8]] == [
-        ("import", "passed"),
+    assert [(each["name"], each["outcome"]) for each in ladder[3:7]] == [
+        ("importing", "passed"),
         ("torch-backend", "passed"),
         ("faulty", "failed"),
         ("control-flow", "not reached"),
@@ -209,7 +210,7 @@ def test_report_of_a_stage_before_the_passes(monkeypatch):
         raise IndexError("a defect of canonicalization")
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "canonicalize", fail)
+        patch.setattr(driver, "CANONICAL", (FxPass("faulty", fail),))
         with pytest.raises(StageFailed) as caught:
             lower(Mlp(), X, output_type="tosa", contract="warn")
         report = caught.value.report
@@ -270,19 +271,28 @@ def test_parallel_reports_do_not_collide(dump):
 
 def test_dumps_of_stages(tmp_path, monkeypatch):
     monkeypatch.delenv("FX_IMPORTER_DUMP_DIR")
-    lower(Mlp(), X, output_type="stablehlo", dump_ir="^(decompose|import|stablehlo)$", dump_dir=tmp_path / "ir")
+    wanted = "^(decompositions|importing|stablehlo|remove-identities)$"
+    lower(
+        Mlp(),
+        X,
+        output_type="stablehlo",
+        dump_ir=wanted,
+        dump_dir=tmp_path / "ir",
+    )
     (directory,) = (tmp_path / "ir").iterdir()
     assert sorted(path.name for path in directory.iterdir()) == [
-        "02-decompose.after.main.fx.txt",
-        "05-import.after.mlir",
-        "08-stablehlo.after.mlir",
-        "08-stablehlo.before.mlir",
+        "02-decompositions.after.main.fx.txt",
+        "03-fx_passes.08-remove-identities.after.main.fx.txt",
+        "03-fx_passes.08-remove-identities.before.main.fx.txt",
+        "04-importing.after.mlir",
+        "07-stablehlo.after.mlir",
+        "07-stablehlo.before.mlir",
         "stages.json",
     ]
-    assert "torch.aten.relu" in (directory / "08-stablehlo.before.mlir").read_text()
-    assert "stablehlo.maximum" in (directory / "08-stablehlo.after.mlir").read_text()
+    assert "torch.aten.relu" in (directory / "07-stablehlo.before.mlir").read_text()
+    assert "stablehlo.maximum" in (directory / "07-stablehlo.after.mlir").read_text()
     stages = json.loads((directory / "stages.json").read_text())
-    assert [each["name"] for each in stages][:3] == ["export", "decompose", "canonicalize"]
+    assert [each["name"] for each in stages][:3] == ["frontend", "decompositions", "fx_passes"]
     assert all(each["outcome"] == "passed" and each["seconds"] > 0 for each in stages)
     with pytest.raises(UsageError, match="dump_ir needs a directory"):
         lower(Mlp(), X, output_type="stablehlo", dump_ir="x")
@@ -292,7 +302,7 @@ def test_dumps_of_failed_stages(tmp_path):
     with pytest.raises(StageFailed):
         lower(Gamma(), X, output_type="linalg", dump_ir="backend-types", dump_dir=tmp_path, isolate=True)
     (directory,) = tmp_path.glob("fx-importer-ir-*")
-    assert sorted(path.name for path in directory.iterdir()) == ["09-backend-types.before.mlir", "stages.json"]
+    assert sorted(path.name for path in directory.iterdir()) == ["08-backend-types.before.mlir", "stages.json"]
     assert json.loads((directory / "stages.json").read_text())[-1]["outcome"] == "failed"
     assert list(tmp_path.glob("fx-importer-backend-types-failed-*"))
 

@@ -40,10 +40,10 @@ GOOD = ("import", "followed:good", "-o", "m.mlir", "--output-type", "linalg")
 
 
 def test_ir_after_a_pass_and_a_stage(run: Run):
-    code, _, err = run(*GOOD, "--print-ir-after", "convert-torch-to-linalg", "--print-ir-after", "export")
+    code, _, err = run(*GOOD, "--print-ir-after", "convert-torch-to-linalg", "--print-ir-after", "frontend")
     assert code == 0
     assert re.findall(r"^// -+ after (.*) -+$", err, re.MULTILINE) == [
-        "stage 'export'",
+        "stage 'frontend'",
         "pass 'convert-torch-to-linalg' in stage 'linalg'",
     ]
     assert "aten.softmax.int(" in err
@@ -68,8 +68,8 @@ def test_timing(run: Run):
     rows = [line.split() for line in err.splitlines()]
     assert rows[0][:3] == ["stage", "and", "pass"]
     names = [each[0] for each in rows]
-    assert names.index("export") < names.index("linalg") < names.index("convert-torch-to-linalg") < names.index("all")
-    shares = [float(each[2].rstrip("%")) for each in rows[1:-1] if each[0] in ("export", "decompose", "linalg")]
+    assert names.index("frontend") < names.index("linalg") < names.index("convert-torch-to-linalg") < names.index("all")
+    shares = [float(each[2].rstrip("%")) for each in rows[1:-1] if each[0] in ("frontend", "decompositions", "linalg")]
     assert 0 < sum(shares) <= 100
 
 
@@ -116,7 +116,7 @@ def test_report_of_a_verification(run: Run):
     found = json.loads(Path("v.json").read_text())
     (check,) = found["checks"]
     assert check["status"] == ("mismatch" if code else "passed")
-    assert len([each for each in found["stages"] if each["name"] == "import"]) == 1
+    assert len([each for each in found["stages"] if each["name"] == "importing"]) == 1
 
 
 def test_help_has_every_command_and_an_example(run: Run):

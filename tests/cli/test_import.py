@@ -100,7 +100,7 @@ def test_callable_returns_the_model_and_its_inputs(run: Run, name: str):
     assert (code, err) == (0, "")
     assert "torch.aten.mul" in Path("out.mlir").read_text()
     assert out.startswith("out.mlir: raw, ")
-    assert "import 0." in out
+    assert "importing 0." in out
 
 
 def test_exported_program_is_imported(run: Run):

@@ -40,7 +40,7 @@ def test_callback_gets_stages_and_counts(monkeypatch: pytest.MonkeyPatch):
     reports: list[Progress] = []
     lowered = fx_importer.lower(Long(), torch.ones(2), output_type="linalg", progress=reports.append)
     assert list(dict.fromkeys(each.stage for each in reports)) == [each.name for each in lowered.trace.stages]
-    nodes = [each for each in reports if each.stage == "import" and each.unit == "nodes"]
+    nodes = [each for each in reports if each.stage == "importing" and each.unit == "nodes"]
     assert [each.done for each in nodes] == list(range(202))
     assert {each.total for each in nodes} == {202}
     passes = [each for each in reports if each.stage == "linalg" and each.unit == "passes"]
@@ -92,11 +92,11 @@ def test_module_does_not_depend_on_progress(output_type: str):
 @pytest.mark.parametrize(
     "progress, remaining",
     [
-        (Progress("import", 50, 100, "nodes", 30.0, 20.0), 20.0),
-        (Progress("import", 1, 100, "nodes", 30.0, 20.0), None),  # too few of them
-        (Progress("import", 50, 100, "nodes", 30.0, 0.5), None),  # too short
+        (Progress("importing", 50, 100, "nodes", 30.0, 20.0), 20.0),
+        (Progress("importing", 1, 100, "nodes", 30.0, 20.0), None),  # too few of them
+        (Progress("importing", 50, 100, "nodes", 30.0, 0.5), None),  # too short
         (Progress("linalg", 6, 12, "passes", 30.0, 20.0), None),  # one may take as long as all others
-        (Progress("export", seconds=30.0), None),
+        (Progress("frontend", seconds=30.0), None),
     ],
     ids=["half", "few", "short", "passes", "nothing counted"],
 )
@@ -159,16 +159,16 @@ def test_terminal_line_is_erased_at_the_end(
     monkeypatch: pytest.MonkeyPatch, terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ):
     output = command(monkeypatch, terminal, *IMPORT, "out.mlir")
-    assert "export" in output
+    assert "frontend" in output
     assert output.endswith(_ERASED)
-    assert "export" not in capsys.readouterr().out.partition("(")[0]
+    assert "frontend" not in capsys.readouterr().out.partition("(")[0]
 
 
 def test_terminal_line_is_erased_before_an_error(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
     output = command(monkeypatch, terminal, "import", "models_of_progress:wrong", "-o", "out.mlir")
     shown, erased, error = output.rpartition(_ERASED)
     assert erased
-    assert "export" in shown
+    assert "frontend" in shown
     assert error.startswith("error: ")
 
 
@@ -205,7 +205,7 @@ def test_python_shows_nothing_by_default(monkeypatch: pytest.MonkeyPatch, termin
         fx_importer.lower(torch.nn.ReLU(), torch.ones(2))
         assert not terminal._written
         fx_importer.lower(torch.nn.ReLU(), torch.ones(2), progress=True)
-    assert "export" in terminal.read()
+    assert "frontend" in terminal.read()
 
 
 def test_reduce_shows_trials(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):

@@ -36,7 +36,7 @@ def remarks(lowered: Lowered) -> list[str]:
 
 
 def is_hit(lowered: Lowered) -> bool:
-    return [stage.name for stage in lowered.trace.stages] == ["export", "cache"]
+    return [stage.name for stage in lowered.trace.stages] == ["frontend", "cache"]
 
 
 class Net(nn.Module):

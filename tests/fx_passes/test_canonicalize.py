@@ -6,9 +6,9 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.decompositions import BASE, decompose
 from fx_importer.errors import UnsupportedProgramError
-from fx_importer.fx_passes import canonicalize
 from fx_importer.fx_passes.normal_form import violations
 from testing.zoo import ZOO
+from tests.fx_passes.canonical import canonicalize
 
 aten = torch.ops.aten
 SMALL = [name for name, model in ZOO.items() if model.small]

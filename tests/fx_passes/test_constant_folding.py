@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from fx_importer.decompositions import BASE, decompose
-from fx_importer.fx_passes import canonicalize, fold_constants
+from fx_importer.fx_passes.constant_folding import fold_constants
+from tests.fx_passes.canonical import canonicalize
 
 
 class Positions(nn.Module):

@@ -8,8 +8,9 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.decompositions import LINALG, decompose
 from fx_importer.errors import UnsupportedProgramError
-from fx_importer.fx_passes import Dtypes, canonicalize, legalize
+from fx_importer.fx_passes.legalization import Dtypes, legalize
 from fx_importer.fx_passes.signless_types import SIGNED_DTYPES
+from tests.fx_passes.canonical import canonicalize
 
 aten = torch.ops.aten
 
@@ -116,7 +117,8 @@ def test_output_type_with_unsigned_dtypes_is_unchanged():
 
 def test_uint64_without_a_wider_dtype_is_an_error():
     x = unsigned(UNSIGNED[torch.uint64][0], torch.uint64)
-    with pytest.raises(UnsupportedProgramError, match=r"stage 'legalize'.*\n.*sort.*torch\.uint64.*int64 or float64"):
+    message = r"pass 'legalize-dtypes'.*\n.*sort.*torch\.uint64.*int64 or float64"
+    with pytest.raises(UnsupportedProgramError, match=message):
         legalize(program(lambda x: x.sort(1), x), SIGNLESS)
 
 

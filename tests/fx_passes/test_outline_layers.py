@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from fx_importer.decompositions import BASE, decompose
-from fx_importer.fx_passes import canonicalize, outline_layers
+from fx_importer.fx_passes.outline_layers import outline_layers
 from fx_importer.fx_passes.repeated_layers import repeated_layers
+from tests.fx_passes.canonical import canonicalize
 
 INVOKE = torch.ops.higher_order.invoke_subgraph
 X = torch.randn(2, 4)

@@ -48,7 +48,7 @@ def test_equal_failures():
     original = Symptom(Kind.FAILED, "linalg", ("a", "b"))
     assert Symptom(Kind.FAILED, "linalg", ("c", "a")).is_same_as(original)
     assert not Symptom(Kind.FAILED, "linalg", ("b",)).is_same_as(original)
-    assert not Symptom(Kind.FAILED, "import", ("a",)).is_same_as(original)
+    assert not Symptom(Kind.FAILED, "importing", ("a",)).is_same_as(original)
     assert not Symptom(Kind.CRASHED, "linalg", ("a",)).is_same_as(original)
     of_operators = Symptom(Kind.FAILED, "linalg", ("a",), operators=("aten.f.default",))
     assert Symptom(Kind.FAILED, "linalg", ("other",), operators=("aten.f.default",)).is_same_as(of_operators)

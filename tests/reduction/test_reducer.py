@@ -74,7 +74,7 @@ def test_wrong_rule_is_reduced_to_its_operator(tmp_path: Path):
 
 
 def test_crash_is_reduced_to_its_operator(tmp_path: Path, reducer: Child):
-    this = job(tmp_path, *models.with_gelu(2), extra={GELU: faults.abort}, stage="decompose")
+    this = job(tmp_path, *models.with_gelu(2), extra={GELU: faults.abort}, stage="decompositions")
     found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
     assert found.nodes == 1
     assert found.confirmed
@@ -94,7 +94,7 @@ def test_timeout(tmp_path: Path, reducer: Child):
     found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
     assert found.nodes == 1
     assert found.confirmed
-    assert (found.symptom.kind, found.symptom.stage) == (Kind.TIMED_OUT, "decompose")
+    assert (found.symptom.kind, found.symptom.stage) == (Kind.TIMED_OUT, "decompositions")
 
 
 class Resizing(torch.nn.Module):
@@ -128,8 +128,8 @@ def test_program_that_does_not_fail(tmp_path: Path, reducer: Child, stage: str |
 
 
 def test_another_failure(tmp_path: Path, reducer: Child):
-    this = job(tmp_path, *models.with_gelu(1), extra={GELU: faults.abort}, stage="import")
-    with pytest.raises(UsageError, match="it failed in the stage 'import', and here it fails otherwise"):
+    this = job(tmp_path, *models.with_gelu(1), extra={GELU: faults.abort}, stage="importing")
+    with pytest.raises(UsageError, match="it failed in the stage 'importing', and here it fails otherwise"):
         reducer.ask("reducer", (this, tmp_path / "out"))
 
 

@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 from fx_importer.api.lowered import Lowered
 from fx_importer.cli.following import Following
 from fx_importer.cli.model_loading import load_model
+from fx_importer.compiler.compilation import Call
 from fx_importer.compiler.driver import compile_programs
-from fx_importer.compiler.steps import Call
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError

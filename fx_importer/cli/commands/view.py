@@ -10,7 +10,7 @@ from fx_importer.api.report import check_report, contents_of_models, write_repor
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.following import Following
 from fx_importer.cli.option_arguments import with_options
-from fx_importer.compiler.steps import Call
+from fx_importer.compiler.compilation import Call
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType

@@ -1,11 +1,13 @@
-"""Dumps of programs and modules before and after stages, with the time of each stage."""
+"""Dumps of programs and modules before and after stages and FX passes, with the time of each stage."""
 
 from __future__ import annotations
 
 import json
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fx_importer.diagnostics.observers import Observer
 from fx_importer.diagnostics.reports.report_contents import readable
@@ -14,9 +16,15 @@ from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import RunOptions
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
 
 class Dumps(Observer):
-    """Files in a new directory: ``03-stablehlo.before.mlir``, ``03-stablehlo.after.mlir``, ``stages.json``."""
+    """Files in a new directory: ``03-stablehlo.before.mlir``, ``03-stablehlo.after.mlir``, ``stages.json``.
+
+    FX passes have files like ``02-decompositions.04-resolve-strides.after.main.fx.txt``.
+    """
 
     def __init__(self, running: RunOptions):
         """Create the directory. Raises `UsageError` if it cannot be created."""
@@ -28,26 +36,43 @@ class Dumps(Observer):
             self.directory = Path(tempfile.mkdtemp(prefix="fx-importer-ir-", dir=running.directory))
         except OSError as error:
             raise UsageError(f"dump_ir: cannot write to '{running.directory}': {error}") from None
+        self._stage = ""
+        self._passes = 0
 
     def before(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
+        self._stage, self._passes = f"{len(trace.stages):02}-{_file_name(record.name)}", 0
         if module is not None and record.pipeline:
-            self._write(trace, record, "before", module)
+            self._write(record, "before", module)
 
     def after(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
         if record.failure is None:
-            self._write(trace, record, "after", module)
+            self._write(record, "after", module)
         stages = [
             {"name": each.name, "outcome": "failed" if each.failure else "passed", "seconds": each.seconds}
             for each in trace.stages
         ]
         (self.directory / "stages.json").write_text(json.dumps(stages, indent=2), encoding="utf-8")
 
-    def _write(self, trace: Trace, record: StageRecord, when: str, module: ir.Module | None) -> None:
+    def before_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
+        self._passes += 1
+        if self._wanted.search(name):
+            self._write_programs(f"{self._stage}.{self._passes:02}-{_file_name(name)}.before", programs)
+
+    def after_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
+        if self._wanted.search(name):
+            self._write_programs(f"{self._stage}.{self._passes:02}-{_file_name(name)}.after", programs)
+
+    def _write(self, record: StageRecord, when: str, module: ir.Module | None) -> None:
         if not self._wanted.search(record.name):
             return
-        stage = re.sub(r"[^A-Za-z0-9]+", "-", record.name).strip("-")
-        name = f"{len(trace.stages):02}-{stage}.{when}"
         if module is not None:
-            (self.directory / f"{name}.mlir").write_text(readable(module.operation), encoding="utf-8")
-        for function, program in (record.programs or {}).items():
+            (self.directory / f"{self._stage}.{when}.mlir").write_text(readable(module.operation), encoding="utf-8")
+        self._write_programs(f"{self._stage}.{when}", record.programs or {})
+
+    def _write_programs(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
+        for function, program in programs.items():
             (self.directory / f"{name}.{function}.fx.txt").write_text(str(program), encoding="utf-8")
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")

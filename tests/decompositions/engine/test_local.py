@@ -13,9 +13,9 @@ from fx_importer import lower
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, decompose, decomposes
 from fx_importer.decompositions.engine.decompose import prepare, retrace
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
-from fx_importer.fx_passes import canonicalize
 from testing.zoo import ZOO
 from tests.decompositions.engine.same_graph import differences
+from tests.fx_passes.canonical import canonicalize
 
 aten = torch.ops.aten
 X = torch.arange(12.0).reshape(3, 4) - 5
@@ -187,9 +187,9 @@ def test_programs_without_example_values_require_retracing() -> None:
 def test_trace_has_the_reason_of_retracing() -> None:
     lowered = lower(Model(lambda x: x.t().add_(1)), X.clone(), mutation="functional")
     remarks = {stage.name: stage.remarks for stage in lowered.trace.stages}
-    assert len(remarks["decompose"]) == 1
-    assert remarks["decompose"][0].startswith("the whole program was traced again: add_")
-    assert remarks["canonicalize"] == []
+    assert len(remarks["decompositions"]) == 1
+    assert remarks["decompositions"][0].startswith("the whole program was traced again: add_")
+    assert remarks["fx_passes"] == []
 
 
 def _view_and_base(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -272,12 +272,12 @@ def test_success_prints_and_writes_nothing(dump, monkeypatch, capfd):
 
 
 def test_report_without_a_program():
-    trace = Trace(reporter=Reporter(), planned=("export", "decompose"))
-    with pytest.raises(StageFailed) as caught, trace.stage("export"):
+    trace = Trace(reporter=Reporter(), planned=("frontend", "decompositions"))
+    with pytest.raises(StageFailed) as caught, trace.stage("frontend"):
         raise ValueError("no")
     assert caught.value.report is not None
     assert sorted(path.name for path in caught.value.report.iterdir()) == ["report.json", "report.md"]
     page = (caught.value.report / "report.md").read_text()
-    assert "| decompose | not reached |  |" in page
+    assert "| decompositions | not reached |  |" in page
     assert "There is no `program.pt2`" in page
     assert 'raise ValueError("no")' in page

@@ -1,0 +1,65 @@
+"""The order of a compilation is one list, and every FX pass is in it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import FrozenInstanceError
+
+import pytest
+import torch
+
+import fx_importer.fx_passes
+from fx_importer import lower
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.driver import FX_STAGES, stages_of
+from fx_importer.diagnostics.observers import Observer, observing
+from fx_importer.fx_passes.fx_pass import FxPass
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+
+LISTED = [fx_pass for stage in FX_STAGES for fx_pass in stage.passes]
+MODULES = [each.name for each in pkgutil.iter_modules(fx_importer.fx_passes.__path__)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_passes_of_a_file_are_in_the_list(name: str):
+    module = importlib.import_module(f"fx_importer.fx_passes.{name}")
+    defined = [value for value in vars(module).values() if isinstance(value, FxPass)]
+    assert all(any(fx_pass is each for each in LISTED) for fx_pass in defined)
+
+
+def test_names_are_unique():
+    names = [fx_pass.name for fx_pass in LISTED]
+    assert len(set(names)) == len(names)
+
+
+def test_stages_are_named_after_packages():
+    for stage in FX_STAGES:
+        importlib.import_module(f"fx_importer.{stage.name}")
+
+
+def test_passes_are_values():
+    with pytest.raises(FrozenInstanceError):
+        LISTED[0].name = "other"  # type: ignore[misc]
+
+
+class Passes(Observer):
+    def __init__(self):
+        self.names = []
+
+    def after_fx_pass(self, name, programs):
+        assert list(programs) == ["main"]
+        self.names.append(name)
+
+
+@pytest.mark.parametrize("output_type", [OutputType.RAW, OutputType.TOSA])
+def test_compilation_runs_the_list(output_type: OutputType):
+    compilation = Compilation.of(Options(output_type))
+    passes = Passes()
+    with observing(passes):
+        lowered = lower(torch.nn.Linear(2, 2), torch.ones(1, 2), output_type=output_type)
+    stages = stages_of(compilation)
+    assert [record.name for record in lowered.trace.stages] == [stage.name for stage in stages]
+    assert passes.names == [each.name for stage in stages for each in stage.passes if isinstance(each, FxPass)]
+    assert ("fold-constants" in passes.names) == (output_type is OutputType.TOSA)
