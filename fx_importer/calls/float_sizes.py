@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import producer, replace
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 
 _DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64, "i32": np.int32, "i1": np.bool_}
 

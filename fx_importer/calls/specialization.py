@@ -15,8 +15,8 @@ from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir, passmanager
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import update_function_type
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.walk import operations

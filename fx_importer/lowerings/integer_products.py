@@ -13,7 +13,7 @@ from fx_importer.lowerings.lowering_registry import Lowerings
 from fx_importer.lowerings.lowering_rules import lowers
 from fx_importer.lowerings.stablehlo import StablehloEmitter
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
+from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.quantization import integer
 from fx_importer.quantization.operators import int8, int16, layers
 

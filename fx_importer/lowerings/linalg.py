@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from fx_importer.lowerings.module_builder import CannotEmit, extreme, product
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
 from fx_importer.mlir.emit.emitter import Size
+from fx_importer.mlir.emit.linalg import LinalgOps
 
 _FLOAT = {
     "add": "arith.addf",

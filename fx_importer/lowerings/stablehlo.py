@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fx_importer.lowerings.module_builder import CannotEmit, extreme
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 
 _NAMES = {
     "sub": "stablehlo.subtract",

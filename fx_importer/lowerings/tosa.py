@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fx_importer.lowerings.module_builder import CannotEmit
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_tosa import TosaOps
+from fx_importer.mlir.emit.tosa import TosaOps
 
 _REDUCTIONS = {"sum": "reduce_sum", "amax": "reduce_max", "amin": "reduce_min"}
 

@@ -9,8 +9,8 @@ from functools import cache, partial
 
 from fx_importer.diagnostics.mlir_diagnostics import emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir, passmanager, stablehlo_version
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import replace
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import resource_of
 from fx_importer.mlir.types import is_incomplete

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import Emitter, is_used, producer, replace
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import operations, rewrite
 
 

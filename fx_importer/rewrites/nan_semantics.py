@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_arith import CMPF, ArithOps
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
+from fx_importer.mlir.emit.arith import CMPF, ArithOps
 from fx_importer.mlir.emit.emitter import attributes_of, is_used, producer
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import rewrite
 
 _EXTREMES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir, new_context
-from fx_importer.mlir.emit.emit_arith import ArithOps
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import replace
 from fx_importer.mlir.walk import RewriteStep, operations, rewrite
 from fx_importer.pipelines import Stage, run_stage

@@ -14,7 +14,7 @@ from typing import Any
 from fx_importer.calls.memref import DTYPES, free
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.constant_arguments import append_argument
-from fx_importer.mlir.emit.emit_arith import ArithOps
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import producer, replace, terminator
 
 _ALIGNMENT = 64

@@ -14,9 +14,9 @@ import torch
 
 from fx_importer.engines.jit.library_kernels import Product
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit.emit_llvm import POINTER, LlvmOps, function_hints
-from fx_importer.mlir.emit.emit_loops import LoopEmitter
 from fx_importer.mlir.emit.emitter import Size
+from fx_importer.mlir.emit.llvm import POINTER, LlvmOps, function_hints
+from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.rewrites.llvm.parallel_loops import TILES, has_threads
 
 _ROUTINES = {"f32": "SGEMM", "f64": "DGEMM"}

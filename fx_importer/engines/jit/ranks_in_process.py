@@ -26,8 +26,8 @@ from fx_importer.fx_graph.function_signature import ValueType
 from fx_importer.fx_graph.operator_stub import OperatorStub, Passed, Returned
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.declarations import OperatorStubs
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import replace
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.walk import operations
 

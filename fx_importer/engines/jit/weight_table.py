@@ -18,7 +18,7 @@ from fx_importer.engines.jit.arena import view_of_block
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.constant_arguments import append_argument, missing_data, resource_constants
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
-from fx_importer.mlir.emit.emit_arith import ArithOps
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter
 from fx_importer.mlir.resources import has_data, key_of, resource, resource_bytes, resource_of
 from fx_importer.mlir.walk import operations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir, passmanager
-from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import producer, replace, update_function_type
+from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.walk import operations

@@ -12,8 +12,8 @@ from fx_importer.calls.memref import DTYPES, dense
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact
 from fx_importer.mlir.constant_arguments import name_resources, take_resources
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import update_function_type
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.module_io import copy_to_new_context

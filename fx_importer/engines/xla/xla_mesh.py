@@ -25,8 +25,8 @@ from fx_importer.engines.xla.xla_program import XLA, artifact_call, as_array, as
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import take_resources
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import replace
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import operations
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
 from fx_importer.mlir.emit.emitter import attributes_of, producer
+from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.linalg_contractions import PRODUCTS
 from fx_importer.mlir.walk import operations
 

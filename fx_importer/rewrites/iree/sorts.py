@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import producer, terminator
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import operations
 
 

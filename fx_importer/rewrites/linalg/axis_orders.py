@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
 from fx_importer.mlir.emit.emitter import attributes_of, is_used
+from fx_importer.mlir.emit.linalg import LinalgOps
 
 Order = tuple[int, ...]
 """For each axis of a tensor, the axis of another tensor that it is."""

@@ -10,8 +10,8 @@ import math
 from collections.abc import Collection, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
 from fx_importer.mlir.emit.emitter import attributes_of, is_used, producer
+from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.functions import functions_of
 from fx_importer.rewrites.linalg.axis_orders import (
     Layouts,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_loops import LoopEmitter
 from fx_importer.mlir.emit.emitter import attributes_of, producer, replace, terminator
+from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.walk import rewrite
 
 

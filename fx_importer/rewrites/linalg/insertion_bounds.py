@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
+from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.walk import operations
 
 

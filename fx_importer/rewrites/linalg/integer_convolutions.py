@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
 from fx_importer.mlir.emit.emitter import attributes_of, producer
+from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.linalg_contractions import PRODUCTS
 from fx_importer.mlir.walk import operations
 

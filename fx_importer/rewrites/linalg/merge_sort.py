@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_loops import LoopEmitter
 from fx_importer.mlir.emit.emitter import Size
+from fx_importer.mlir.emit.loops import LoopEmitter
 
 Order = Callable[[LoopEmitter, Sequence[tuple[ir.Value, ir.Value]]], ir.Value]
 """Emits whether the first of two elements may stay the first; takes a pair of elements for each sorted tensor."""

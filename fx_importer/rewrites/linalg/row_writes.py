@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_loops import LoopEmitter
 from fx_importer.mlir.emit.emitter import Size, replace
+from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.torch.region_types import TypeConverter
 from fx_importer.rewrites.torch.row_writes import INDEX_PUTS, RowWrite

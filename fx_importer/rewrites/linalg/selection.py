@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_loops import LoopEmitter
 from fx_importer.mlir.emit.emitter import Size
+from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.rewrites.linalg.merge_sort import Order
 
 _MOST = 64

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_arith import CMPF
-from fx_importer.mlir.emit.emit_loops import LoopEmitter
+from fx_importer.mlir.emit.arith import CMPF
 from fx_importer.mlir.emit.emitter import replace
+from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.linalg.merge_sort import sort
 from fx_importer.rewrites.linalg.selection import select, slices_of_first

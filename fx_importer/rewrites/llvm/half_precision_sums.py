@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
 from fx_importer.mlir.emit.emitter import producer, terminator
+from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.walk import operations
 
 _GROUPED = "linalg.conv_2d_ngchw_gfchw"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from fx_importer.engines.jit.arena import memory_of
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit.emit_arith import ArithOps
-from fx_importer.mlir.emit.emit_llvm import function_hints
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter, attributes_of, producer
+from fx_importer.mlir.emit.llvm import function_hints
 from fx_importer.mlir.walk import operations
 from fx_importer.rewrites.llvm.parallel_loops import (
     DYNAMIC_PREFIX,

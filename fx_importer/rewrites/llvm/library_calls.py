@@ -19,8 +19,8 @@ from fx_importer.engines.jit.library_kernels import (
     smallest_onednn_work,
 )
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
 from fx_importer.mlir.emit.emitter import Emitter, is_used, producer, terminator
+from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.linalg_contractions import CONVOLUTIONS, PRODUCTS, axes_of_product
 from fx_importer.mlir.walk import operations
 from fx_importer.rewrites.linalg.axis_orders import transposed

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_arith import ArithOps
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import producer
 
 _LANES = 16

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from fx_importer.engines.jit.arena import memory_of
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_llvm import POINTER, LlvmOps
 from fx_importer.mlir.emit.emitter import producer
+from fx_importer.mlir.emit.llvm import POINTER, LlvmOps
 from fx_importer.mlir.walk import operations
 
 TILES = "fx_importer.tiles"

@@ -7,9 +7,9 @@ import re
 from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
 from fx_importer.engines.jit.stubs import STUB_SUCCEEDED, operator_stubs_of
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_arith import ArithOps
-from fx_importer.mlir.emit.emit_llvm import POINTER, LlvmOps
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter, producer, replace
+from fx_importer.mlir.emit.llvm import POINTER, LlvmOps
 from fx_importer.mlir.walk import operations
 
 RUN = "__fx_importer_run"

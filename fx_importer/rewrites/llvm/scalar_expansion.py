@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_arith import ArithOps
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import replace
 from fx_importer.mlir.walk import operations
 

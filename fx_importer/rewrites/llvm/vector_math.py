@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit.emit_arith import ArithOps
-from fx_importer.mlir.emit.emit_llvm import function_hints
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter, replace
+from fx_importer.mlir.emit.llvm import function_hints
 from fx_importer.mlir.walk import operations
 
 _PREFIX = "fx_importer_vector_"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from fx_importer.engines.jit.arena import memory_of
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_loops import LoopEmitter
 from fx_importer.mlir.emit.emitter import attributes_of, producer
+from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.walk import operations
 from fx_importer.rewrites.llvm.kernel_outlining import SMALL_TRIP_COUNT, Slice, contract, load_of_sum
 from fx_importer.rewrites.llvm.nibble_tables import nibble_tables

@@ -8,8 +8,8 @@ import operator
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import producer, replace
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import rewrite
 
 

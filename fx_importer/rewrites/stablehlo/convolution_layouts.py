@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from fx_importer.mlir.bindings import ir, passmanager, stablehlo_d
-from fx_importer.mlir.emit.emit_stablehlo import ELEMENTWISE, StablehloOps
 from fx_importer.mlir.emit.emitter import attributes_of, producer
+from fx_importer.mlir.emit.stablehlo import ELEMENTWISE, StablehloOps
 from fx_importer.mlir.walk import operations
 from fx_importer.rewrites.linalg.axis_orders import Layouts, Order, consecutive_groups, inverse
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit.emit_stablehlo import ELEMENTWISE
 from fx_importer.mlir.emit.emitter import producer
+from fx_importer.mlir.emit.stablehlo import ELEMENTWISE
 from fx_importer.rewrites.stablehlo.scalar_values import Scalars
 from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, DimensionSize, Polynomial, constant
 

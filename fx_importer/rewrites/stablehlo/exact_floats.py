@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import attributes_of, producer
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import operations
 
 _EXACT = 1 << 24

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Protocol
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.rewrites.stablehlo.dimension_sizes import DimensionSizes, Shape
 from fx_importer.rewrites.stablehlo.scalar_values import Scalars
 from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Computed, DimensionSize, Polynomial, ScalarTensor

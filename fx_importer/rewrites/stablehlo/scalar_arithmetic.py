@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_arith import CMPF, CMPI
+from fx_importer.mlir.emit.arith import CMPF, CMPI
 from fx_importer.rewrites.stablehlo.integer_emitter import INTEGER, FunctionValues, IntegerEmitter
 from fx_importer.rewrites.stablehlo.size_polynomials import Polynomial, constant
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit.emit_loops import LoopEmitter
 from fx_importer.mlir.emit.emitter import Size, replace
+from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.linalg.merge_sort import sort
 

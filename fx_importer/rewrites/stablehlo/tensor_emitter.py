@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_arith import ArithOps
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
-from fx_importer.mlir.emit.emit_torch import constant_of
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Size, producer, with_element
+from fx_importer.mlir.emit.stablehlo import StablehloOps
+from fx_importer.mlir.emit.torch import constant_of
 from fx_importer.rewrites.torch.region_types import UnsignedTypeConverter
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
 from fx_importer.mlir.emit.emitter import is_used, producer, terminator
+from fx_importer.mlir.emit.torch import constant_of
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.torch.loop_slices import rewrite_counted_slices
 from fx_importer.rewrites.torch.region_types import (

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import TorchOps, constant_of
 from fx_importer.mlir.emit.emitter import is_used, producer, replace
+from fx_importer.mlir.emit.torch import TorchOps, constant_of
 from fx_importer.mlir.types import TorchTensor
 from fx_importer.mlir.walk import operations
 

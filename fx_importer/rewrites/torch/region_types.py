@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import TorchOps, constant_of
 from fx_importer.mlir.emit.emitter import producer
+from fx_importer.mlir.emit.torch import TorchOps, constant_of
 from fx_importer.mlir.types import TorchTensor
 
 _BOOLEAN = str(TorchTensor((), "i1"))

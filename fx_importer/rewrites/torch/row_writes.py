@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
 from fx_importer.mlir.emit.emitter import producer
+from fx_importer.mlir.emit.torch import constant_of
 from fx_importer.mlir.types import TorchTensor
 
 INDEX_PUTS = ("torch.aten.index_put.hacked_twin",)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
-from fx_importer.mlir.emit.emit_tosa_sizes import TosaSizeOps
 from fx_importer.mlir.emit.emitter import Size
+from fx_importer.mlir.emit.torch import constant_of
+from fx_importer.mlir.emit.tosa_sizes import TosaSizeOps
 
 
 def gather_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
-from fx_importer.mlir.emit.emit_torch_tosa import constants_in, tensor_type_of
-from fx_importer.mlir.emit.emit_tosa_sizes import TosaSizeOps
 from fx_importer.mlir.emit.emitter import replace
+from fx_importer.mlir.emit.torch import constant_of
+from fx_importer.mlir.emit.torch_tosa import constants_in, tensor_type_of
+from fx_importer.mlir.emit.tosa_sizes import TosaSizeOps
 from fx_importer.mlir.walk import rewrite
 
 _FLOATS = ("f16", "bf16", "f32")

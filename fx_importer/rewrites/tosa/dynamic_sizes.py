@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
-from fx_importer.mlir.emit.emit_torch_tosa import list_of, tensor_type_of
-from fx_importer.mlir.emit.emit_tosa_sizes import NO_ELEMENTS, SIZE_ARITHMETIC, TosaSizeOps
 from fx_importer.mlir.emit.emitter import Size, is_used, producer, replace, with_element
+from fx_importer.mlir.emit.torch import constant_of
+from fx_importer.mlir.emit.torch_tosa import list_of, tensor_type_of
+from fx_importer.mlir.emit.tosa_sizes import NO_ELEMENTS, SIZE_ARITHMETIC, TosaSizeOps
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.tosa.dynamic_gathers import embedding_to_tosa, gather_to_tosa, index_select_to_tosa
 from fx_importer.rewrites.tosa.dynamic_pads import pad_to_tosa

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
-from fx_importer.mlir.emit.emit_torch_tosa import tensor_type_of
-from fx_importer.mlir.emit.emit_tosa_sizes import TosaSizeOps
 from fx_importer.mlir.emit.emitter import Size, producer
+from fx_importer.mlir.emit.torch import constant_of
+from fx_importer.mlir.emit.torch_tosa import tensor_type_of
+from fx_importer.mlir.emit.tosa_sizes import TosaSizeOps
 
 _END = 2**63 - 1
 _OPEN_END = 2**62

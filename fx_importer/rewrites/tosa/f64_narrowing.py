@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import TorchOps
-from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import replace, terminator, update_function_type, with_element
+from fx_importer.mlir.emit.torch import TorchOps
+from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.resources import is_resource, key_of, resource
 from fx_importer.mlir.types import TorchTensor
 from fx_importer.mlir.walk import operations, rewrite

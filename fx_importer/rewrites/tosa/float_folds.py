@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import producer
+from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.walk import operations, rewrite
 
 _MOVED = ("tosa.reshape", "tosa.transpose", "tosa.tile", "tosa.cast", "tosa.identity", "tensor.cast")

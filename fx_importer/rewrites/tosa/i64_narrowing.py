@@ -13,8 +13,8 @@ import numpy as np
 
 from fx_importer.diagnostics.mlir_diagnostics import deduplicated, emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import is_used, terminator, update_function_type, with_element
+from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.tosa.i64_casts import cast
 from fx_importer.rewrites.tosa.integer_ranges import Ranges, functions_of, is_bound

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
-from fx_importer.mlir.emit.emit_torch_tosa import TorchTosaOps, tensor_type_of
 from fx_importer.mlir.emit.emitter import Shape, replace
+from fx_importer.mlir.emit.torch import constant_of
+from fx_importer.mlir.emit.torch_tosa import TorchTosaOps, tensor_type_of
 from fx_importer.mlir.walk import rewrite
 
 _INTEGERS = ("i1", "i8", "i16", "i32", "i64")

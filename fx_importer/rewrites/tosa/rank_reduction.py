@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import Shape, attributes_of, producer, replace
+from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.resources import byte_size, is_resource, key_of, resource, resource_bytes
 from fx_importer.mlir.walk import operations, rewrite
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import producer, replace
+from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.walk import operations, rewrite
 
 Order = tuple[int, ...]

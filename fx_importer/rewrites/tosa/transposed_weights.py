@@ -14,8 +14,8 @@ import numpy as np
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.elided_weights import transposed_handle
-from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import Emitter, is_used, producer, replace, update_function_type
+from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.resources import key_of, resource, resource_bytes, resource_of
 from fx_importer.mlir.walk import operations, rewrite
 

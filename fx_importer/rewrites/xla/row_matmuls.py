@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit.emit_stablehlo import StablehloOps
 from fx_importer.mlir.emit.emitter import attributes_of
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import operations
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fx_importer.distributed.module_attributes import CHANNEL, REPLICA_GROUPS
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
 from fx_importer.mlir.emit.emitter import producer
+from fx_importer.mlir.emit.torch import constant_of
 from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 _REDUCTIONS = {

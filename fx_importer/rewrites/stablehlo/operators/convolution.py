@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
 from fx_importer.mlir.emit.emitter import producer
+from fx_importer.mlir.emit.torch import constant_of
 from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
 from fx_importer.mlir.emit.emitter import Size, is_used, producer
+from fx_importer.mlir.emit.torch import constant_of
 from fx_importer.rewrites.stablehlo.tensor_emitter import OperatorLowering, TensorEmitter
 
 Body = Callable[..., Sequence[ir.Value]]

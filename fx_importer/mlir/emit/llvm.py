@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_arith import CMPI
+from fx_importer.mlir.emit.arith import CMPI
 from fx_importer.mlir.emit.emitter import Emitter
 
 if TYPE_CHECKING:

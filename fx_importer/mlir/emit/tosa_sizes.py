@@ -8,9 +8,9 @@ from functools import reduce
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
-from fx_importer.mlir.emit.emit_torch_tosa import TorchTosaOps
 from fx_importer.mlir.emit.emitter import Size, producer
+from fx_importer.mlir.emit.torch import constant_of
+from fx_importer.mlir.emit.torch_tosa import TorchTosaOps
 
 _TABLE = 1024
 """Length of the table that positions are counted by: up to its square of them."""

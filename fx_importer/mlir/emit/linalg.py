@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_arith import ArithOps
+from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Size
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_linalg import LinalgOps
 from fx_importer.mlir.emit.emitter import Size
+from fx_importer.mlir.emit.linalg import LinalgOps
 
 if TYPE_CHECKING:
     from typing_extensions import Self

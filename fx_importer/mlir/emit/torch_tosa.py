@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emit_torch import constant_of
-from fx_importer.mlir.emit.emit_tosa import TosaOps
 from fx_importer.mlir.emit.emitter import Shape, producer, with_element
+from fx_importer.mlir.emit.torch import constant_of
+from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.types import TorchTensor
 
 
