@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fx_importer.cli.model_arguments import OUTPUT_TYPES, Trust
+from fx_importer.cli.option_arguments import takes_options
 from fx_importer.options import DecompositionOptions, ExportOptions, Options
 from fx_importer.output_types import OutputType
 
@@ -25,6 +26,28 @@ def pipelines(
     from fx_importer.cli.commands.pipelines import list_pipelines
 
     list_pipelines(None if output_type is None else OutputType.get(output_type))
+
+
+@environment.command()
+@takes_options
+def pipeline(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="A .pt2 file or package.module:callable, as `import` takes it."),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The engine. Default: the one that runs the output type.")
+    ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Lower the model, run it once, and print the seconds of stages and passes.")
+    ] = False,
+    options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+    trust: Trust = False,
+) -> None:
+    """List the stages and passes of a compilation in order, from export to the compiler of an engine."""
+    from fx_importer.cli.commands.pipeline import show_pipeline
+
+    show_pipeline(model, options, engine, run, trust)
 
 
 @environment.command()

@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 SECTIONS = {
     "Lower": ("import", "llm", "quantize", "vela", "link", "compile", "kernels", "demo"),
     "Check": ("verify", "matrix", "bench", "explain"),
-    "Look": ("view", "serve", "show", "diff", "pipelines", "decompositions"),
+    "Look": ("view", "serve", "show", "diff", "pipeline", "pipelines", "decompositions"),
     "Failures": ("reduce", "reproduce"),
     "Installation": ("doctor", "cache"),
 }
@@ -36,6 +36,7 @@ EXAMPLES = {
     "serve": "fx-importer serve --output-type tosa --time-limit 30",
     "show": "fx-importer show mlp.mlirbc",
     "diff": "fx-importer diff old.mlirbc new.mlirbc",
+    "pipeline": "fx-importer pipeline examples.mlp:build --engine jit --run",
     "pipelines": "fx-importer pipelines --output-type tosa",
     "decompositions": "fx-importer decompositions examples.mlp:build --output-type stablehlo",
     "reduce": "fx-importer reduce examples.mlp:build --output-type tosa -o reduced",

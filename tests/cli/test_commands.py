@@ -12,9 +12,12 @@ import pytest
 
 from fx_importer.cli import main
 from fx_importer.cli.option_arguments import HELP, with_options
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.driver import stages_of
 from fx_importer.diagnostics.options_text import GROUPS, WITHOUT_TEXT
 from fx_importer.mlir.bindings import new_context, passmanager
 from fx_importer.options import Options
+from fx_importer.output_types import OutputType
 from fx_importer.pipelines import PIPELINES, RewriteStep
 from fx_importer.pipelines.pipeline_parser import parse_steps
 
@@ -52,6 +55,40 @@ def test_no_command_shows_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     code, out, err = run(monkeypatch, capsys)
     assert code == 2
     assert "Usage: fx-importer" in out + err
+
+
+def test_pipeline_lists_the_whole_compilation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = run(monkeypatch, capsys, "pipeline", "--output-type", "tosa")
+    assert code == 0
+    stages = [line.partition(":")[0] for line in out.splitlines() if not line.startswith(" ")]
+    compilation = Compilation.of(Options(OutputType.TOSA))
+    assert stages == [*(stage.name for stage in stages_of(compilation)), "engine tosa_reference"]
+    passes = [line.strip() for line in out.splitlines() if line.startswith("  ")]
+    assert passes.index("decompose") < passes.index("fold-constants") < passes.index("import")
+    assert passes.index("import") < passes.index("func.func(convert-torch-to-tosa)")
+
+
+def test_pipeline_with_times(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = run(monkeypatch, capsys, "pipeline", "examples.mlp:build", "--engine", "jit", "--run")
+    assert code == 0
+    names = [line.split()[0] for line in out.splitlines()]
+    assert names.index("frontend") < names.index("decompose") < names.index("convert-torch-to-linalg")
+    assert names[-1] == "jit:"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--run",), "--run needs a model"),
+        (("--engine", "xla"), "--engine xla runs stablehlo, and not linalg-on-tensors"),
+    ],
+)
+def test_pipeline_mistakes(
+    arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    code, _, err = run(monkeypatch, capsys, "pipeline", *arguments)
+    assert code == 2
+    assert message in err
 
 
 def test_pipelines_are_listed_in_mlir_syntax(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
