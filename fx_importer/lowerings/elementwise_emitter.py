@@ -1,16 +1,118 @@
-"""Elementwise operations of `TargetEmitter`: arithmetic, comparisons, selection and casts."""
+"""Elementwise operations of `TargetEmitter`: constants, arithmetic, comparisons, selection and casts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TypeAlias
 
-from fx_importer.lowerings.emitter_base import EmitterBase, Operand
-from fx_importer.lowerings.module_builder import CannotEmit, Number
+import torch
+
+from fx_importer.lowerings.constants import CannotEmit, Number, dense_attribute
+from fx_importer.lowerings.emitted_operations import EmittedOperations, error_text
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.emitter import Emitter, Shape
+from fx_importer.rewrites.torch.region_types import TypeConverter
+
+Operand: TypeAlias = ir.Value | Number
 
 
-class ElementwiseEmitter(EmitterBase):
-    """Emits elementwise operations, whose operands broadcast."""
+class ElementwiseEmitter(Emitter, ABC):
+    """Emits elementwise operations, whose operands broadcast. Subclasses implement a target.
+
+    Emitters of dialects are members: they emit at the same point, and what they emit is recorded too.
+    """
+
+    def __init__(
+        self,
+        point: ir.InsertionPoint,
+        location: ir.Location,
+        results: Sequence[ir.Type] = (),
+        *,
+        created: Callable[[ir.Operation], None] | None = None,
+    ):
+        self.emitted = EmittedOperations()
+        super().__init__(point, location, created=created or self.emitted.add)
+        self.results = tuple(results)
+        """The types of the results of the operator, by its fake implementation."""
+
+    @cached_property
+    def torch(self) -> TypeConverter:
+        """Converts between torch tensors and builtin ones at the same point."""
+        return self.using(TypeConverter)
+
+    # --- any operation ----------------------------------------------------------------------------------------------
+
+    def op(
+        self,
+        name: str,
+        results: Sequence[ir.Type | str],
+        operands: Sequence[ir.Value] = (),
+        attributes: Mapping[str, ir.Attribute] | None = None,
+        *,
+        regions: int = 0,
+    ) -> ir.Operation:
+        """Emit the operation ``name``. Raises `CannotEmit` if it is invalid."""
+        try:
+            return super().op(name, results, operands, attributes, regions=regions)
+        except ir.MLIRError as error:
+            raise CannotEmit(error_text(error)) from None
+
+    def inline(self, text: str, *operands: ir.Value) -> list[ir.Value]:
+        """Inline a function, given as MLIR text, on ``operands``; return its results.
+
+        Raises:
+            CannotEmit: if the text is no function, or one with other argument types.
+        """
+        return self.emitted.inline(self, text, operands)
+
+    @staticmethod
+    def is_float(x: ir.Value) -> bool:
+        """Whether the elements of ``x`` are floating-point numbers."""
+        return bool(re.match(r"b?f\d", Emitter.element(x)))
+
+    # --- operands ---------------------------------------------------------------------------------------------------
+
+    def constant(self, value: torch.Tensor | Number, element: str | None = None) -> ir.Value:
+        """Emit a constant: a tensor, or a number as a tensor of rank 0, converted to ``element`` if given."""
+        dense = dense_attribute(self.context, value, element)
+        return self._constant(dense, dense.type)
+
+    def _operands(self, operands: Sequence[Operand]) -> list[ir.Value]:
+        """Return operands of one element type: numbers become constants of that of the first tensor."""
+        tensors = [each for each in operands if isinstance(each, ir.Value)]
+        if not tensors:
+            raise CannotEmit("one of the operands has to be a tensor")
+        element = self.element(tensors[0])
+        if other := [each for each in tensors if self.element(each) != element]:
+            raise CannotEmit(f"operands of {element} and {self.element(other[0])}: cast one of them")
+        return [each if isinstance(each, ir.Value) else self.constant(each, element) for each in operands]
+
+    def _broadcast_shape(self, tensors: Sequence[ir.Value]) -> Shape:
+        shapes = [self.shape(each) for each in tensors]
+        rank = max(map(len, shapes))
+        padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+        result: list[int | None] = []
+        for sizes in zip(*padded, strict=True):
+            known = {size for size in sizes if size not in (1, None)}
+            if len(known) > 1:
+                raise CannotEmit(f"shapes {', '.join(str(list(each)) for each in shapes)} do not broadcast")
+            result.append(known.pop() if known else None if None in sizes else 1)
+        return tuple(result)
+
+    def _elementwise(self, name: str, operands: Sequence[Operand], element: str | None = None) -> ir.Value:
+        tensors = self._operands(operands)
+        kind = self.tensor(self._broadcast_shape(tensors), element or self.element(tensors[0]))
+        return self._map(name, tensors, kind)
+
+    @abstractmethod
+    def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value: ...
+
+    @abstractmethod
+    def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
+        """Emit an elementwise operation; its operands broadcast to ``kind``."""
 
     # --- arithmetic -------------------------------------------------------------------------------------------------
 

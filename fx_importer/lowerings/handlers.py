@@ -16,10 +16,10 @@ from fx_importer.importing import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.handlers import Handler
 from fx_importer.importing.handlers.schema_operators import import_overload
 from fx_importer.importing.schema_arguments import plan_for
+from fx_importer.lowerings.constants import CannotEmit
 from fx_importer.lowerings.external_calls import import_call_of, nested
 from fx_importer.lowerings.lowering_registry import Lowerings
 from fx_importer.lowerings.lowering_rules import EMITTERS, External, Lowering, NodeRule, NoMatch
-from fx_importer.lowerings.module_builder import CannotEmit
 from fx_importer.lowerings.symbol_table import SymbolTable
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import func_d, ir
@@ -124,7 +124,7 @@ class _RuleCall:
         try:
             # Lists of tensors have no type: only the tensors in them. A rule returns them in a list.
             types = [self._build.types.of(each) for each in self._flat_examples()]
-            emit.results = tuple(map(emit.builtin_type, types))
+            emit.results = tuple(map(emit.torch.builtin_type, types))
             arguments, keywords = self._arguments()
         except (UnsupportedRegionType, TypeError) as error:
             raise UnsupportedNodeError(f"{self._rule} cannot take it: {error}") from None
@@ -134,9 +134,9 @@ class _RuleCall:
                     returned = self._rule.rule(self._node, SymbolTable(self._node, self._build, emit))
                 else:
                     returned = self._rule.rule(emit, *arguments, **keywords)
-            emit.verify()
+            emit.emitted.verify()
         except NoMatch:
-            emit.erase()
+            emit.emitted.erase()
             raise
         except CannotEmit as error:
             raise UnsupportedNodeError(f"the rule {self._rule} fails{_line(self._rule)}: {error}") from None
@@ -181,9 +181,9 @@ class _RuleCall:
                 raise self._mistake(f"returned {value.type}, but {self._node.target} returns {kind} here")
             if value.type != kind:  # the static sizes of the rule; then those of the program
                 known = _torch_type(value.type, torch_type)
-                found.append(self._build.cast(self._emit.from_builtin(value, known), torch_type))
+                found.append(self._build.cast(self._emit.torch.from_builtin(value, known), torch_type))
             else:
-                found.append(self._emit.from_builtin(value, torch_type))
+                found.append(self._emit.torch.from_builtin(value, torch_type))
         return found
 
     def _mistake(self, what: str) -> UnsupportedNodeError:
@@ -203,8 +203,8 @@ class _RuleCall:
             return given
         binding = self._build.environment.binding(given)
         if isinstance(binding, ir.Value):
-            return self._emit.to_builtin(binding)
-        return [self._emit.to_builtin(each) for each in binding or () if isinstance(each, ir.Value)]
+            return self._emit.torch.to_builtin(binding)
+        return [self._emit.torch.to_builtin(each) for each in binding or () if isinstance(each, ir.Value)]
 
 
 def _compatible(found: ir.Type, wanted: ir.Type) -> bool:

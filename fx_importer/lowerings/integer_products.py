@@ -116,14 +116,14 @@ def linalg_convolution(
 @lowers(integer.linear_sums.default, into="linalg-on-tensors")
 def linalg_linear(emit: LinalgEmitter, x: ir.Value, weight: ir.Value) -> ir.Value:
     """Emit ``x[M, K]`` times ``weight[N, K]`` transposed."""
-    maps = emit.affine_maps([emit.select_axes(3, axes) for axes in ((0, 2), (1, 2), (0, 1))])
+    maps = emit.linalg.affine_maps([emit.linalg.select_axes(3, axes) for axes in ((0, 2), (1, 2), (0, 1))])
     return _product(emit, "matmul", x, weight, emit.results[0], {"indexing_maps": maps})
 
 
 @lowers(integer.matmul_sums.default, into="linalg-on-tensors")
 def linalg_matmul(emit: LinalgEmitter, a: ir.Value, b: ir.Value) -> ir.Value:
     """Emit products of matrices ``a[B, M, K]`` and ``b[B, K, N]``."""
-    maps = emit.affine_maps([emit.select_axes(4, axes) for axes in ((0, 1, 3), (0, 3, 2), (0, 1, 2))])
+    maps = emit.linalg.affine_maps([emit.linalg.select_axes(4, axes) for axes in ((0, 1, 3), (0, 3, 2), (0, 1, 2))])
     return _product(emit, "batch_matmul", a, b, emit.results[0], {"indexing_maps": maps})
 
 
@@ -139,8 +139,10 @@ def _product(
         return [inside.value("arith.addi", kind, elements[2], product)]
 
     sizes = [size or 0 for size in emit.shape(result)]
-    zeros = emit.fill_with_zeros(emit.empty(sizes, ir.RankedTensorType(result).element_type))
-    return emit.structured(name, [a, b], [zeros], body, attributes | {"operandSegmentSizes": emit.segments(2, 1)})[0]
+    zeros = emit.linalg.fill_with_zeros(emit.linalg.empty(sizes, ir.RankedTensorType(result).element_type))
+    return emit.linalg.structured(
+        name, [a, b], [zeros], body, attributes | {"operandSegmentSizes": emit.segments(2, 1)}
+    )[0]
 
 
 INTEGER_PRODUCTS = Lowerings(

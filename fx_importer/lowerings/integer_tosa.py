@@ -207,8 +207,8 @@ def rescaled(
     """
     wide = emit.element(x) == "i48"  # its multipliers have 15 bits
     constants = [
-        emit.const_array(np.array(multipliers, np.int16 if wide else np.int32)),
-        emit.const_array(np.array(shifts, np.int8)),
+        emit.tosa.const_array(np.array(multipliers, np.int16 if wide else np.int32)),
+        emit.tosa.const_array(np.array(shifts, np.int8)),
         constant(emit, zero_point, emit.element(x)),
         constant(emit, out_zero_point, element),
     ]

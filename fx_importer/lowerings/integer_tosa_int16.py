@@ -54,7 +54,7 @@ def wide_linear(
 
 
 def _bias(emit: TosaEmitter, bias: Sequence[int]) -> ir.Value:
-    return emit.const(emit.attribute(f"dense<{list(bias)}> : tensor<{len(bias)}xi48>"))
+    return emit.tosa.const(emit.attribute(f"dense<{list(bias)}> : tensor<{len(bias)}xi48>"))
 
 
 @lowers(integer.wide_table.default, into="tosa")

@@ -90,7 +90,7 @@ def resized(
     """Emit a resize of ``x[N, C, H, W]`` with channels last: elements of i8, or sums of i32 for the mode BILINEAR."""
     x, (batch, channels, *sizes) = nhwc(emit, x), emit.shape(emit.results[0])
     kind = emit.tensor([batch, *sizes, channels], emit.element(x) if mode.startswith("N") else "i32")
-    operands = [x, *map(emit.const_shape, (scale, offset, border))]
+    operands = [x, *map(emit.tosa.const_shape, (scale, offset, border))]
     return emit.op("tosa.resize", [kind], operands, {"mode": emit.attribute(f"#tosa.resize_mode<{mode}>")}).result
 
 

@@ -52,11 +52,11 @@ def convolve_bilinear(
         raise NoMatch("a size is no multiple of the one before, or weights are beyond i8")
     wide, channels = _with_edges(emit, nhwc(emit, x)), emit.shape(x)[1] or 0
     taps = [_taps(factor, scale[2 * axis], scale[2 * axis + 1], offset[axis]) for axis, factor in enumerate(factors)]
-    bias = emit.const_array(np.zeros(channels, np.int32))
+    bias = emit.tosa.const_array(np.zeros(channels, np.int32))
 
     def place(row: Sequence[int], column: Sequence[int]) -> ir.Value:
         weights = np.broadcast_to(np.outer(row, column).astype(np.int8), (channels, 1, 3, 3))
-        filters = emit.const_array(np.ascontiguousarray(weights))
+        filters = emit.tosa.const_array(np.ascontiguousarray(weights))
         sums = convolution(emit, wide, filters, bias, (1, 1), (0, 0, 0, 0), (1, 1), channels, zero_point)
         return result_of(emit, sums, [multiplier], [shift], *out)
 

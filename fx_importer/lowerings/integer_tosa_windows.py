@@ -20,7 +20,7 @@ def nchw(emit: TosaEmitter, x: ir.Value) -> ir.Value:
 
 def constant(emit: TosaEmitter, value: int, element: str) -> ir.Value:
     """Emit a constant of one element, such as a zero point."""
-    return emit.const(emit.attribute(f"dense<{value}> : tensor<1x{element}>"))
+    return emit.tosa.const(emit.attribute(f"dense<{value}> : tensor<1x{element}>"))
 
 
 def accumulator(emit: TosaEmitter, x: ir.Value) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
-from fx_importer.lowerings.module_builder import CannotEmit, extreme, product
+from fx_importer.lowerings.constants import CannotEmit, extreme, product
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Size
@@ -61,8 +62,13 @@ _TYPE = re.compile(r"(?P<kind>i|b?f)(?P<bits>\d+)")
 _REDUCTIONS = {"sum": "add", "amax": "maximum", "amin": "minimum"}
 
 
-class LinalgEmitter(TargetEmitter, LinalgOps):
+class LinalgEmitter(TargetEmitter):
     """Emits elementwise operations as ``linalg.generic`` with arith and math, and data movement as ``tensor``."""
+
+    @cached_property
+    def linalg(self) -> LinalgOps:
+        """Emits linalg, tensor and arith at the same point."""
+        return self.using(LinalgOps)
 
     def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
         return self.op("arith.constant", [kind], (), {"value": value}).result
@@ -91,17 +97,17 @@ class LinalgEmitter(TargetEmitter, LinalgOps):
         maps = []
         for shape in map(self.shape, operands):
             first = rank - len(shape)
-            maps.append(self.select_axes(rank, [None if n == 1 else first + i for i, n in enumerate(shape)]))
-        maps.append(self.select_axes(rank, range(rank)))
-        empty = self.empty(sizes, ir.RankedTensorType(kind).element_type)
-        return self.generic(operands, [empty], maps, lambda emit, elements: [body(emit, elements[:-1])])[0]
+            maps.append(self.linalg.select_axes(rank, [None if n == 1 else first + i for i, n in enumerate(shape)]))
+        maps.append(self.linalg.select_axes(rank, range(rank)))
+        empty = self.linalg.empty(sizes, ir.RankedTensorType(kind).element_type)
+        return self.linalg.generic(operands, [empty], maps, lambda emit, elements: [body(emit, elements[:-1])])[0]
 
     def _operand_size(self, axis: int, operands: Sequence[ir.Value]) -> Size:
         """Return the dynamic size of the result's ``axis``, which is negative."""
         for each in operands:
             sizes = self.shape(each)
             if len(sizes) >= -axis and sizes[axis] is None:
-                return self.size(each, len(sizes) + axis)
+                return self.linalg.size(each, len(sizes) + axis)
         raise AssertionError("a dynamic size comes from an operand")
 
     # --- data movement ----------------------------------------------------------------------------------------------
@@ -112,38 +118,40 @@ class LinalgEmitter(TargetEmitter, LinalgOps):
             raise CannotEmit(f"{kind} has more than one dynamic size: use inline")
         flat = x
         if not old:
-            flat = self.expand_shape(x, [], [1])
+            flat = self.linalg.expand_shape(x, [], [1])
         elif len(old) > 1:
             line = self.tensor((None if None in old else product(old),), self.element(x))
-            flat = self.collapse_shape(x, [range(len(old))], line)
+            flat = self.linalg.collapse_shape(x, [range(len(old))], line)
         if len(new) == 1:
             return flat
         if not new:
-            return self.collapse_shape(flat, [], kind)
+            return self.linalg.collapse_shape(flat, [], kind)
         known = product([size for size in new if size is not None])
-        rest = self.index_op("divui", self.size(flat, 0), known) if None in new else 0
-        return self.expand_shape(flat, [range(len(new))], [rest if size is None else size for size in new])
+        rest = self.linalg.index_op("divui", self.linalg.size(flat, 0), known) if None in new else 0
+        return self.linalg.expand_shape(flat, [range(len(new))], [rest if size is None else size for size in new])
 
     def _transpose(self, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
-        empty = self.empty([self.size(x, axis) for axis in axes], ir.RankedTensorType(kind).element_type)
+        empty = self.linalg.empty([self.linalg.size(x, axis) for axis in axes], ir.RankedTensorType(kind).element_type)
         permutation = {"permutation": self.array(axes)}
-        return self.structured("transpose", [x], [empty], lambda _, elements: elements[:1], permutation)[0]
+        return self.linalg.structured("transpose", [x], [empty], lambda _, elements: elements[:1], permutation)[0]
 
     def _concat(self, tensors: Sequence[ir.Value], axis: int, kind: ir.Type) -> ir.Value:
         return self.op("tensor.concat", [kind], tensors, {"dim": self.i64(axis)}).result
 
     def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
         sizes = [size or 0 for size in self.shape(kind)]
-        return self.extract_slice(x, starts, sizes, range(len(sizes)))
+        return self.linalg.extract_slice(x, starts, sizes, range(len(sizes)))
 
     # --- reductions and products ------------------------------------------------------------------------------------
 
     def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
         element = ir.RankedTensorType(x.type).element_type
-        start = self.constant_scalar(0 if name == "sum" else extreme(str(element), least=name == "amax"), element)
-        sizes = [self.size(x, axis) for axis in range(len(self.shape(x))) if axis not in axes]
-        filled = self.fill(start, self.empty(sizes, element))
-        reduced = self.structured(
+        start = self.linalg.constant_scalar(
+            0 if name == "sum" else extreme(str(element), least=name == "amax"), element
+        )
+        sizes = [self.linalg.size(x, axis) for axis in range(len(self.shape(x))) if axis not in axes]
+        filled = self.linalg.fill(start, self.linalg.empty(sizes, element))
+        reduced = self.linalg.structured(
             "reduce",
             [x],
             [filled],
@@ -154,12 +162,12 @@ class LinalgEmitter(TargetEmitter, LinalgOps):
 
     def _matmul(self, x: ir.Value, y: ir.Value, kind: ir.Type) -> ir.Value:
         rank, element = len(self.shape(kind)), ir.RankedTensorType(kind).element_type
-        sizes = [*(self.size(x, axis) for axis in range(rank - 1)), self.size(y, rank - 1)]
-        filled = self.fill(self.constant_scalar(0, element), self.empty(sizes, element))
+        sizes = [*(self.linalg.size(x, axis) for axis in range(rank - 1)), self.linalg.size(y, rank - 1)]
+        filled = self.linalg.fill(self.linalg.constant_scalar(0, element), self.linalg.empty(sizes, element))
         *batch, rows, columns, inner = range(rank + 1)
         axes = ([*batch, rows, inner], [*batch, inner, columns], [*batch, rows, columns])
         attributes = {
-            "indexing_maps": self.affine_maps([self.select_axes(rank + 1, each) for each in axes]),
+            "indexing_maps": self.linalg.affine_maps([self.linalg.select_axes(rank + 1, each) for each in axes]),
             "operandSegmentSizes": self.segments(2, 1),
         }
 
@@ -167,7 +175,7 @@ class LinalgEmitter(TargetEmitter, LinalgOps):
             a, b, total = elements
             return [_scalar(emit, "add", [total, _scalar(emit, "mul", [a, b], element)], element)]
 
-        return self.structured("matmul" if rank == 2 else "batch_matmul", [x, y], [filled], body, attributes)[0]
+        return self.linalg.structured("matmul" if rank == 2 else "batch_matmul", [x, y], [filled], body, attributes)[0]
 
 
 def _scalar(emit: LinalgOps, name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Value:

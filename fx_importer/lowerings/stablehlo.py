@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
-from fx_importer.lowerings.module_builder import CannotEmit, extreme
+from fx_importer.lowerings.constants import CannotEmit, extreme
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit.stablehlo import StablehloOps
@@ -29,11 +30,16 @@ _DIRECTIONS = {"equal": "EQ", "greater": "GT", "greater_equal": "GE"}
 _REDUCTIONS = {"sum": "add", "amax": "maximum", "amin": "minimum"}
 
 
-class StablehloEmitter(StablehloOps, TargetEmitter):
+class StablehloEmitter(TargetEmitter):
     """Emits StableHLO. Operands of elementwise operations are broadcast first."""
 
+    @cached_property
+    def stablehlo(self) -> StablehloOps:
+        """Emits StableHLO at the same point."""
+        return self.using(StablehloOps)
+
     def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
-        return self.const(value)
+        return self.stablehlo.const(value)
 
     def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
         shape = self.shape(kind)
@@ -41,7 +47,7 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
         if name == "reciprocal":
             return self.div(self.constant(1.0, self.element(kind)), operands[0])
         if direction := _DIRECTIONS.get(name):
-            return self.compare(direction, *operands)
+            return self.stablehlo.compare(direction, *operands)
         return self.value(_NAMES.get(name, f"stablehlo.{name}"), kind, *operands)
 
     def _broadcast_to(self, x: ir.Value, beside: Sequence[ir.Value], shape: Sequence[int | None]) -> ir.Value:
@@ -68,7 +74,7 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
 
     def _dimension(self, x: ir.Value, axis: int) -> ir.Value:
         """Emit the size of ``x`` along ``axis``, as ``tensor<1xi32>``."""
-        return self.value("stablehlo.reshape", "tensor<1xi32>", self.dimension_size(x, axis))
+        return self.value("stablehlo.reshape", "tensor<1xi32>", self.stablehlo.dimension_size(x, axis))
 
     def _sizes(self, sizes: Sequence[int]) -> ir.Value:
         kind = self.tensor((len(sizes),), "i32")
@@ -101,7 +107,7 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
         return self._broadcast_to(x, (x, like), self.shape(kind))
 
     def _concat(self, tensors: Sequence[ir.Value], axis: int, kind: ir.Type) -> ir.Value:
-        return self.concatenate(tensors, axis, kind)
+        return self.stablehlo.concatenate(tensors, axis, kind)
 
     def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
         ends = [start + (size or 0) for start, size in zip(starts, self.shape(kind), strict=True)]
@@ -113,7 +119,7 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
         left = self.tensor([size for axis, size in enumerate(self.shape(x)) if axis not in axes], element)
         start = self.constant(0 if name == "sum" else extreme(element, least=name == "amax"), element)
         made = self.op("stablehlo.reduce", [left], [x, start], {"dimensions": self.array(axes)}, regions=1)
-        self.fill_region(
+        self.stablehlo.fill_region(
             made.regions[0], [start.type] * 2, lambda emit, a, b: [emit.stablehlo(_REDUCTIONS[name], a.type, a, b)]
         )
         return made.result if left == kind else self._reshape(made.result, kind)

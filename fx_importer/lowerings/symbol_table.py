@@ -27,7 +27,7 @@ class SymbolTable(Mapping[tuple[Any, int], ir.Value]):
         values = [binding] if isinstance(binding, ir.Value) else list(binding or ())
         if not 0 <= index < len(values) or not isinstance(value := values[index], ir.Value):
             raise KeyError(key)
-        return self.emit.to_builtin(value)
+        return self.emit.torch.to_builtin(value)
 
     def __iter__(self) -> Iterator[tuple[Any, int]]:
         for name, node in self._nodes.items():
@@ -41,7 +41,7 @@ class SymbolTable(Mapping[tuple[Any, int], ir.Value]):
         """Return the results of ``node`` by the built-in lowering."""
         found = import_overload(node, self.build)
         return (
-            self.emit.to_builtin(found)
+            self.emit.torch.to_builtin(found)
             if isinstance(found, ir.Value)
-            else [self.emit.to_builtin(each) for each in found]
+            else [self.emit.torch.to_builtin(each) for each in found]
         )

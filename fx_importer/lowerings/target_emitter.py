@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
+from fx_importer.lowerings.constants import CannotEmit, product
 from fx_importer.lowerings.elementwise_emitter import ElementwiseEmitter
-from fx_importer.lowerings.module_builder import CannotEmit, product
 from fx_importer.mlir.bindings import ir
 
 
@@ -96,3 +97,27 @@ class TargetEmitter(ElementwiseEmitter):
         if not len(a) == len(b) in (2, 3) or a[:-2] != b[:-2] or a[-1] != b[-2]:
             raise CannotEmit(f"matrices of sizes {list(a)} and {list(b)} have no product")
         return self._matmul(x, y, self.tensor((*a[:-1], b[-1]), self.element(x)))
+
+    # --- the target -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _reshape(self, x: ir.Value, kind: ir.Type) -> ir.Value: ...
+
+    @abstractmethod
+    def _transpose(self, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value: ...
+
+    @abstractmethod
+    def _broadcast(self, x: ir.Value, like: ir.Value, kind: ir.Type) -> ir.Value: ...
+
+    @abstractmethod
+    def _concat(self, tensors: Sequence[ir.Value], axis: int, kind: ir.Type) -> ir.Value: ...
+
+    @abstractmethod
+    def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value: ...
+
+    @abstractmethod
+    def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
+        """Emit a reduction; ``kind`` has the reduced axes with size 1, or lacks them."""
+
+    @abstractmethod
+    def _matmul(self, x: ir.Value, y: ir.Value, kind: ir.Type) -> ir.Value: ...

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
-from fx_importer.lowerings.module_builder import CannotEmit
+from fx_importer.lowerings.constants import CannotEmit
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.tosa import TosaOps
@@ -12,11 +13,16 @@ from fx_importer.mlir.emit.tosa import TosaOps
 _REDUCTIONS = {"sum": "reduce_sum", "amax": "reduce_max", "amin": "reduce_min"}
 
 
-class TosaEmitter(TosaOps, TargetEmitter):
+class TosaEmitter(TargetEmitter):
     """Emits TOSA. Divisions become multiplications with reciprocals, and square roots powers: TOSA lacks both."""
 
+    @cached_property
+    def tosa(self) -> TosaOps:
+        """Emits TOSA at the same point."""
+        return self.using(TosaOps)
+
     def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
-        return self.const(value)
+        return self.tosa.const(value)
 
     def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
         rank = len(self.shape(kind))
@@ -59,7 +65,7 @@ class TosaEmitter(TosaOps, TargetEmitter):
         sizes = [-1 if size is None else size for size in self.shape(kind)]
         if sizes.count(-1) > 1:
             raise CannotEmit(f"TOSA cannot reshape to {kind}: it has more than one dynamic size")
-        return self.value("tosa.reshape", kind, x, self.const_shape(sizes))
+        return self.value("tosa.reshape", kind, x, self.tosa.const_shape(sizes))
 
     def _transpose(self, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
         perms = ir.DenseI32ArrayAttr.get(list(axes), self.context)
@@ -70,7 +76,7 @@ class TosaEmitter(TosaOps, TargetEmitter):
         x = self._of_rank(x, len(sizes))
         if None not in sizes:
             multiples = [1 if old == new else new or 0 for old, new in zip(self.shape(x), sizes, strict=True)]
-            return self.value("tosa.tile", kind, x, self.const_shape(multiples))
+            return self.value("tosa.tile", kind, x, self.tosa.const_shape(multiples))
         if self.element(x) != self.element(like):
             raise CannotEmit(f"TOSA cannot broadcast to {kind} beside a tensor of another element type")
         return self.select(self.constant(True), x, like)
@@ -80,7 +86,7 @@ class TosaEmitter(TosaOps, TargetEmitter):
 
     def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
         sizes = [size or 0 for size in self.shape(kind)]
-        return self.value("tosa.slice", kind, x, self.const_shape(starts), self.const_shape(sizes))
+        return self.value("tosa.slice", kind, x, self.tosa.const_shape(starts), self.tosa.const_shape(sizes))
 
     def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
         for axis in axes:  # one axis at a time, which is kept with size 1

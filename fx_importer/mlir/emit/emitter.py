@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from fx_importer.mlir.bindings import ir
 
@@ -16,6 +16,9 @@ Shape: TypeAlias = tuple["int | None", ...]
 """The sizes of a tensor type; None is a dynamic one."""
 
 
+E = TypeVar("E", bound="Emitter")
+
+
 class Emitter:
     """Emits operations at an insertion point and a location. Types may be given as text.
 
@@ -25,19 +28,27 @@ class Emitter:
     has a method in the class of its dialect: `TorchOps`, `ArithOps`, `StablehloOps`, `TosaOps`, `LlvmOps`.
     """
 
-    def __init__(self, point: ir.InsertionPoint, location: ir.Location):
+    def __init__(
+        self, point: ir.InsertionPoint, location: ir.Location, *, created: Callable[[ir.Operation], None] | None = None
+    ):
         self.point = point
         self.location = location
         self.context = location.context
+        self.created = created
+        """Called with each operation that this emitter, or one inside a region of it, emits."""
 
     @classmethod
     def before(cls, op: ir.Operation) -> Self:
         """Return an emitter that inserts before ``op``, at its location."""
         return cls(ir.InsertionPoint(op), op.location)
 
+    def using(self, emitter: type[E]) -> E:
+        """Return an emitter of another class at the same insertion point and location."""
+        return emitter(self.point, self.location, created=self.created)
+
     def inside(self, block: ir.Block) -> Self:
         """Return an emitter of the same class and location that inserts at the end of ``block``."""
-        return type(self)(ir.InsertionPoint(block), self.location)
+        return type(self)(ir.InsertionPoint(block), self.location, created=self.created)
 
     # --- operations -------------------------------------------------------------------------------------------------
 
@@ -51,7 +62,7 @@ class Emitter:
         regions: int = 0,
     ) -> ir.Operation:
         """Emit ``name``."""
-        return ir.Operation.create(
+        op = ir.Operation.create(
             name,
             results=[self.type(each) if isinstance(each, str) else each for each in results],
             operands=operands,
@@ -60,6 +71,9 @@ class Emitter:
             loc=self.location,
             ip=self.point,
         )
+        if self.created is not None:
+            self.created(op)
+        return op
 
     def value(self, name: str, result: ir.Type | str, *operands: ir.Value) -> ir.Value:
         """Emit ``name``, which has one result and no attributes, and return the result."""
