@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import ast
+import functools
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from fx_importer import decompositions
+from fx_importer.decompositions.engine.table import LayeredRule
+
+EMULATION = "fx_importer.decompositions.emulation"
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 
@@ -17,3 +25,41 @@ def test_torch_types_are_parsed_in_one_file():
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and r"!torch\." in node.value
     }
     assert parsing == {"mlir/types.py"}
+
+
+def functions_of(rule: Any) -> Iterator[Any]:
+    """Yield the functions of a rule: of a layered one, those of its layers."""
+    if isinstance(rule, LayeredRule):
+        yield from functions_of(rule.first)
+        yield from functions_of(rule.otherwise)
+    else:
+        yield rule.func if isinstance(rule, functools.partial) else rule
+
+
+def rules_by_operator() -> dict[Any, dict[str, set[str]]]:
+    """Return the names of our rules in all tables, by operator and module."""
+    tables = (table for table in vars(decompositions).values() if isinstance(table, decompositions.DecompositionTable))
+    rules: dict[Any, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for operator, rule in (line for table in tables for line in table.items()):
+        for function in functions_of(rule):
+            if function.__module__.startswith(decompositions.__name__):
+                rules[operator][function.__module__].add(function.__qualname__)
+    return rules
+
+
+def test_rules_of_an_operator_are_in_one_file():
+    """Emulation apart, and within one concern of emulation too."""
+    several = {}
+    for operator, modules in rules_by_operator().items():
+        concerns = defaultdict(set)
+        for module in modules:
+            concerns[module.split(".")[3] if module.startswith(EMULATION) else ""].add(module)
+        several |= {str(operator): files for files in concerns.values() if len(files) > 1}
+    assert several == {}
+
+
+def test_emulation_has_one_file_or_folder_per_concern():
+    concerns = {path.stem for path in (PACKAGE / "decompositions" / "emulation").iterdir() if path.stem[0] != "_"}
+    assert concerns == {
+        *("bools", "broadcasting", "complex", "integers", "low_precision", "promotion", "rank_zero", "unsigned"),
+    }

@@ -1,9 +1,9 @@
 """Complex tensors as pairs of real tensors, for output types without complex dtypes.
 
-The decompositions have replaced complex arithmetic (`decompositions/complex/`); the operators that remain split, join
-and move complex tensors. Each complex value becomes two real nodes, its *parts*. At the boundary of the graph (an
-argument, a constant, a result, an operand of a loop) it is *joined*: one real tensor with a last axis of two, as
-`torch.view_as_real` returns.
+The decompositions have replaced complex arithmetic (`decompositions/emulation/complex/`); the operators that remain
+split, join and move complex tensors. Each complex value becomes two real nodes, its *parts*. At the boundary of the
+graph (an argument, a constant, a result, an operand of a loop) it is *joined*: one real tensor with a last axis of
+two, as `torch.view_as_real` returns.
 """
 
 from __future__ import annotations

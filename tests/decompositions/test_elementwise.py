@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fx_importer.decompositions.elementwise import arithmetic, clamp, comparisons, division, powers, unsigned
+from fx_importer.decompositions.elementwise import arithmetic, clamp, comparisons, division, powers
+from fx_importer.decompositions.emulation import unsigned
 from fx_importer.decompositions.reduction import sum_mean_prod
 
 aten = torch.ops.aten

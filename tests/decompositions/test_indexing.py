@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fx_importer.decompositions.indexing import copies, indexing, reshape, roll, strided_views
+from fx_importer.decompositions.indexing import copies, index_put, indexing, reshape, roll, strided_views
 
 aten = torch.ops.aten
 
@@ -91,14 +91,14 @@ def test_index_put(shape: tuple[int, ...], axes: tuple[int, ...], accumulate: bo
         indices = [None if index is None else index[:1, :1] for index in indices]  # no place twice
         values = torch.randn(aten.index(x, indices).shape)
     expected = aten.index_put(x, indices, values, accumulate)
-    assert_close(indexing.index_put_of_leading_axes(x, indices, values, accumulate), expected)
-    assert_close(indexing.index_put(x, indices, values, accumulate), expected)
+    assert_close(index_put.index_put_of_leading_axes(x, indices, values, accumulate), expected)
+    assert_close(index_put.index_put(x, indices, values, accumulate), expected)
 
 
 def test_index_put_counts_negative_indices_from_the_end() -> None:
     x, indices = torch.zeros(2, 3, 4), [torch.tensor([-1]), None, torch.tensor([-2])]
     expected = aten.index_put(x, indices, torch.ones(()))
-    assert_close(indexing.index_put(x, indices, torch.ones(())), expected)
+    assert_close(index_put.index_put(x, indices, torch.ones(())), expected)
     (first, _, last) = indexing.nonnegative_indices(x, indices)
     assert (first, last) == (torch.tensor([1]), torch.tensor([2]))
 
@@ -108,6 +108,6 @@ def test_index_put_by_a_mask() -> None:
     mask = x > 0
     for values in (torch.randn(int(mask.sum())), torch.ones(()), torch.ones(1)):
         for accumulate in (False, True):
-            found = indexing.index_put(x, [mask], values, accumulate)
+            found = index_put.index_put(x, [mask], values, accumulate)
             assert_close(found, x.index_put((mask,), values, accumulate))
-    assert_close(indexing.index_put(x, [x[:, 0] > 9], torch.randn(0, 4)), x)
+    assert_close(index_put.index_put(x, [x[:, 0] > 9], torch.randn(0, 4)), x)

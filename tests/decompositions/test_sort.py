@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fx_importer.decompositions.complex import complex_logsumexp
-from fx_importer.decompositions.indexing import indexing, last_writes, scatter_reduce
+from fx_importer.decompositions.emulation.complex import logsumexp
+from fx_importer.decompositions.indexing import index_put, indexing, scatter_reduce
 from fx_importer.decompositions.reduction import cumulative
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
 
@@ -58,13 +58,13 @@ def test_cumulative(name: str) -> None:
 def test_cumulative_of_complex_numbers(shape: tuple[int, ...]) -> None:
     x = 4 * torch.randn(shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
     for dim in (0, -1):
-        same(complex_logsumexp.logcumsumexp(x, dim), torch.logcumsumexp(x, dim))
-    same(complex_logsumexp.logaddexp(x, x * 1j), torch.logaddexp(x, x * 1j))
+        same(logsumexp.logcumsumexp(x, dim), torch.logcumsumexp(x, dim))
+    same(logsumexp.logaddexp(x, x * 1j), torch.logaddexp(x, x * 1j))
 
 
 def test_logcumsumexp_of_complex_infinities() -> None:
     x = torch.tensor([complex(-math.inf, 0), 1 + 3j, 1 - 3j, -math.inf, 2 + 3j, 1 + 100j, math.inf, 3])
-    same(complex_logsumexp.logcumsumexp(x, 0), torch.logcumsumexp(x, 0))
+    same(logsumexp.logcumsumexp(x, 0), torch.logcumsumexp(x, 0))
 
 
 @pytest.mark.parametrize("name", ["ties", "normal", "not_numbers", "one"])
@@ -134,16 +134,19 @@ def test_sums_of_rows_that_are_infinite() -> None:
     same(scatter_reduce.index_add(NORMAL, 1, index, NOT_NUMBERS[:, :4]), NORMAL.index_add(1, index, NOT_NUMBERS[:, :4]))
     same(scatter_reduce.index_add(TIES, 0, index, TIES, alpha=2), TIES.index_add(0, index, TIES, alpha=2))
     added = NORMAL.index_put((index - 4,), NOT_NUMBERS, accumulate=True)
-    same(last_writes.index_put(NORMAL, [index - 4], NOT_NUMBERS, True), added)
+    same(index_put.index_put_of_last_writes(NORMAL, [index - 4], NOT_NUMBERS, True), added)
     pairs = (index[:3, None], index[None, :2])
     values = NOT_NUMBERS[:3, :2]
-    same(last_writes.index_put(NORMAL, pairs, values, True), NORMAL.index_put(pairs, values, accumulate=True))
+    same(
+        index_put.index_put_of_last_writes(NORMAL, pairs, values, True),
+        NORMAL.index_put(pairs, values, accumulate=True),
+    )
 
 
 def test_flat_places() -> None:
     places = torch.tensor([[1, -2], [7, 1]])
     same(indexing.take(NORMAL, places), NORMAL.take(places))
     same(indexing.take(torch.tensor(2.0), places[:1, :1] - 1), torch.tensor([[2.0]]))
-    same(indexing.put(NORMAL, places, places * 2.0, True), NORMAL.put(places, places * 2.0, True))
+    same(index_put.put(NORMAL, places, places * 2.0, True), NORMAL.put(places, places * 2.0, True))
     scattered = NORMAL.scatter(1, places % 6, 3.0, reduce="multiply")
     same(scatter_reduce.scatter(NORMAL, 1, places % 6, 3.0, reduce="multiply"), scattered)

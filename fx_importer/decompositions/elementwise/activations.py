@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.elementwise.integers import is_integer
-from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
 from fx_importer.decompositions.elementwise.scalars import Number
+from fx_importer.decompositions.emulation.integers import is_integer
+from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from fx_importer.decompositions.elementwise.scalars import Number, scalar_like, with_scalar
+from fx_importer.decompositions.elementwise.scalars import Number, on_tensors, scalar_like
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -52,7 +52,10 @@ def rsub(a: Tensor, b: Number, alpha: Number = 1) -> Tensor:
     return scalar_like(b, a) - (a if alpha == 1 else a * alpha) if isinstance(b, Number) else NotImplemented
 
 
-mul = with_scalar(aten.mul.Tensor, aten.mul.Tensor, aten.mul.Scalar)
+@decomposes(aten.mul.Tensor, aten.mul.Scalar)
+def mul(a: Tensor | Number, b: Tensor | Number) -> Tensor:
+    """Return ``a * b`` with a number as a tensor."""
+    return on_tensors(aten.mul.Tensor, a, b)
 
 
 SCALAR_ARITHMETIC = (add, sub, rsub, mul)
@@ -78,25 +81,3 @@ def rsub_tensor(a: Tensor, b: Tensor, alpha: float = 1) -> Tensor:
 def neg_integers(x: Tensor) -> Tensor:
     """Return ``0 - x`` for integers; the C++ lowering goes through floats."""
     return NotImplemented if x.is_floating_point() or x.is_complex() else torch.full((), 0, dtype=x.dtype) - x
-
-
-@decomposes(aten.add.Tensor, aten.add.Scalar)
-def add_bools(a: Tensor, b: Tensor | complex, alpha: complex = 1) -> Tensor:
-    """Return the sum of bools, their logical or: in one bit, true and true would be false."""
-    if not _are_bools(a, b) or alpha != 1:
-        return NotImplemented
-    return torch.logical_or(a, b if isinstance(b, Tensor) else torch.full((), b, dtype=torch.bool))
-
-
-@decomposes(aten.mul.Tensor, aten.mul.Scalar)
-def mul_bools(a: Tensor, b: Tensor | complex) -> Tensor:
-    """Return the product of bools, their logical and: TOSA does not multiply bools."""
-    if not _are_bools(a, b):
-        return NotImplemented
-    return torch.logical_and(a, b if isinstance(b, Tensor) else torch.full((), b, dtype=torch.bool))
-
-
-def _are_bools(a: Tensor, b: Tensor | complex) -> bool:
-    if not isinstance(a, Tensor):
-        return False
-    return a.dtype is torch.bool and (isinstance(b, bool) or (isinstance(b, Tensor) and b.dtype is torch.bool))

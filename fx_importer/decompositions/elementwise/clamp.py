@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-from fx_importer.decompositions.elementwise.bools import on_bools
-from fx_importer.decompositions.elementwise.integers import is_integer
 from fx_importer.decompositions.elementwise.scalars import Number, number_of_dtype, scalar_like
+from fx_importer.decompositions.emulation.bools import clamp_bools_by_numbers
+from fx_importer.decompositions.emulation.integers import is_integer
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
@@ -121,32 +120,7 @@ def clamp_integers(x: Tensor, min: float | None = None, max: float | None = None
     return x if max is None else torch.minimum(x, torch.full((), max, dtype=x.dtype))
 
 
-@decomposes(aten.clamp.default)
-def clamp_bools_by_numbers(x: Tensor, min: Number | None = None, max: Number | None = None) -> Any:
-    """Clamp bools in the dtype of the result: int64 for integer bounds."""
-    bounds = [each for each in (min, max) if each is not None]
-    _, dtype = elementwise_dtypes(x, *bounds, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
-    return torch.clamp(x.to(dtype), min, max) if x.dtype is torch.bool is not dtype else NotImplemented
-
-
-@decomposes(aten.clamp.Tensor)
-def clamp_bools(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
-    """Return the disjunction with ``min``, and its conjunction with ``max``, of bools."""
-    if any(each is not None and each.dtype is not torch.bool for each in (x, min, max)):
-        return NotImplemented
-    x = x if min is None else torch.logical_or(x, min)
-    return x if max is None else torch.logical_and(x, max)
-
-
 @decomposes(aten.hardtanh.default)
 def hardtanh_of_integers(x: Tensor, min: float = -1, max: float = 1) -> Any:
     """Clamp integers; bounds are truncated, as in eager."""
     return torch.clamp(x, int(min), int(max)) if is_integer(x) else NotImplemented
-
-
-BOOL_CLAMPS = (
-    clamp_bools,
-    clamp_bools_by_numbers,
-    on_bools(aten.clamp_min.Tensor, torch.logical_or),
-    on_bools(aten.clamp_max.Tensor, torch.logical_and),
-)

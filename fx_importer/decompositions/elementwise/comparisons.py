@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
-from fx_importer.decompositions.elementwise.bools import on_bools
 from fx_importer.decompositions.elementwise.float_classification import isfinite
-from fx_importer.decompositions.elementwise.scalars import Number, number_of_dtype, scalar_like, with_scalar
+from fx_importer.decompositions.elementwise.scalars import Number, number_of_dtype, on_tensors, scalar_like
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -26,14 +25,17 @@ def eq(a: Tensor, b: Tensor | Number) -> Tensor:
     return torch.logical_not(a != b) if a is b and a.is_floating_point() else NotImplemented
 
 
-SCALAR_COMPARISONS = (
-    eq,
-    with_scalar(aten.ne.Tensor, aten.ne.Scalar),
-    with_scalar(aten.lt.Tensor, aten.lt.Scalar),
-    with_scalar(aten.le.Tensor, aten.le.Scalar),
-    with_scalar(aten.gt.Tensor, aten.gt.Scalar),
-    with_scalar(aten.ge.Tensor, aten.ge.Scalar),
-)
+def _with_scalar(packet: OpOverloadPacket) -> Decomposition:
+    """Return the rule that compares with a scalar as a tensor."""
+
+    @decomposes(packet.Scalar)
+    def rule(a: Tensor, b: Number) -> Tensor:
+        return on_tensors(packet.Tensor, a, b)
+
+    return rule
+
+
+SCALAR_COMPARISONS = (eq, *map(_with_scalar, (aten.ne, aten.lt, aten.le, aten.gt, aten.ge)))
 
 
 def _same_kind(operator: OpOverload) -> Decomposition:
@@ -82,23 +84,3 @@ def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
         return close
     error = (a - b).abs()
     return close | (isfinite(error) & (error <= atol + (b * rtol).abs()))
-
-
-@decomposes(aten.eq.Tensor)
-def eq_bools(a: Tensor, b: Tensor) -> Tensor:
-    """Return the negated exclusive or of two bool tensors: TOSA compares numbers only."""
-    return torch.logical_not(torch.logical_xor(a, b)) if a.dtype is b.dtype is torch.bool else NotImplemented
-
-
-@decomposes(aten.ne.Tensor)
-def ne_bools(a: Tensor, b: Tensor) -> Tensor:
-    """Return the exclusive or of two bool tensors: TOSA compares numbers only."""
-    return torch.logical_xor(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
-
-
-BOOL_COMPARISONS = (
-    on_bools(aten.lt.Tensor, lambda a, b: torch.logical_and(torch.logical_not(a), b)),
-    on_bools(aten.le.Tensor, lambda a, b: torch.logical_or(torch.logical_not(a), b)),
-    on_bools(aten.gt.Tensor, lambda a, b: torch.logical_and(a, torch.logical_not(b))),
-    on_bools(aten.ge.Tensor, lambda a, b: torch.logical_or(a, torch.logical_not(b))),
-)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor
 
-from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
-from fx_importer.decompositions.elementwise.scalars import Number, with_scalar
+from fx_importer.decompositions.elementwise.scalars import Number, on_tensors
+from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
@@ -131,7 +131,10 @@ def division_rules(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposi
     return fmod, remainder, floor_divide, divide
 
 
-divide_by_scalar = with_scalar(aten.div.Tensor, aten.div.Tensor, aten.div.Scalar)
+@decomposes(aten.div.Tensor, aten.div.Scalar)
+def divide_by_scalar(a: Tensor | Number, b: Tensor | Number) -> Tensor:
+    """Return ``a / b`` with a number as a tensor."""
+    return on_tensors(aten.div.Tensor, a, b)
 
 
 @decomposes(aten.div.Tensor, aten.div.Scalar)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor
 
-from fx_importer.decompositions.elementwise.scalars import scalar_like, with_scalar
+from fx_importer.decompositions.elementwise.scalars import Number, on_tensors, scalar_like
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.loops import while_loop
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
@@ -171,7 +171,10 @@ def tosa_sqrt(x: Tensor) -> Tensor:
     return torch.reciprocal(torch.rsqrt(x))
 
 
-power_of_scalar = with_scalar(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+@decomposes(aten.pow.Scalar)
+def power_of_scalar(base: Number, exponent: Tensor) -> Tensor:
+    """Return ``base ** exponent`` with the base as a tensor."""
+    return on_tensors(aten.pow.Tensor_Tensor, base, exponent)
 
 
 TOSA_POWERS: tuple[Decomposition, ...] = (

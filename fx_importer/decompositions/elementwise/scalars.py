@@ -7,13 +7,10 @@ StableHLO accepts; TOSA's ``eq`` compares in float64. A constant tensor of the r
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import SymFloat, SymInt, Tensor
 from torch._ops import OpOverload
-
-from fx_importer.decompositions.engine.table import Decomposition, decomposes
 
 Number = int | float
 """A real scalar. Complex and symbolic ones are not matched."""
@@ -55,15 +52,10 @@ def scalar_like(value: Number, other: Tensor) -> Tensor:
     return torch.full((), number_of_dtype(value, dtype), dtype=dtype)
 
 
-def with_scalar(onto: OpOverload, *operators: OpOverload) -> Decomposition:
-    """Return the rule of ``operators`` for a scalar on either side; ``onto`` is the overload of two tensors."""
-
-    @decomposes(*operators)
-    def rule(a: Tensor | Number, b: Tensor | Number, **kwargs: Any) -> Tensor:
-        if isinstance(b, Number) and isinstance(a, Tensor):
-            return onto(a, scalar_like(b, a), **kwargs)
-        if isinstance(a, Number) and isinstance(b, Tensor):
-            return onto(scalar_like(a, b), b, **kwargs)
-        return NotImplemented
-
-    return rule
+def on_tensors(operator: OpOverload, a: Tensor | Number, b: Tensor | Number) -> Tensor:
+    """Return ``operator``, an overload of two tensors, of a tensor and a number; ``NotImplemented`` for others."""
+    if isinstance(b, Number) and isinstance(a, Tensor):
+        return operator(a, scalar_like(b, a))
+    if isinstance(a, Number) and isinstance(b, Tensor):
+        return operator(scalar_like(a, b), b)
+    return NotImplemented

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
-from fx_importer.decompositions.elementwise.scalars import Number, scalar_like, with_scalar
+from fx_importer.decompositions.elementwise.scalars import Number, on_tensors, scalar_like
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
@@ -58,8 +58,14 @@ SHIFTS = (
 )
 """Shifts, and Python's ``<<`` and ``>>``, as ``bitwise_left_shift`` and ``bitwise_right_shift`` of two tensors."""
 
-BITWISE_SCALARS = tuple(
-    with_scalar(packet.Tensor, packet.Scalar, packet.Scalar_Tensor)
-    for packet in (aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor)
-)
+
+def _with_scalar(packet: OpOverloadPacket) -> Decomposition:
+    @decomposes(packet.Scalar, packet.Scalar_Tensor)
+    def rule(a: Tensor | Number, b: Tensor | Number) -> Tensor:
+        return on_tensors(packet.Tensor, a, b)
+
+    return rule
+
+
+BITWISE_SCALARS = tuple(map(_with_scalar, (aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor)))
 """Bitwise operators of a tensor and a number, as those of two tensors."""

@@ -1,22 +1,18 @@
-"""Decompositions of ``index``, ``index_put``, ``take`` and ``put``."""
+"""Decompositions of ``index`` and ``take``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
-from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.masked import put_by_mask, select_by_mask
+from fx_importer.decompositions.indexing.masked import select_by_mask
 from fx_importer.fx_graph.operators import aten
-
-_indices_nonnegative: ContextVar[bool] = ContextVar("counted_from_the_start", default=False)
-"""Set while a rule emits its own operator: an ``index_put`` with nonnegative indices."""
 
 
 def nonnegative_indices(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -121,98 +117,3 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     size = x.numel()
     places = torch.where(index < 0, index + size, index)
     return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(index.shape)
-
-
-@decomposes(aten.index_put.default)
-def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """Write at nonnegative indices: the lowerings treat negative ones as out of range."""
-    if any(each is not None and is_empty(each) for each in (x, values, *indices)):  # the C++ lowering divides by zero
-        return x.clone()
-    if any(each is not None and each.dtype == torch.bool for each in indices):
-        return put_by_mask(x, indices, values, accumulate)
-    if _indices_nonnegative.get():
-        return NotImplemented
-    return _put_nonnegative(x, *_scalar_indices_to_rank_one(x, nonnegative_indices(x, indices), values), accumulate)
-
-
-def _scalar_indices_to_rank_one(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor
-) -> tuple[Sequence[Tensor | None], Tensor]:
-    """Return rank-zero indices with rank one, and ``values`` with that axis: the C++ lowerings crash on rank zero."""
-    given = [axis for axis, each in enumerate(indices) if each is not None]
-    if not given or any(each.dim() for each in indices if each is not None):
-        return indices, values
-    rest = [size for axis, size in enumerate(x.shape) if axis not in given]
-    together = given == list(range(given[0], given[-1] + 1))  # otherwise what is picked comes first
-    values = values.expand(rest).unsqueeze(given[0] if together else 0)
-    return [None if each is None else each.reshape(1) for each in indices], values
-
-
-def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
-    token = _indices_nonnegative.set(True)
-    try:
-        return aten.index_put(x, indices, values, accumulate)
-    finally:
-        _indices_nonnegative.reset(token)
-
-
-@decomposes(aten.index_copy.default)
-def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Write rows along ``dim``: indices are not negative."""
-    if is_empty(index):
-        return x.clone()
-    if not x.dim():
-        x, index, source = (each.reshape(1) for each in (x, index, source))
-        return index_copy.rule(x, 0, index, source).reshape(())
-    index = index.reshape(-1)
-    source = source if source.dim() == x.dim() else source.reshape(1)  # of one element, as the only axis of x
-    indices = [None] * (dim % x.dim())
-    return _put_nonnegative(x, [*indices, index.long()], source, False)
-
-
-@decomposes(aten.index_put.default)
-def index_put_of_leading_axes(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    """Write whole rows along the leading axes, as TOSA's scatter requires.
-
-    ``x[:, i] = values`` becomes ``x.T[i] = values.T``. Indices of axes that are not adjacent are not moved.
-    """
-    if _indices_nonnegative.get():
-        return NotImplemented
-    given = [axis for axis, index in enumerate(indices) if index is not None]
-    first = given[0] if given else 0
-    if not given or given != list(range(first, first + len(given))):
-        return index_put(x, indices, values, accumulate)
-    tensors = [index for index in indices if index is not None]
-    if any(index.dtype == torch.bool for index in tensors):  # a mask indexes as many axes as its rank
-        return put_by_mask(x, indices, values, accumulate)
-    picked = torch.broadcast_shapes(*(index.shape for index in tensors))
-    before, after = list(range(first)), list(range(first + len(given), x.dim()))
-    values = values.expand([*x.shape[:first], *picked, *(x.shape[axis] for axis in after)])
-    middle = list(range(first, first + len(picked)))
-    rest = list(range(first + len(picked), values.dim()))
-    order = [*given, *before, *after]
-    # As `nonnegative_indices`; the minimum shows range analysis that the sum fits the dtype of the indices.
-    rows = [
-        torch.where(index < 0, torch.minimum(index, torch.zeros((), dtype=index.dtype)) + x.shape[axis], index)
-        for axis, index in zip(given, tensors, strict=True)
-    ]
-    written = _put_nonnegative(x.permute(order), rows, values.permute([*middle, *before, *rest]), accumulate)
-    return written.permute([order.index(axis) for axis in range(x.dim())])
-
-
-@decomposes(aten._index_put_impl.default)
-def index_put_impl(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
-) -> Tensor:
-    """Write as ``index_put``; ``unsafe`` is about checks."""
-    del unsafe
-    return aten.index_put(x, indices, values, accumulate)
-
-
-@decomposes(aten.put.default)
-def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Write, or accumulate, at indices of the flattened tensor."""
-    flat = torch.index_put(x.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
-    return flat.reshape(x.shape)

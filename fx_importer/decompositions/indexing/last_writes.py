@@ -14,11 +14,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.indexing import index_put_of_leading_axes
-from fx_importer.decompositions.indexing.masked import put_by_mask
 from fx_importer.decompositions.indexing.pairwise_masks import chunks, count, fits, masked_row_sums, positions
 from fx_importer.decompositions.indexing.scatter_reduce import aligned, gathered, leading_slice, replace_leading_slice
 from fx_importer.fx_graph.operators import aten
@@ -26,42 +23,8 @@ from fx_importer.fx_graph.operators import aten
 Indices = Sequence[Tensor | None]
 
 
-@decomposes(aten.index_put.default)
-def index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Any:
-    """Write or add rows: of masks, too, and of indices of any axes."""
-    tensors = [each for each in indices if each is not None]
-    if not tensors:
-        return index_put_of_leading_axes(x, indices, values, accumulate)
-    if any(is_empty(each) for each in (x, values, *tensors)):
-        return x.clone()
-    if [each.dtype for each in tensors] == [torch.bool] and tensors[0].dim():
-        return _put_at_mask(x, indices, values, accumulate)
-    places = _Places.of(x, indices, values)
-    if places is None:
-        return index_put_of_leading_axes(x, indices, values, accumulate)
-    target, rows = places.flat(x), places.rows_of(x, values)
-    if x.dtype in HALF_DTYPES and accumulate:
-        target, rows = target.float(), rows.float()
-    written = (_add_rows if accumulate else _write_rows)(target, places.flat_index, rows)
-    if written is None:
-        return index_put_of_leading_axes(x, indices, values, accumulate)
-    return places.unflat(written.to(x.dtype), x)
-
-
-def _put_at_mask(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
-    """Write where the only index, a mask of some axes, is true."""
-    before = next(axis for axis, each in enumerate(indices) if each is not None)
-    mask = indices[before]
-    assert mask is not None
-    masked = range(before, before + mask.dim())
-    order = [*masked, *range(before), *range(masked.stop, x.dim())]
-    values = values.reshape([1] * (x.dim() - mask.dim() + 1 - values.dim()) + list(values.shape)).movedim(before, 0)
-    written = put_by_mask(x.permute(order), [mask], values, accumulate)
-    return written.permute([order.index(axis) for axis in range(x.dim())])
-
-
 @dataclass(frozen=True)
-class _Places:
+class Places:
     """The places that indices name: rows of a tensor whose indexed ``axes`` come first, flattened."""
 
     axes: tuple[int, ...]
@@ -73,7 +36,7 @@ class _Places:
     """The row of each write, in int32; -1 where there is none, as for an index beyond its axis."""
 
     @classmethod
-    def of(cls, x: Tensor, indices: Indices, values: Tensor) -> _Places | None:
+    def of(cls, x: Tensor, indices: Indices, values: Tensor) -> Places | None:
         """Return the places of ``indices``.
 
         None if there is a mask of rank zero, or one beside others that is too large or of dynamic sizes.
@@ -161,7 +124,7 @@ def _true_places(mask: Tensor, length: int) -> list[Tensor] | None:
     return found
 
 
-def _write_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
+def write_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
     """Return ``x`` [m, k] with ``rows`` [n, k] written at ``places`` [n], the last one where several are equal."""
     size, number = x.shape[0], rows.shape[0]
     if statically_known_true(number == 1):
@@ -179,7 +142,7 @@ def _write_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
     return torch.where((last >= 0).unsqueeze(1), taken, x)
 
 
-def _add_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
+def add_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
     """Return ``x`` [m, k] with ``rows`` [n, k] added at ``places`` [n]."""
     parts = chunks(rows.shape[0], x.shape[0] * (1 if x.is_floating_point() else x.shape[1]))
     for start, end in parts or ():
@@ -217,6 +180,3 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | float) -> Any:
     last = torch.amax(torch.where(hits, positions(number), torch.full((), -1, dtype=torch.int32)), -1)
     taken = gathered(leading_slice(sources[0], index.shape).movedim(dim, -1), -1, torch.clamp(last, min=0))
     return replace_leading_slice(x, torch.where(last >= 0, taken, target).movedim(-1, dim))
-
-
-LAST_WRITES = (index_put, scatter)

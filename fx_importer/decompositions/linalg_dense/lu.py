@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
+from fx_importer.decompositions.emulation.complex.parts import parts_of_tensor
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.linalg_dense.cholesky import substitute

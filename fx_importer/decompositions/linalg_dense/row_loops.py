@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
+from fx_importer.decompositions.emulation.complex.parts import parts_of_tensor
 from fx_importer.decompositions.engine.loops import while_loop
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
+from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import count, fits, masked_row_sums

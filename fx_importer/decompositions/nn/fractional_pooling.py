@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
+from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.static_shapes import are_static, is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
-from fx_importer.decompositions.elementwise.integers import is_integer
+from fx_importer.decompositions.emulation.complex.parts import parts_of_tensor
+from fx_importer.decompositions.emulation.integers import is_integer
 from fx_importer.decompositions.engine.loops import while_loop
 from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.elementwise.integers import is_integer
+from fx_importer.decompositions.emulation.integers import is_integer
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.matmul import matmul

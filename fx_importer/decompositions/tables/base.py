@@ -17,7 +17,7 @@ from fx_importer.decompositions.engine.table import DecompositionTable, overload
 from fx_importer.decompositions.indexing import (
     copies,
     factories,
-    indexing,
+    index_put,
     masked,
     pad,
     reshape,
@@ -96,7 +96,7 @@ BASE = (
     .replacing(*norms.NORMS_IN_DTYPE, because="the C++ lowering to linalg lacks these overloads")
     .replacing(masked.masked_scatter, because="the C++ lowering supports static shapes only")
     .replacing(
-        indexing.index_put_impl, sum_mean_prod.prod_over_axes, because="the torch dialect or every backend lacks it"
+        index_put.index_put_impl, sum_mean_prod.prod_over_axes, because="the torch dialect or every backend lacks it"
     )
     .replacing(*fractional_pooling.FRACTIONAL_POOLING, because="the torch dialect lacks it")
     .replacing(*distributions.OTHER_DISTRIBUTIONS, because="the torch dialect or every backend lacks it")

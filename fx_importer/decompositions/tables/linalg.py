@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD
-from fx_importer.decompositions.complex import complex_operators
 from fx_importer.decompositions.elementwise import (
     activations,
     arithmetic,
     bit_views,
-    bools,
     clamp,
     comparisons,
     division,
     extrema,
     float_classification,
-    integers,
-    low_precision,
     powers,
-    promotion,
     signs,
-    small_floats,
 )
+from fx_importer.decompositions.emulation import bools, integers, low_precision, promotion, rank_zero
+from fx_importer.decompositions.emulation.complex.operators import BASIC_ARITHMETIC, COMPLEX_OPERATORS
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
     combinations,
     factories,
+    index_put,
     indexing,
     masked,
     nonzero,
     pad,
-    rank_zero_indices,
     repeat_interleave,
     scatter_reduce,
     strided_views,
@@ -38,7 +34,7 @@ from fx_importer.decompositions.indexing import (
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce
-from fx_importer.decompositions.resize import antialias, fixed_point
+from fx_importer.decompositions.resize import smooth
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
 from fx_importer.decompositions.special import SPECIAL
 from fx_importer.decompositions.tables.base import BASE
@@ -58,14 +54,14 @@ LINALG = (
         because="the torch dialect or every backend lacks it",
     )
     .preferring(scatter_reduce.scatter_mean_of_integers, because="the C++ lowering rounds towards zero")
-    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the torch dialect lacks it")
+    .replacing(*scatter_reduce.SCATTER_VARIANTS, index_put.put, indexing.take, because="the torch dialect lacks it")
     .replacing(adaptive_pooling.adaptive_max_pool, because="the C++ lowering requires a batch, and windows of one size")
     .replacing(
         adaptive_pooling.adaptive_avg_pool,
         because="the C++ lowering divides in place; MLIR's fusion repeats that for each column of a matmul",
     )
     .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the other rule requires static shapes")
-    .replacing(*antialias.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
+    .replacing(*smooth.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
     .replacing(
         *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave_of_any_size),
         because="the torch dialect lacks it",
@@ -77,9 +73,9 @@ LINALG = (
         *embedding_bag.EMBEDDING_BAG_BY_ROWS,
         because="the torch dialect lacks it; and the C++ lowering of embedding_bag sums ignores per_sample_weights",
     )
-    .preferring(*complex_operators.BASIC_ARITHMETIC, because="the C++ lowering does not support complex dtypes")
-    .replacing(indexing.index_put, because="the C++ lowering does not wrap negative indices")
-    .replacing(indexing.index_copy, because="torch's decomposition hides that indices are not negative")
+    .preferring(*BASIC_ARITHMETIC, because="the C++ lowering does not support complex dtypes")
+    .replacing(index_put.index_put, because="the C++ lowering does not wrap negative indices")
+    .replacing(index_put.index_copy, because="torch's decomposition hides that indices are not negative")
     .replacing(indexing.index_int64, because="the C++ lowering mixes the integer types of indices")
     .preferring(
         indexing.index_of_dynamic_shape,
@@ -138,8 +134,8 @@ LINALG = (
         because="the C++ lowerings crash on small integers",
     )
     .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in low precision")
-    .preferring(*complex_operators.COMPLEX_OPERATORS, because="the C++ lowerings do not support complex dtypes")
-    .preferring(arithmetic.add_bools, because="the C++ lowering adds bools in one bit")
+    .preferring(*COMPLEX_OPERATORS, because="the C++ lowerings do not support complex dtypes")
+    .preferring(bools.add_bools, because="the C++ lowering adds bools in one bit")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(
         convolutions.transposed_groups,
@@ -152,17 +148,17 @@ LINALG = (
     .preferring(
         *bools.BOOL_SORTS,
         *bools.BOOL_EXTREMA,
-        *clamp.BOOL_CLAMPS,
+        *bools.BOOL_CLAMPS,
         because="the C++ lowering compares bools as signed integers",
     )
     .preferring(histogram.bincount, because="the C++ lowering supports int64 only")
     .preferring(histogram.weighted_bincount, because="the C++ lowering has no weights")
-    .preferring(small_floats.convert_small_floats, because="LLVM has no fp8")
+    .preferring(low_precision.convert_small_floats, because="LLVM has no fp8")
     .replacing(bit_views.view_of_bits, because="the C++ lowerings support one width, or none")
     .preferring(
         *promotion.PROMOTIONS,
         because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
     )
-    .preferring(*fixed_point.BYTE_RESIZING, because="torch's rules compute in float32, and eager in fixed point")
-    .preferring(*rank_zero_indices.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
+    .preferring(*smooth.BYTE_RESIZING, because="torch's rules compute in float32, and eager in fixed point")
+    .preferring(*rank_zero.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
 )

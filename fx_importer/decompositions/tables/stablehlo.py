@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from fx_importer.decompositions import collectives
 from fx_importer.decompositions.backward import BACKWARD
-from fx_importer.decompositions.complex import complex_arithmetic, complex_conversions, complex_operators
 from fx_importer.decompositions.elementwise import (
     arithmetic,
     bit_views,
-    bools,
-    broadcasting,
     clamp,
     comparisons,
     division,
     extrema,
     float_classification,
-    low_precision,
     powers,
-    promotion,
     signs,
-    small_floats,
-    unsigned,
 )
+from fx_importer.decompositions.emulation import bools, broadcasting, low_precision, promotion, rank_zero, unsigned
+from fx_importer.decompositions.emulation.complex.arithmetic import conjugate
+from fx_importer.decompositions.emulation.complex.conversions import view_as_complex
+from fx_importer.decompositions.emulation.complex.operators import BASIC_ARITHMETIC_IN_PARTS, COMPLEX_OPERATORS
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
     combinations,
+    index_put,
     indexing,
     nonzero,
     pad,
-    rank_zero_indices,
     repeat_interleave,
     reshape,
     scatter_reduce,
@@ -37,7 +34,7 @@ from fx_importer.decompositions.indexing import (
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
-from fx_importer.decompositions.resize import antialias, fixed_point, nearest
+from fx_importer.decompositions.resize import nearest, smooth
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
 from fx_importer.decompositions.special import SPECIAL, error_functions
 from fx_importer.decompositions.tables.base import BASE
@@ -60,14 +57,14 @@ STABLEHLO = (
         because="the torch dialect or every backend lacks it",
     )
     .replacing(sorting.stable_sort_as_sort, topk.kthvalue, cumulative.cumprod_by_scan, because="it has no lowering")
-    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the torch dialect lacks it")
+    .replacing(*scatter_reduce.SCATTER_VARIANTS, index_put.put, indexing.take, because="the torch dialect lacks it")
     .replacing(scatter_reduce.scatter_reduce, because="it has no lowering")
     .replacing(
         adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool, because="the torch dialect lacks it"
     )
     .preferring(division.divide_integers_by_number, because="divide_by_scalar has the number in the integers' dtype")
     .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the other rule requires static shapes")
-    .replacing(*antialias.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
+    .replacing(*smooth.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
     .replacing(
         *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
         because="the torch dialect lacks it",
@@ -82,8 +79,8 @@ STABLEHLO = (
     )
     .replacing(*strided_views.STRIDED_VIEWS, because="it has no lowering")
     .replacing(*unsigned.UNSIGNED, because="the C++ lowering computes it as signed, or not at all")
-    .replacing(indexing.index, indexing.index_put, because="the C++ lowerings do not wrap negative indices")
-    .replacing(indexing.index_copy, because="torch's decomposition hides that indices are not negative")
+    .replacing(indexing.index, index_put.index_put, because="the C++ lowerings do not wrap negative indices")
+    .replacing(index_put.index_copy, because="torch's decomposition hides that indices are not negative")
     .preferring(strided_views.slice_scatter_with_step, because="the C++ lowering needs static sizes")
     .preferring(indexing.index_by_mask, because="the C++ lowering reads a mask as indices 0 and 1")
     .preferring(
@@ -101,12 +98,12 @@ STABLEHLO = (
     )
     .replacing(*LINALG_DENSE, norms.linalg_norm, because="the torch dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
-    .replacing(*FOURIER, complex_arithmetic.conjugate, because="the torch dialect lacks most FFT operators")
+    .replacing(*FOURIER, conjugate, because="the torch dialect lacks most FFT operators")
     .from_torch(
         *(aten.leaky_relu.default, aten.elu.default),
         because="the C++ lowerings emit the slope and the scales as arith.constants",
     )
-    .preferring(*complex_operators.BASIC_ARITHMETIC_IN_PARTS, because="it has no C++ lowering of complex dtypes")
+    .preferring(*BASIC_ARITHMETIC_IN_PARTS, because="it has no C++ lowering of complex dtypes")
     .preferring(nearest.nearest, because="the C++ passes rewrite it to an __interpolate that has no lowering")
     .preferring(
         reshape.squeeze_of_dynamic_shape,
@@ -119,11 +116,11 @@ STABLEHLO = (
         convolutions.transposed_with_uneven_output_padding,
         because="the C++ lowering confuses the axes of the output padding",
     )
-    .replacing(complex_conversions.view_as_complex, because="it has no lowering")
+    .replacing(view_as_complex, because="it has no lowering")
     .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and crash")
     .preferring(
-        *clamp.BOOL_CLAMPS,
-        *comparisons.BOOL_COMPARISONS,
+        *bools.BOOL_CLAMPS,
+        *bools.BOOL_COMPARISONS,
         because="the C++ lowerings compare bools as signed integers, which XLA rejects",
     )
     .preferring(*norms.FLOAT_NORMS, because="the C++ lowering of rank zero, or with a dtype argument, is invalid")
@@ -143,18 +140,18 @@ STABLEHLO = (
         *low_precision.in_float32(aten.cumsum.default, aten.cumprod.default, aten.gelu.default),
         because="the C++ lowerings compute it in low precision",
     )
-    .preferring(*complex_operators.COMPLEX_OPERATORS, because="it has no C++ lowering of complex dtypes")
-    .preferring(arithmetic.add_bools, because="the C++ lowering adds bools in one bit")
+    .preferring(*COMPLEX_OPERATORS, because="it has no C++ lowering of complex dtypes")
+    .preferring(bools.add_bools, because="the C++ lowering adds bools in one bit")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
-    .preferring(small_floats.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
+    .preferring(low_precision.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
     .preferring(clamp.clamp_beyond_the_dtype, because="bounds that the dtype does not have would wrap around")
     .replacing(bit_views.view_of_bits, because="the C++ lowerings support one width, or none")
     .preferring(
         *promotion.PROMOTIONS,
         because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
     )
-    .preferring(*fixed_point.BYTE_RESIZING, because="torch's rules compute in float32, and eager in fixed point")
-    .preferring(*rank_zero_indices.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
+    .preferring(*smooth.BYTE_RESIZING, because="torch's rules compute in float32, and eager in fixed point")
+    .preferring(*rank_zero.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
 )

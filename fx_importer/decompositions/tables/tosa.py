@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD
-from fx_importer.decompositions.complex import complex_operators
 from fx_importer.decompositions.elementwise import (
     activations,
     arithmetic,
     bit_views,
-    bools,
     clamp,
     comparisons,
     division,
     extrema,
     float_classification,
-    integers,
-    low_precision,
     powers,
-    promotion,
     signs,
-    small_floats,
 )
+from fx_importer.decompositions.emulation import bools, integers, low_precision, promotion, rank_zero
+from fx_importer.decompositions.emulation.complex.operators import ALL_COMPLEX_OPERATORS
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
     combinations,
     factories,
+    index_put,
     indexing,
     last_writes,
     nonzero,
     pad,
-    rank_zero_indices,
     repeat_interleave,
     scatter_reduce,
     strided_views,
@@ -45,7 +41,7 @@ from fx_importer.decompositions.reduction import (
     segment_reduce,
     sum_mean_prod,
 )
-from fx_importer.decompositions.resize import antialias, fixed_point, nearest
+from fx_importer.decompositions.resize import nearest, smooth
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
 from fx_importer.decompositions.special import SPECIAL, TOSA_SPECIAL, logarithms
 from fx_importer.decompositions.tables.base import BASE
@@ -53,15 +49,16 @@ from fx_importer.decompositions.tables.base import BASE
 TOSA = (
     BASE.replacing(
         *scatter_reduce.REDUCING_SCATTERS,
-        *last_writes.LAST_WRITES,
+        index_put.index_put_of_last_writes,
+        last_writes.scatter,
         because="TOSA's scatter writes whole rows, each at most once, without a reduction",
     )
-    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the torch dialect lacks it")
+    .replacing(*scatter_reduce.SCATTER_VARIANTS, index_put.put, indexing.take, because="the torch dialect lacks it")
     .replacing(
         *(*pooling.POOLING, adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool),
         because="TOSA has 2-D pools only, without indices, dilation or windows that overlap the border",
     )
-    .replacing(*antialias.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
+    .replacing(*smooth.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
     .replacing(
         *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
         because="the torch dialect lacks it",
@@ -177,10 +174,10 @@ TOSA = (
     .preferring(
         float_classification.isinf_floats,
         float_classification.isnan,
-        comparisons.eq_bools,
-        comparisons.ne_bools,
-        arithmetic.add_bools,
-        arithmetic.mul_bools,
+        bools.eq_bools,
+        bools.ne_bools,
+        bools.add_bools,
+        bools.mul_bools,
         pad.pad_negative_widths,
         pad.pad_of_booleans,
         pad.pad_of_int16,
@@ -192,18 +189,18 @@ TOSA = (
         *distributions.FROM_UNIFORM_AND_NORMAL,
         because="the C++ lowerings draw the same numbers for each, or compute in float64",
     )
-    .preferring(*complex_operators.ALL_COMPLEX_OPERATORS, because="TOSA has no complex dtypes")
+    .preferring(*ALL_COMPLEX_OPERATORS, because="TOSA has no complex dtypes")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(*arg_extrema.ARG_EXTREMA, because="the C++ lowering compares integers as float32")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
     .preferring(*pooling.UNBATCHED, because="TOSA's pools require a batch")
-    .preferring(small_floats.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
+    .preferring(low_precision.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
     .preferring(clamp.clamp_beyond_the_dtype, because="bounds that the dtype does not have would wrap around")
     .replacing(bit_views.tosa_view_of_bits, because="TOSA has no operator that reads bits")
     .preferring(
         *promotion.PROMOTIONS,
         because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
     )
-    .preferring(*fixed_point.BYTE_RESIZING, because="torch's rules compute in float32, and eager in fixed point")
-    .preferring(*rank_zero_indices.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
+    .preferring(*smooth.BYTE_RESIZING, because="torch's rules compute in float32, and eager in fixed point")
+    .preferring(*rank_zero.RANK_ZERO_INDICES, because="the C++ lowerings and our rules take an index per axis")
 )

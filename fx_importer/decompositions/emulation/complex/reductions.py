@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
+from fx_importer.decompositions.emulation.complex.parts import parts_of_tensor
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.matmul import matmul
 from fx_importer.decompositions.reduction import cumulative

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
-from fx_importer.decompositions.complex.complex_parts import Operand, Part, is_complex, parts_of, parts_of_tensor
+from fx_importer.decompositions.emulation.complex.parts import Operand, Part, is_complex, parts_of, parts_of_tensor
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 

@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.complex.complex_parts import Operand, complex_of, is_complex, parts_of, parts_of_tensor
+from fx_importer.decompositions.emulation.complex.parts import (
+    Operand,
+    complex_of,
+    is_complex,
+    parts_of,
+    parts_of_tensor,
+)
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 

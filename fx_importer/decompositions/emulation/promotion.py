@@ -16,8 +16,8 @@ from torch._ops import OpOverload
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 from torch.utils._pytree import tree_map_only
 
-from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
 from fx_importer.decompositions.elementwise.scalars import Number, scalar_like
+from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.table import Decomposition, decomposes, overloads
 from fx_importer.fx_graph.operators import aten
 

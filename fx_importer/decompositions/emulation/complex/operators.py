@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fx_importer.decompositions.complex.complex_arithmetic import (
+from fx_importer.decompositions.emulation.complex.arithmetic import (
     absolute,
     add,
     complex_matmul,
@@ -28,11 +28,18 @@ from fx_importer.decompositions.complex.complex_arithmetic import (
     rsub,
     sub,
 )
-from fx_importer.decompositions.complex.complex_comparisons import COMPARISONS, eq, ne
-from fx_importer.decompositions.complex.complex_conversions import convert, copy, eye
-from fx_importer.decompositions.complex.complex_functions import COMPLEX_FUNCTIONS, exp
-from fx_importer.decompositions.complex.complex_logsumexp import COMPLEX_LOGSUMEXP
-from fx_importer.decompositions.complex.complex_reductions import NORMS, PRODUCTS, mean_all, mean_dim, sum_all, sum_dim
+from fx_importer.decompositions.emulation.complex.comparisons import COMPARISONS, eq, ne
+from fx_importer.decompositions.emulation.complex.conversions import convert, copy, eye
+from fx_importer.decompositions.emulation.complex.functions import COMPLEX_FUNCTIONS, exp
+from fx_importer.decompositions.emulation.complex.logsumexp import COMPLEX_LOGSUMEXP
+from fx_importer.decompositions.emulation.complex.reductions import (
+    NORMS,
+    PRODUCTS,
+    mean_all,
+    mean_dim,
+    sum_all,
+    sum_dim,
+)
 from fx_importer.decompositions.engine.table import Decomposition
 from fx_importer.fx_graph.operators import aten
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
+from fx_importer.decompositions.emulation.complex.parts import parts_of_tensor
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 

@@ -1,0 +1,149 @@
+"""Decompositions of ``index_put``, ``index_copy`` and ``put``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
+from fx_importer.decompositions.engine.static_shapes import is_empty
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.indexing import nonnegative_indices
+from fx_importer.decompositions.indexing.last_writes import Indices, Places, add_rows, write_rows
+from fx_importer.decompositions.indexing.masked import put_by_mask
+from fx_importer.fx_graph.operators import aten
+
+_indices_nonnegative: ContextVar[bool] = ContextVar("counted_from_the_start", default=False)
+"""Set while a rule emits its own operator: an ``index_put`` with nonnegative indices."""
+
+
+@decomposes(aten.index_put.default)
+def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """Write at nonnegative indices: the lowerings treat negative ones as out of range."""
+    if any(each is not None and is_empty(each) for each in (x, values, *indices)):  # the C++ lowering divides by zero
+        return x.clone()
+    if any(each is not None and each.dtype == torch.bool for each in indices):
+        return put_by_mask(x, indices, values, accumulate)
+    if _indices_nonnegative.get():
+        return NotImplemented
+    return _put_nonnegative(x, *_scalar_indices_to_rank_one(x, nonnegative_indices(x, indices), values), accumulate)
+
+
+def _scalar_indices_to_rank_one(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor
+) -> tuple[Sequence[Tensor | None], Tensor]:
+    """Return rank-zero indices with rank one, and ``values`` with that axis: the C++ lowerings crash on rank zero."""
+    given = [axis for axis, each in enumerate(indices) if each is not None]
+    if not given or any(each.dim() for each in indices if each is not None):
+        return indices, values
+    rest = [size for axis, size in enumerate(x.shape) if axis not in given]
+    together = given == list(range(given[0], given[-1] + 1))  # otherwise what is picked comes first
+    values = values.expand(rest).unsqueeze(given[0] if together else 0)
+    return [None if each is None else each.reshape(1) for each in indices], values
+
+
+def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
+    token = _indices_nonnegative.set(True)
+    try:
+        return aten.index_put(x, indices, values, accumulate)
+    finally:
+        _indices_nonnegative.reset(token)
+
+
+@decomposes(aten.index_copy.default)
+def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Write rows along ``dim``: indices are not negative."""
+    if is_empty(index):
+        return x.clone()
+    if not x.dim():
+        x, index, source = (each.reshape(1) for each in (x, index, source))
+        return index_copy.rule(x, 0, index, source).reshape(())
+    index = index.reshape(-1)
+    source = source if source.dim() == x.dim() else source.reshape(1)  # of one element, as the only axis of x
+    indices = [None] * (dim % x.dim())
+    return _put_nonnegative(x, [*indices, index.long()], source, False)
+
+
+def index_put_of_leading_axes(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """Write whole rows along the leading axes, as TOSA's scatter requires.
+
+    ``x[:, i] = values`` becomes ``x.T[i] = values.T``. Indices of axes that are not adjacent are not moved.
+    """
+    if _indices_nonnegative.get():
+        return NotImplemented
+    given = [axis for axis, index in enumerate(indices) if index is not None]
+    first = given[0] if given else 0
+    if not given or given != list(range(first, first + len(given))):
+        return index_put(x, indices, values, accumulate)
+    tensors = [index for index in indices if index is not None]
+    if any(index.dtype == torch.bool for index in tensors):  # a mask indexes as many axes as its rank
+        return put_by_mask(x, indices, values, accumulate)
+    picked = torch.broadcast_shapes(*(index.shape for index in tensors))
+    before, after = list(range(first)), list(range(first + len(given), x.dim()))
+    values = values.expand([*x.shape[:first], *picked, *(x.shape[axis] for axis in after)])
+    middle = list(range(first, first + len(picked)))
+    rest = list(range(first + len(picked), values.dim()))
+    order = [*given, *before, *after]
+    # As `nonnegative_indices`; the minimum shows range analysis that the sum fits the dtype of the indices.
+    rows = [
+        torch.where(index < 0, torch.minimum(index, torch.zeros((), dtype=index.dtype)) + x.shape[axis], index)
+        for axis, index in zip(given, tensors, strict=True)
+    ]
+    written = _put_nonnegative(x.permute(order), rows, values.permute([*middle, *before, *rest]), accumulate)
+    return written.permute([order.index(axis) for axis in range(x.dim())])
+
+
+@decomposes(aten._index_put_impl.default)
+def index_put_impl(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
+) -> Tensor:
+    """Write as ``index_put``; ``unsafe`` is about checks."""
+    del unsafe
+    return aten.index_put(x, indices, values, accumulate)
+
+
+@decomposes(aten.put.default)
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Write, or accumulate, at indices of the flattened tensor."""
+    flat = torch.index_put(x.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
+    return flat.reshape(x.shape)
+
+
+@decomposes(aten.index_put.default)
+def index_put_of_last_writes(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Any:
+    """Write or add rows: of masks, too, and of indices of any axes."""
+    tensors = [each for each in indices if each is not None]
+    if not tensors:
+        return index_put_of_leading_axes(x, indices, values, accumulate)
+    if any(is_empty(each) for each in (x, values, *tensors)):
+        return x.clone()
+    if [each.dtype for each in tensors] == [torch.bool] and tensors[0].dim():
+        return _put_at_mask(x, indices, values, accumulate)
+    places = Places.of(x, indices, values)
+    if places is None:
+        return index_put_of_leading_axes(x, indices, values, accumulate)
+    target, rows = places.flat(x), places.rows_of(x, values)
+    if x.dtype in HALF_DTYPES and accumulate:
+        target, rows = target.float(), rows.float()
+    written = (add_rows if accumulate else write_rows)(target, places.flat_index, rows)
+    if written is None:
+        return index_put_of_leading_axes(x, indices, values, accumulate)
+    return places.unflat(written.to(x.dtype), x)
+
+
+def _put_at_mask(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
+    """Write where the only index, a mask of some axes, is true."""
+    before = next(axis for axis, each in enumerate(indices) if each is not None)
+    mask = indices[before]
+    assert mask is not None
+    masked = range(before, before + mask.dim())
+    order = [*masked, *range(before), *range(masked.stop, x.dim())]
+    values = values.reshape([1] * (x.dim() - mask.dim() + 1 - values.dim()) + list(values.shape)).movedim(before, 0)
+    written = put_by_mask(x.permute(order), [mask], values, accumulate)
+    return written.permute([order.index(axis) for axis in range(x.dim())])
