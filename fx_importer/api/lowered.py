@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -26,6 +25,7 @@ from fx_importer.engines.xla.portable_artifact import Weights
 from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions
+from fx_importer.process.once import once
 from fx_importer.weights import Source
 
 if TYPE_CHECKING:  # not imported by processes that only run a module
@@ -152,7 +152,7 @@ class Lowered(LoweredOnMesh):
         """
         return with_weights(self, weights)
 
-    @functools.cached_property
+    @once
     def linked(self) -> ir.Module:
         """The module with the weights that the programs hold linked into it.
 
@@ -204,7 +204,7 @@ class Lowered(LoweredOnMesh):
         """Return the tensors that the programs hold under ``names`` in the state dict."""
         return held_tensors(self, names)
 
-    @functools.cached_property
+    @once
     def _caller(self) -> Caller:
         return self.caller()
 

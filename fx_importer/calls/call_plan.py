@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
@@ -27,6 +28,7 @@ class Held(Protocol):
     state: State
     weights: dict[str, torch.Tensor]
     gradients: dict[str, torch.Tensor]
+    lock: AbstractContextManager[Any]
 
 
 Read = Callable[[Sequence[Any]], Any]
@@ -50,6 +52,8 @@ class CallPlan:
         scalars_are_tensors = OutputType.get(manifest.output_type).root in _SCALARS_ARE_TENSORS
         self._name = name
         self._function = function
+        kinds = {each.kind for each in (*function.arguments, *function.results)}
+        self._lock = held.lock if kinds & {"state", "gradient"} else None
         keeps: Loaded | None = getattr(loaded, "keep_state", None)
         self._loaded = keeps or loaded
         self._flattener = Flattener(function)
@@ -83,6 +87,9 @@ class CallPlan:
         leaves = self._flattener.flat(args, kwargs)
         if leaves is None or not self._recurring.matches(leaves):
             leaves = self._checked_leaves(args, kwargs)
+        if self._lock is not None:
+            with self._lock:
+                return self._outputs(leaves, self._loaded(*[read(leaves) for read in self._arguments]))
         returned = self._loaded(*(leaves if self._takes_leaves else [read(leaves) for read in self._arguments]))
         return self._outputs(leaves, returned)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,6 +48,8 @@ class Caller:
         _require("weight", weights, given)
         self.weights = {name: _checked_tensor("weight", name, given[name]) for name in weights}
         """The weights that functions take, by name in the state dict."""
+        self.lock = threading.RLock()
+        """Held while a function runs that reads or writes state or gradients."""
         self.gradients: dict[str, torch.Tensor] = {}
         """The gradients of the last call of a training program, by name of the parameter or input."""
 

@@ -21,18 +21,19 @@ class DenseArguments:
     def __init__(self, signature: Signature):
         self._signature = signature
         self._recurring = RecurringCall(len(signature.arguments))
-        self._needs_gradients = False
-        """Whether an argument of the recurring call does."""
+        self._recurring_with_gradients = RecurringCall(len(signature.arguments))
 
     def __call__(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """Return ``arguments`` with dense tensors. Raises `UsageError` with every argument that does not fit."""
         if self._recurring.matches(arguments):
-            return [each.detach() for each in arguments] if self._needs_gradients else arguments
+            return arguments
+        if self._recurring_with_gradients.matches(arguments):
+            return [each.detach() for each in arguments]
         self._signature.check(arguments)
         made = [dense(each) if isinstance(each, torch.Tensor) else each for each in arguments]
         if all(isinstance(each, torch.Tensor) and _same(each, new) for each, new in zip(arguments, made, strict=True)):
-            self._recurring.accept(arguments)
-            self._needs_gradients = any(each.requires_grad for each in arguments)
+            needs_gradients = any(each.requires_grad for each in arguments)
+            (self._recurring_with_gradients if needs_gradients else self._recurring).accept(arguments)
         return made
 
 

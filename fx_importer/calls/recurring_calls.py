@@ -28,7 +28,8 @@ class RecurringCall:
 
     def matches(self, arguments: Sequence[Any]) -> TypeGuard[Sequence[torch.Tensor]]:
         """Return whether ``arguments`` are like those of the last accepted call."""
-        return self._check is not None and len(arguments) == self._count and self._check(*arguments)
+        check = self._check  # which another thread may replace
+        return check is not None and len(arguments) == self._count and check(*arguments)
 
     def forget(self) -> None:
         """Recognize no call, until one is accepted."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,6 +44,8 @@ class Specialized:
     specialize: Specialize | None = None
     """Returns a copy for the shapes of the arguments, and the values of integers; by default that of StableHLO."""
     held: dict[Any, Loaded] = field(default_factory=dict)
+    lock: AbstractContextManager[Any] = field(default_factory=threading.RLock, repr=False, compare=False)
+    """Held while a specialization is compiled."""
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         return self._specialization(arguments)(*arguments)
@@ -58,12 +62,20 @@ class Specialized:
         tensors = [each for each in arguments if isinstance(each, torch.Tensor | OnDevice)]
         shapes = tuple(tuple(each.shape) for each in tensors)
         numbers = tuple(_integer(each) for each in tensors)
-        for key in (shapes, (shapes, numbers)):
-            if key in self.held:
-                return self.held[key]
+        keys = (shapes, (shapes, numbers))
+        if (loaded := next((self.held[key] for key in keys if key in self.held), None)) is not None:
+            return loaded
+        with self.lock:
+            if not any(key in self.held for key in keys):
+                self._compile(shapes, numbers)
+            return next(self.held[key] for key in keys if key in self.held)
+
+    def _compile(self, shapes: tuple[Any, ...], numbers: tuple[int | None, ...]) -> None:
+        """Compile the specialization for ``shapes``, and for ``numbers`` if sizes depend on them."""
         specialize = self.specialize or _specialize
         with Trace().stage("specialize"):
-            key, module = shapes, specialize(self.module, shapes, ())
+            key: Any = shapes
+            module = specialize(self.module, shapes, ())
             if not _is_static(module):
                 key, module = (shapes, numbers), specialize(self.module, shapes, numbers)
         if not _is_static(module):
@@ -75,7 +87,6 @@ class Specialized:
             for kind, type_ in zip(self.signature.results, function.type.results, strict=True)
         )
         self.held[key] = self.load(module, replace(self.signature, results=results))
-        return self.held[key]
 
 
 def is_dynamic(signature: Signature) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -16,9 +17,11 @@ class RestartingWorker(Generic[C]):
     def __init__(self, start: Callable[[], C]):
         self._start = start
         self._child: C | None = None
+        self._starting = threading.Lock()
 
     def running(self) -> C:
         """Return the child; a new one if none was started, or if the last one has ended."""
-        if self._child is None or not self._child.alive:
-            self._child = self._start()
-        return self._child
+        with self._starting:
+            if self._child is None or not self._child.alive:
+                self._child = self._start()
+            return self._child

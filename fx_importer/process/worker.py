@@ -59,6 +59,7 @@ class Child:
             os.close(requests)
             os.close(replies)
         self._to, self._from = Connection(to_child, readable=False), Connection(from_child, writable=False)
+        self._asking = threading.Lock()
         self.alive = True
         self.noted = ""
         """The last note of a crashed child."""
@@ -75,6 +76,10 @@ class Child:
         Raises:
             CrashedError: if the child ends or exceeds a limit; every later request raises it too.
         """
+        with self._asking:
+            return self._ask(what, request, limits)
+
+    def _ask(self, what: str, request: Any, limits: Limits | None) -> Any:
         if not self.alive:
             raise CrashedError(what, None, "its process had ended before")
         try:

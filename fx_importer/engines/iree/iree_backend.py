@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,7 @@ class _Function:
     """The positions of results that are arguments, and of these."""
     dense: DenseArguments
     target: IreeTarget
+    lock: AbstractContextManager[Any] = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         return tuple(each.tensor() if isinstance(each, OnDevice) else each for each in self.keep_state(*arguments))
@@ -167,7 +170,8 @@ class _Function:
             at: _copied(arguments[position], at in self.signature.aliases) for at, position in self.unchanged.items()
         }
         try:
-            returned = self.main(*values)
+            with self.lock:  # IREE's contexts are for one thread at a time
+                returned = self.main(*values)
         except Exception:
             with Trace().stage("iree"):  # which says what failed; entering it takes as long as a short call
                 raise
