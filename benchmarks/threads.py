@@ -192,7 +192,7 @@ class Calling:
             for case, _, _ in self._lowered
         ]
         self._alone = [
-            [case.lower(output_type)(*inputs) for inputs in given]
+            [*map(case.lower(output_type).run, *zip(*given, strict=True))]
             for (case, output_type, _), given in zip(self._lowered, self._inputs, strict=True)
         ]
 

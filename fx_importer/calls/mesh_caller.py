@@ -40,6 +40,7 @@ class MeshCaller:
             for rank, state in enumerate(states)
         )
         """The caller of each rank, which has its state and its weights. Each waits for all others when it is called."""
+        self._lock = threading.Lock()
 
     def __call__(self, inputs: Sequence[Sequence[Any]]) -> list[Any]:
         """Call the only function of the module. ``inputs`` has the model's inputs, in order, for each rank.
@@ -64,6 +65,10 @@ class MeshCaller:
                 f"a mesh of {len(self.ranks)} devices takes a list of as many tuples of inputs, one for each rank, and "
                 f"got {kinds if isinstance(kinds, str) else ', '.join(kinds) or 'none'}"
             )
+        with self._lock:
+            return self._together(inputs, function)
+
+    def _together(self, inputs: Sequence[Sequence[Any]], function: Callable[[int], Callable[..., Any]]) -> list[Any]:
         for meeting in self._meetings.values():
             meeting.reset()
 

@@ -29,6 +29,7 @@ def adopted(*results: tuple[ctypes.Array, torch.dtype]) -> list[torch.Tensor]:
 @pytest.fixture
 def freed(monkeypatch):
     """Return the list of addresses that are freed during the test."""
+    gc.collect()  # frees what earlier tests left
     addresses: list[int] = []
     free = memref._free
 
