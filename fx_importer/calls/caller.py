@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class Caller:
         _require("weight", weights, given)
         self.weights = {name: _checked_tensor("weight", name, given[name]) for name in weights}
         """The weights that functions take, by name in the state dict."""
-        self.lock = threading.RLock()
+        self.lock: AbstractContextManager[Any] = threading.RLock()
         """Held while a function runs that reads or writes state or gradients."""
         self.gradients: dict[str, torch.Tensor] = {}
         """The gradients of the last call of a training program, by name of the parameter or input."""
