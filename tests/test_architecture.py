@@ -63,3 +63,24 @@ def test_emulation_has_one_file_or_folder_per_concern():
     assert concerns == {
         *("bools", "broadcasting", "complex", "integers", "low_precision", "promotion", "rank_zero", "unsigned"),
     }
+
+
+def test_emitters_are_one_hierarchy():
+    """Every emitter extends one other, at most four deep; emitters of other dialects are members."""
+    bases = {
+        node.name: [base.id for base in node.bases if isinstance(base, ast.Name)]
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def chains(name: str) -> list[list[str]]:
+        """Return the chains of classes from ``name`` to ``Emitter``."""
+        if name == "Emitter":
+            return [[name]]
+        return [[name, *chain] for base in bases.get(name, ()) for chain in chains(base)]
+
+    emitters = {name: found for name in bases if (found := chains(name))}
+    assert {"TosaEmitter", "TensorEmitter", "LoopEmitter"} <= emitters.keys()
+    assert {name: found for name, found in emitters.items() if len(found) > 1} == {}
+    assert {name: found for name, found in emitters.items() if len(found[0]) > 4} == {}

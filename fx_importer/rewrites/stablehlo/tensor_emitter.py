@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.arith import ArithOps
@@ -12,8 +13,18 @@ from fx_importer.mlir.emit.torch import constant_of
 from fx_importer.rewrites.torch.region_types import UnsignedTypeConverter
 
 
-class TensorEmitter(UnsignedTypeConverter, StablehloOps, ArithOps):
+class TensorEmitter(StablehloOps):
     """Emits StableHLO on builtin tensors. Sizes are in tensor and arith, which `scalars_to_stablehlo` lowers."""
+
+    @cached_property
+    def torch(self) -> UnsignedTypeConverter:
+        """Converts between torch tensors and builtin ones at the same point."""
+        return self.using(UnsignedTypeConverter)
+
+    @cached_property
+    def arith(self) -> ArithOps:
+        """Emits sizes at the same point."""
+        return self.using(ArithOps)
 
     # --- operands of torch operators --------------------------------------------------------------------------------
 
@@ -27,7 +38,7 @@ class TensorEmitter(UnsignedTypeConverter, StablehloOps, ArithOps):
 
     def axis(self, x: ir.Value, dim: ir.Value) -> int | None:
         """Return the axis ``dim`` of the torch tensor ``x``; None if it is not constant or ``x`` has rank 0."""
-        rank, known = ir.RankedTensorType(self.builtin_type(x.type)).rank, constant_of(dim)
+        rank, known = ir.RankedTensorType(self.torch.builtin_type(x.type)).rank, constant_of(dim)
         return known % rank if rank and known is not None else None
 
     def number(self, value: ir.Value) -> Size:
@@ -41,16 +52,16 @@ class TensorEmitter(UnsignedTypeConverter, StablehloOps, ArithOps):
 
     def plus(self, a: Size, b: Size) -> Size:
         """Return ``a + b``."""
-        return a + b if isinstance(a, int) and isinstance(b, int) else self.index_op("addi", a, b)
+        return a + b if isinstance(a, int) and isinstance(b, int) else self.arith.index_op("addi", a, b)
 
     def vector(self, sizes: Sequence[Size]) -> ir.Value:
         """Emit sizes as a 1-D tensor of index."""
-        return self.value("tensor.from_elements", f"tensor<{len(sizes)}xindex>", *map(self.index, sizes))
+        return self.value("tensor.from_elements", f"tensor<{len(sizes)}xindex>", *map(self.arith.index, sizes))
 
     def scalar(self, size: Size) -> ir.Value:
         """Emit a size as a ``tensor<i64>``."""
         return self.value(
-            "tensor.from_elements", "tensor<i64>", self.value("arith.index_cast", "i64", self.index(size))
+            "tensor.from_elements", "tensor<i64>", self.value("arith.index_cast", "i64", self.arith.index(size))
         )
 
     # --- tensors ----------------------------------------------------------------------------------------------------

@@ -34,5 +34,5 @@ def operators_to_stablehlo(op: ir.Operation, emit: TensorEmitter) -> None:
     """Lower the torch operators of `LOWERINGS`."""
     lowered = LOWERINGS[op.name](op, emit)
     if lowered is not None:
-        results = [emit.from_builtin(value, old.type) for old, value in zip(op.results, lowered, strict=True)]
+        results = [emit.torch.from_builtin(value, old.type) for old, value in zip(op.results, lowered, strict=True)]
         replace(op, *results)

@@ -9,10 +9,12 @@ from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 
 def _bitcast(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    source, result = (ir.RankedTensorType(emit.builtin_type(each.type)) for each in (op.operands[0], op.results[0]))
+    source, result = (
+        ir.RankedTensorType(emit.torch.builtin_type(each.type)) for each in (op.operands[0], op.results[0])
+    )
     if list(source.shape) != list(result.shape):
         return None
-    return [emit.value("stablehlo.bitcast_convert", result, emit.to_builtin(op.operands[0]))]
+    return [emit.value("stablehlo.bitcast_convert", result, emit.torch.to_builtin(op.operands[0]))]
 
 
 LOWERINGS = {"torch.aten.view.dtype": _bitcast}

@@ -32,7 +32,7 @@ def _operator(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | Non
     """Lower a ``torch.operator`` that is a collective with groups of devices."""
     name = ir.StringAttr(op.attributes["name"]).value.removeprefix("torch.")
     if name == "_c10d_functional.wait_tensor":
-        return [emit.to_builtin(op.operands[0])]
+        return [emit.torch.to_builtin(op.operands[0])]
     if name not in _LOWERINGS or REPLICA_GROUPS not in op.attributes:
         return None
     try:
@@ -46,13 +46,13 @@ def _operator(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | Non
 
 
 def _all_reduce(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
-    x = emit.to_builtin(op.operands[0])
+    x = emit.torch.to_builtin(op.operands[0])
     return _reduced(op, emit, "all_reduce", x, x.type, {})
 
 
 def _reduce_scatter(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     result = _static(op, emit)
-    x = emit.to_builtin(op.operands[0])
+    x = emit.torch.to_builtin(op.operands[0])
     return _reduced(op, emit, "reduce_scatter", x, result, {"scatter_dimension": emit.i64(0)})
 
 
@@ -85,7 +85,7 @@ def _reduced(
     )
     if reduction != "avg":
         return made.result
-    count = emit.filled(emit.dense_constant(f"{_group_size(op)}.0", scalar), emit.sizes(made.result))
+    count = emit.filled(emit.dense_constant(f"{_group_size(op)}.0", scalar), emit.arith.sizes(made.result))
     return emit.stablehlo("divide", result, made.result, count)
 
 
@@ -96,7 +96,7 @@ def _all_gather(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     result = _static(op, emit)
     attributes = {"all_gather_dim": emit.i64(0), "use_global_device_ids": ir.UnitAttr.get(emit.context)}
     return emit.op(
-        "stablehlo.all_gather", [result], [emit.to_builtin(op.operands[0])], {**attributes, **_groups(op, emit)}
+        "stablehlo.all_gather", [result], [emit.torch.to_builtin(op.operands[0])], {**attributes, **_groups(op, emit)}
     ).result
 
 
@@ -125,7 +125,7 @@ def _exchanged(op: ir.Operation, emit: TensorEmitter, *, split: int, concatenate
         "concat_dimension": emit.i64(concatenate),
         "split_count": emit.i64(_group_size(op)),
     }
-    x = emit.to_builtin(op.operands[0])
+    x = emit.torch.to_builtin(op.operands[0])
     return emit.op("stablehlo.all_to_all", [result], [x], {**attributes, **_groups(op, emit)}).result
 
 
@@ -135,7 +135,7 @@ def _broadcast(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     if source is None or not 0 <= source < _group_size(op):
         raise _Refused(f"its source is no rank of its group of {_group_size(op)}")
     groups = [[group[int(source)], *group[: int(source)], *group[int(source) + 1 :]] for group in _devices(op)]
-    x = emit.to_builtin(op.operands[0])
+    x = emit.torch.to_builtin(op.operands[0])
     attributes = {**_groups(op, emit), "replica_groups": emit.attribute(f"dense<{groups}> : {_groups_type(op)}")}
     return emit.op("stablehlo.collective_broadcast", [x.type], [x], attributes).result
 
@@ -147,7 +147,7 @@ def _permute(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     if targets is None or len(targets) != len(groups[0]):
         raise _Refused("its targets are not known, or are not one for each device of its groups")
     pairs = [[group[at], group[to]] for group in groups for at, to in enumerate(targets) if to != -1]
-    x = emit.to_builtin(op.operands[0])
+    x = emit.torch.to_builtin(op.operands[0])
     if not pairs:
         return emit.zeros(_static(op, emit))
     attributes = {
@@ -172,7 +172,7 @@ def _group_rank(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 
 def _static(op: ir.Operation, emit: TensorEmitter) -> ir.Type:
     """Return the builtin type of the result. Raises `_Refused` if a size is dynamic, or there is no first axis."""
-    types = [emit.builtin_type(each.type) for each in (op.operands[0], op.results[0])]
+    types = [emit.torch.builtin_type(each.type) for each in (op.operands[0], op.results[0])]
     if any(None in emit.shape(each) for each in types):
         raise _Refused("it has a dynamic size, and parts and wholes of tensors need static ones")
     if not emit.shape(types[0]):

@@ -15,7 +15,7 @@ def _convolution(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | 
 
     The padding, ``dilation * (kernel - 1) - padding`` of a transposed one, is an attribute.
     """
-    kind = ir.RankedTensorType(emit.builtin_type(op.operands[1].type))
+    kind = ir.RankedTensorType(emit.torch.builtin_type(op.operands[1].type))
     lists = [emit.integers(each) for each in (*list(op.operands)[3:6], op.operands[7])]
     numbers = [each for each in lists if each is not None]
     transposed, groups = constant_of(op.operands[6]), constant_of(op.operands[8])
@@ -33,7 +33,7 @@ def _convolution(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | 
     stride, padding, dilation, more = each
     if not transposed or not more:  # PyTorch reads output_padding of transposed convolutions only
         more = [0] * len(kernel)
-    x, weight = map(emit.to_builtin, list(op.operands)[:2])
+    x, weight = map(emit.torch.to_builtin, list(op.operands)[:2])
     if transposed:
         along = {"dimensions": emit.array(list(range(2, kind.rank)))}
         weight = emit.op("stablehlo.reverse", [weight.type], [weight], along).result
@@ -50,10 +50,12 @@ def _convolution(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | 
         "feature_group_count": emit.i64(groups),
         "batch_group_count": emit.i64(1),
     }
-    result = emit.op("stablehlo.convolution", [emit.builtin_type(op.results[0].type)], [x, weight], attributes).result
+    result = emit.op(
+        "stablehlo.convolution", [emit.torch.builtin_type(op.results[0].type)], [x, weight], attributes
+    ).result
     if producer(op.operands[2]) == "torch.constant.none":
         return [result]
-    bias = emit.broadcast(emit.to_builtin(op.operands[2]), [1], emit.sizes(result))
+    bias = emit.broadcast(emit.torch.to_builtin(op.operands[2]), [1], emit.arith.sizes(result))
     return [emit.value("stablehlo.add", result.type, result, bias)]
 
 

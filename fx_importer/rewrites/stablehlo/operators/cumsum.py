@@ -15,10 +15,10 @@ def _cumsum(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
     """Along an axis of static size, the C++ lowering emits a window of that size."""
     x, dim, _ = op.operands
     axis = emit.axis(x, dim)
-    if axis is None or not ir.RankedTensorType(emit.builtin_type(x.type)).is_dynamic_dim(axis):
+    if axis is None or not ir.RankedTensorType(emit.torch.builtin_type(x.type)).is_dynamic_dim(axis):
         return None
-    total = emit.converted(emit.to_builtin(x), emit.element(emit.builtin_type(op.results[0].type)))
-    sizes = emit.sizes(total)
+    total = emit.converted(emit.torch.to_builtin(x), emit.element(emit.torch.builtin_type(op.results[0].type)))
+    sizes = emit.arith.sizes(total)
     along = emit.scalar(sizes[axis])
     twice = [emit.plus(size, size) if each == axis else size for each, size in enumerate(sizes)]
     element = emit.element(total)

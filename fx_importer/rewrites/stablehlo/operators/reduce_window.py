@@ -70,7 +70,7 @@ def _reduce(
     body: Body,
 ) -> list[ir.Value]:
     """Emit the reduction of each window along the last axes."""
-    sizes = emit.sizes(tensors[0])
+    sizes = emit.arith.sizes(tensors[0])
     rest = len(sizes) - len(windows)
     along = list(zip(windows, sizes[rest:], strict=True))
     padding = [(0, 0)] * rest + [(each.padding, each.padding_after(size)) for each, size in along]
@@ -87,11 +87,11 @@ def _reduce(
     emit.fill_region(made.regions[0], [each.type for each in initial] * 2, body)
     if not any(each.is_cut(size) for each, size in along):
         return list(made.results)
-    kept = emit.sizes(made.results[0])
+    kept = emit.arith.sizes(made.results[0])
     for axis, (each, size) in enumerate(along, rest):
         if each.is_cut(size):  # windows that start within the axis
-            started = emit.index_op("divui", emit.plus(size, each.padding + each.stride - 1), each.stride)
-            kept[axis] = emit.index_op("minsi", kept[axis], started)
+            started = emit.arith.index_op("divui", emit.plus(size, each.padding + each.stride - 1), each.stride)
+            kept[axis] = emit.arith.index_op("minsi", kept[axis], started)
     return [emit.first(each, kept) for each in made.results]
 
 
@@ -103,7 +103,7 @@ def _max_pool(axes: int) -> OperatorLowering:
         windows = _windows_of(op, emit, axes)
         if windows is None:
             return None
-        x = emit.to_builtin(op.operands[0])
+        x = emit.torch.to_builtin(op.operands[0])
         least = emit.dense_constant(_least(emit.element(x)), emit.tensor((), emit.element(x)))
         if len(op.results) == 1:
             return _reduce(emit, [x], [least], windows, _larger)
@@ -111,7 +111,9 @@ def _max_pool(axes: int) -> OperatorLowering:
             found = _reduce(emit, [x], [least], windows, _larger)
             return [*found, emit.converted(found[0], "i64")]  # unused
         last = emit.dense_constant(str(2**63 - 1), "tensor<i64>")
-        return _reduce(emit, [x, _flat_indices(emit, emit.sizes(x), axes)], [least, last], windows, _larger_with_index)
+        return _reduce(
+            emit, [x, _flat_indices(emit, emit.arith.sizes(x), axes)], [least, last], windows, _larger_with_index
+        )
 
     return lower
 
@@ -175,16 +177,16 @@ def _avg_pool(axes: int) -> OperatorLowering:
         given = divisor is not None and producer(divisor) != "torch.constant.none"
         if windows is None or count_padding is None or (given and fixed is None):
             return None
-        x = emit.to_builtin(op.operands[0])
+        x = emit.torch.to_builtin(op.operands[0])
         element = emit.element(x)
         x = emit.converted(x, "f32") if element in ("f16", "bf16") else x
         total = _sums(emit, x, windows)
-        sizes = emit.sizes(total)
+        sizes = emit.arith.sizes(total)
         if given or (not windows[0].ceil and (count_padding or not any(each.padding for each in windows))):
             number = fixed if fixed is not None else prod(each.kernel for each in windows)
             by = emit.filled(_number(emit, number, x), sizes)
         else:
-            terms = _terms(emit, emit.sizes(x)[-axes:], sizes[-axes:], windows, bool(count_padding))
+            terms = _terms(emit, emit.arith.sizes(x)[-axes:], sizes[-axes:], windows, bool(count_padding))
             by = emit.broadcast(emit.converted(terms, emit.element(x)), range(len(sizes) - axes, len(sizes)), sizes)
         return [emit.converted(emit.value("stablehlo.divide", total.type, total, by), element)]
 
@@ -200,7 +202,7 @@ def _terms(
         indices = emit.iota(0, sizes[axis : axis + 1])
 
         def number(value: Size, indices: ir.Value = indices) -> ir.Value:
-            return emit.filled(emit.scalar(value), emit.sizes(indices))
+            return emit.filled(emit.scalar(value), emit.arith.sizes(indices))
 
         def op(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
             return emit.value(f"stablehlo.{name}", a.type, a, b)

@@ -14,12 +14,12 @@ def _row_write(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | No
     write = RowWrite.of(op)
     if write is None or write.first is None or write.number is None:
         return None
-    target, values = emit.to_builtin(write.target), emit.to_builtin(write.values)
+    target, values = emit.torch.to_builtin(write.target), emit.torch.to_builtin(write.values)
     sizes = [size for size in emit.shape(values) if size is not None]
     size = emit.shape(target)[write.axis]
     if size is None or len(sizes) < ir.RankedTensorType(values.type).rank:
         return None
-    start = emit.stablehlo("reshape", "tensor<i64>", emit.to_builtin(write.first))
+    start = emit.stablehlo("reshape", "tensor<i64>", emit.torch.to_builtin(write.first))
     zero, last = (emit.dense_constant(str(each), "tensor<i64>") for each in (0, size - write.number))
     starts = [start if axis == write.axis else zero for axis in range(len(sizes))]
     inside = emit.stablehlo("and", "tensor<i1>", emit.compare("GE", start, zero), emit.compare("LE", start, last))

@@ -17,10 +17,10 @@ def _slice_scatter(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] 
     known = constant_of(start) is not None and constant_of(end) is not None
     if axis is None or constant_of(step) != 1 or known:
         return None
-    whole, part = emit.to_builtin(x), emit.to_builtin(source)
+    whole, part = emit.torch.to_builtin(x), emit.torch.to_builtin(source)
     first = 0 if producer(start) == "torch.constant.none" else emit.number(start)
     offset, zero = (
-        emit.scalar(_from_start(emit, first, emit.size(whole, axis))),
+        emit.scalar(_from_start(emit, first, emit.arith.size(whole, axis))),
         emit.dense_constant("0", "tensor<i64>"),
     )
     starts = [offset if each == axis else zero for each in range(ir.RankedTensorType(whole.type).rank)]
@@ -31,8 +31,8 @@ def _from_start(emit: TensorEmitter, start: Size, size: Size) -> Size:
     """Return ``start`` with ``size`` added if it is negative. The operation itself clamps it to the bounds."""
     if isinstance(start, int):
         return start if start >= 0 else emit.plus(size, start)
-    negative = emit.index_less(start, 0)
-    return emit.select_value(negative, emit.index(emit.plus(size, start)), start)
+    negative = emit.arith.index_less(start, 0)
+    return emit.arith.select_value(negative, emit.arith.index(emit.plus(size, start)), start)
 
 
 LOWERINGS = {"torch.aten.slice_scatter": _slice_scatter}

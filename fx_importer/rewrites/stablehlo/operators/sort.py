@@ -22,15 +22,15 @@ def _topk(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
     if axis is None or descends is None:
         return None
     found = _sorted(emit, x, axis, bool(descends))
-    sizes = emit.sizes(found[0])
+    sizes = emit.arith.sizes(found[0])
     sizes[axis] = emit.number(k)
     return [emit.first(each, sizes) for each in found]
 
 
 def _sorted(emit: TensorEmitter, x: ir.Value, axis: int, descending: bool) -> list[ir.Value]:
     """Emit the elements sorted along ``axis``, and their indices."""
-    rows = emit.to_builtin(x)
-    indices = emit.iota(axis, emit.sizes(rows))
+    rows = emit.torch.to_builtin(x)
+    indices = emit.iota(axis, emit.arith.sizes(rows))
     attributes = {"dimension": emit.i64(axis), "is_stable": ir.BoolAttr.get(True, emit.context)}
     made = emit.op("stablehlo.sort", [rows.type, indices.type], [rows, indices], attributes, regions=1)
     element, index = (emit.tensor((), emit.element(each)) for each in (rows, indices))
