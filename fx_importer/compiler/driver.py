@@ -31,23 +31,23 @@ from fx_importer.fx_passes.as_strided import RESOLVE_STRIDES, RESOLVE_STRIDES_OF
 from fx_importer.fx_passes.assertions import REMOVE_ASSERTIONS
 from fx_importer.fx_passes.axis_of_cross import FIX_AXIS_OF_CROSS
 from fx_importer.fx_passes.constant_folding import FOLD_CONSTANTS, random_functions
-from fx_importer.fx_passes.constant_sizes import FOLD_CONSTANT_SIZES
 from fx_importer.fx_passes.dead_code import ELIMINATE_DEAD_CODE
 from fx_importer.fx_passes.empty_tensors import FOLD_EMPTY_TENSORS
+from fx_importer.fx_passes.emulation.rank_zero import RANK_ZERO_TO_RANK_ONE
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass, FxStage
 from fx_importer.fx_passes.identities import REMOVE_IDENTITIES
 from fx_importer.fx_passes.inline_regions import INLINE_REGIONS
 from fx_importer.fx_passes.legalization import LEGALIZE_DTYPES
 from fx_importer.fx_passes.mutation import REFUSE_MUTATION
 from fx_importer.fx_passes.narrowing import REPORT_NARROWING
-from fx_importer.fx_passes.numbers_to_tensors import NUMBERS_OF_DECOMPOSITIONS_TO_TENSORS, NUMBERS_TO_TENSORS
 from fx_importer.fx_passes.outline_layers import OUTLINE_LAYERS
 from fx_importer.fx_passes.overlapping_writes import REFUSE_OVERLAPPING_WRITES
 from fx_importer.fx_passes.overloads import UNIFY_OVERLOADS
-from fx_importer.fx_passes.rank_zero import RANK_ZERO_TO_RANK_ONE
 from fx_importer.fx_passes.runner import run_fx_passes
-from fx_importer.fx_passes.sizes_of_one import FOLD_SIZES_OF_ONE
-from fx_importer.fx_passes.sizes_to_tensors import SIZES_TO_TENSORS
+from fx_importer.fx_passes.sizes.constant_sizes import FOLD_CONSTANT_SIZES
+from fx_importer.fx_passes.sizes.numbers_to_tensors import NUMBERS_OF_DECOMPOSITIONS_TO_TENSORS, NUMBERS_TO_TENSORS
+from fx_importer.fx_passes.sizes.sizes_of_one import FOLD_SIZES_OF_ONE
+from fx_importer.fx_passes.sizes.sizes_to_tensors import SIZES_TO_TENSORS
 from fx_importer.importing import FxImporter, ImportResult
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.mlir.bindings import ir

@@ -10,9 +10,9 @@ from torch.export import ExportedProgram
 from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.regions import REGIONS
 from fx_importer.fx_passes.assertions import ASSERTIONS
+from fx_importer.fx_passes.emulation.rank_zero import ALONG_AN_AXIS, is_scalar
 from fx_importer.fx_passes.identities import IDENTITIES
 from fx_importer.fx_passes.node_rewriting import is_in_place
-from fx_importer.fx_passes.rank_zero import ALONG_AN_AXIS, is_scalar
 
 
 def violations(program: ExportedProgram) -> list[UnsupportedNode]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import SymInt, fx
 
 from fx_importer.fx_graph.operators import aten, prims
-from fx_importer.fx_passes.dynamic_axes import merge_axes, repeat_by_dynamic_count
 from fx_importer.fx_passes.fx_pass import node_pass
 from fx_importer.fx_passes.node_rewriting import NodeRewrites, emit, same_size, same_type, value_of
+from fx_importer.fx_passes.sizes.dynamic_axes import merge_axes, repeat_by_dynamic_count
 
 
 def _reshape(node: fx.Node) -> fx.Node | None:

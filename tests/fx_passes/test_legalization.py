@@ -8,8 +8,8 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.decompositions import LINALG, decompose
 from fx_importer.errors import UnsupportedProgramError
+from fx_importer.fx_passes.emulation.signless_types import SIGNED_DTYPES
 from fx_importer.fx_passes.legalization import Dtypes, legalize
-from fx_importer.fx_passes.signless_types import SIGNED_DTYPES
 from tests.fx_passes.canonical import canonicalize
 
 aten = torch.ops.aten

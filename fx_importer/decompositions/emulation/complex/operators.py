@@ -1,6 +1,7 @@
 """Rules of operators of complex tensors, collected by what a target supports.
 
-`fx_importer/fx_passes/complex_pairs.py` represents what they take apart and put together as pairs of real nodes.
+The FX pass `fx_passes/emulation/complex_pairs.py` represents the complex values that these rules split and join as
+pairs of real nodes.
 """
 
 from __future__ import annotations

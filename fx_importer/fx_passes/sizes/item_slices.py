@@ -12,8 +12,8 @@ import torch
 from torch import SymInt, Tensor, fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_passes.item_numbers import Consumer, ItemNumbers
 from fx_importer.fx_passes.node_rewriting import emit, value_of
+from fx_importer.fx_passes.sizes.item_numbers import Consumer, ItemNumbers
 
 
 def _if_static(rewrite: Consumer) -> Consumer:

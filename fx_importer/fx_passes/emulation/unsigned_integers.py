@@ -19,8 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.operators import aten, prims
-from fx_importer.fx_passes.node_rewriting import emit, remember_dtypes, value_of
-from fx_importer.fx_passes.signless_types import (
+from fx_importer.fx_passes.emulation.signless_types import (
     CONVERSIONS,
     DATA_MOVEMENT,
     FILLS,
@@ -33,6 +32,7 @@ from fx_importer.fx_passes.signless_types import (
     signed_dtype_of,
     wider_dtype_of,
 )
+from fx_importer.fx_passes.node_rewriting import emit, remember_dtypes, value_of
 
 
 class SignlessEmulation:

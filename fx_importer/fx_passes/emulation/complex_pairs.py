@@ -21,8 +21,8 @@ from torch.fx.node import map_aggregate, map_arg
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.operators import aten, prims
-from fx_importer.fx_passes.complex_forms import Forms, Parts, broadcast, join, with_dtype, zeros
-from fx_importer.fx_passes.complex_partwise import (
+from fx_importer.fx_passes.emulation.complex_forms import Forms, Parts, broadcast, join, with_dtype, zeros
+from fx_importer.fx_passes.emulation.complex_partwise import (
     IMAGINARY_OPERATOR,
     PARTWISE,
     REAL_ARGUMENTS,

@@ -9,7 +9,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from fx_importer import lower
-from fx_importer.fx_passes.constant_sizes import fold_constant_sizes
+from fx_importer.fx_passes.sizes.constant_sizes import fold_constant_sizes
 
 
 class Greatest(nn.Module):

@@ -18,8 +18,6 @@ from torch.fx.node import map_aggregate, map_arg
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
-from fx_importer.fx_passes.axes_of_ones import Axes, Size
-from fx_importer.fx_passes.dynamic_axes import repeat
 from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.fx_passes.node_rewriting import (
     TENSOR_OVERLOADS,
@@ -30,7 +28,9 @@ from fx_importer.fx_passes.node_rewriting import (
     same_type,
     value_of,
 )
-from fx_importer.fx_passes.size_fractions import size_by_fraction
+from fx_importer.fx_passes.sizes.axes_of_ones import Axes, Size
+from fx_importer.fx_passes.sizes.dynamic_axes import repeat
+from fx_importer.fx_passes.sizes.size_fractions import size_by_fraction
 
 
 def sizes_to_tensors(program: ExportedProgram) -> ExportedProgram:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_passes.signless_types import DATA_MOVEMENT, FILLS
+from fx_importer.fx_passes.emulation.signless_types import DATA_MOVEMENT, FILLS
 
 PARTWISE = (DATA_MOVEMENT - {aten.as_strided.default, aten.view.dtype}) | {
     *(aten.resolve_conj.default, aten.resolve_neg.default, aten.contiguous.default, aten.lift_fresh.default),

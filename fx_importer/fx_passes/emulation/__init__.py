@@ -1,0 +1,1 @@
+"""FX passes that emulate dtypes and ranks; rules of single operators are in `decompositions/emulation/`."""
