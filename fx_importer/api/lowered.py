@@ -232,6 +232,7 @@ class Lowered(LoweredOnMesh):
         rtol: float | None = None,
         atol: float | None = None,
         isolate: bool = True,
+        bisect: bool = False,
         **kwargs: Any,
     ) -> Verdict:
         """Run the exported programs in PyTorch and the module on backends, and compare all results.
@@ -248,6 +249,9 @@ class Lowered(LoweredOnMesh):
             atol: likewise. The default is relative to the largest magnitude of the output: see `Tolerance`.
             isolate: whether to run code that may crash in another process. It takes some seconds to start and is
                 shared by all input sets and backends. Custom backends run in this process.
+            bisect: on a mismatch, find the stage and the pass after which the numbers differ: FX passes, those of the
+                output type's pipeline and of the user, and those of the engine. The programs are lowered again, and
+                run once for each pass, in this process. ``verdict.wrong_passes`` has the result.
             **kwargs: the model's keyword arguments.
 
         Raises:
@@ -258,7 +262,7 @@ class Lowered(LoweredOnMesh):
         from fx_importer.verification import Tolerance
 
         given = inputs_given(args, kwargs)
-        return verify_lowered(self, given, inputs, backends, Tolerance(rtol, atol), isolate)
+        return verify_lowered(self, given, inputs, backends, Tolerance(rtol, atol), isolate, bisect)
 
     def bisect(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fx_importer.api.held_tensors import weight_values
@@ -13,6 +14,9 @@ from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.output_types import OutputType
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
+from fx_importer.verification.pass_bisection import WrongPass, first_wrong_pass
+from fx_importer.verification.verdict import Check, Status
+from fx_importer.verification.verifier import named
 
 if TYPE_CHECKING:
     from fx_importer.api.lowered import Lowered
@@ -25,8 +29,11 @@ def verify_lowered(
     backends: Sequence[str | Backend] | None,
     tolerance: Tolerance,
     isolate: bool,
+    bisect: bool = False,
 ) -> Verdict:
     """Run the exported programs in PyTorch and the module on backends, and compare all results.
+
+    With ``bisect``, also find the pass after which the numbers differ, for each backend with a mismatch.
 
     Raises:
         UsageError: as `Lowered.verify` does.
@@ -40,7 +47,32 @@ def verify_lowered(
     if backends is None:
         backends = _default_backends(lowered.manifest)
         required = backends[0]
-    return verify(lowered, [given] if given else inputs, backends, tolerance, isolate, required)
+    calls = [given] if given else inputs or example_inputs(lowered.exported)
+    verdict = verify(lowered, calls, backends, tolerance, isolate, required)
+    if not bisect:
+        return verdict
+    wrong = {check.backend: check for check in reversed(verdict.checks) if check.status is Status.MISMATCH}
+    found = (_wrong_pass(lowered, check, calls, backends, tolerance) for check in wrong.values())
+    return replace(verdict, wrong_passes=tuple(each for each in found if each is not None))
+
+
+def _wrong_pass(
+    lowered: Lowered, check: Check, calls: Sequence[Inputs], backends: Sequence[str | Backend], tolerance: Tolerance
+) -> WrongPass | None:
+    """Return the pass after which the numbers of a call that mismatches differ; None if it is not found."""
+    from fx_importer.compiler.compilation import Compilation
+
+    backend = next(each for each in backends if check.backend in (each, getattr(each, "name", None)))
+    inputs = [each for each in calls if named(each, lowered.exported).function == check.function][check.inputs]
+    return first_wrong_pass(
+        lowered,
+        lambda module: replace(lowered, module=module),
+        lambda trace: lowered.recompile(dict(lowered.exported), (), None, trace),
+        Compilation.of(lowered.options).pipeline,
+        inputs,
+        backend,
+        tolerance,
+    )
 
 
 def bisect_lowered(

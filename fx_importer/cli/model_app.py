@@ -76,7 +76,12 @@ def verify(
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
     bisect: Annotated[
-        bool, typer.Option("--bisect", help="On a mismatch, find the first operation that differs, and write a script.")
+        bool,
+        typer.Option(
+            "--bisect",
+            help="On a mismatch, find the pass after which numbers differ and the first operation that differs; write a "
+            "script of it.",
+        ),
     ] = False,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
     following: Following = Following(),  # noqa: B008

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from fx_importer.diagnostics.observers import pass_observers
+from fx_importer.diagnostics.pass_filter import current_filter
 from fx_importer.diagnostics.progress import ticker
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir, load_dialects, passmanager
@@ -37,11 +38,13 @@ def run_stage(
     if any(isinstance(step, RewriteStep) for step in stage.passes):
         load_dialects(module.context)  # MLIR loads the dialects that its own passes depend on
     on_pass = on_pass or _progress_callback(stage)
-    observers = pass_observers()
+    observers, pass_filter = pass_observers(), current_filter()
     passes = passmanager.PassManager("builtin.module", module.context)
     raised: list[Exception] = []
     with _collecting_errors(passes) as reported:
-        for steps in single_passes(stage) if on_pass or observers else _step_groups(stage):
+        for steps in single_passes(stage) if on_pass or observers or pass_filter else _step_groups(stage):
+            if pass_filter and not pass_filter.keeps(stage.name, str(steps[0])):
+                continue
             if on_pass:
                 _add_callback(passes, on_pass, str(steps[0]))
             for each in observers:

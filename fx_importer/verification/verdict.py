@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -16,6 +17,9 @@ from fx_importer.diagnostics.html import preformatted
 from fx_importer.errors import FxImporterError
 from fx_importer.output_types import OutputType
 from fx_importer.verification.comparison import Comparison
+
+if TYPE_CHECKING:
+    from fx_importer.verification.pass_bisection import WrongPass
 
 
 class Status(Enum):
@@ -87,6 +91,8 @@ class Verdict:
 
     output_type: OutputType
     checks: tuple[Check, ...]
+    wrong_passes: tuple[WrongPass, ...] = ()
+    """With ``bisect``: for each backend with a mismatch, the pass after which the numbers differ, if it was found."""
 
     @property
     def passed(self) -> bool:
@@ -145,6 +151,7 @@ class Verdict:
             ]
         lines = list(dict.fromkeys(found))
         if wrong := next((each for each in self.checks if each.status is Status.MISMATCH), None):
+            lines += map(str, self.wrong_passes)
             lines.append(f"lowered.bisect(..., backend='{wrong.backend}') finds the first operation that differs")
         return lines
 

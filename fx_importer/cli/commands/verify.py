@@ -26,8 +26,8 @@ def verify_model(
 ) -> bool:
     """Lower the model that ``model`` names, run it on ``backends`` with its own example inputs, and print the result.
 
-    With ``bisect``, also print the first operation that differs on each backend with a mismatch. ``following`` says
-    what to print and record of the lowering.
+    With ``bisect``, also print the pass after which numbers differ, and the first operation that differs, for each
+    backend with a mismatch. ``following`` says what to print and record of the lowering.
 
     Returns:
         Whether the verification passed.
@@ -42,7 +42,7 @@ def verify_model(
     with following.run(model, options.output_type.value) as followed:
         with reporting_progress(True):
             lowered = followed.lowered = lower_model(model, options, trust)
-            verdict = followed.verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)
+            verdict = followed.verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol, bisect=bisect)
         _show(verdict)
         for check in verdict.checks:
             if bisect and check.status is Status.MISMATCH:
