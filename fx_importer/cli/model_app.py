@@ -79,8 +79,8 @@ def verify(
         bool,
         typer.Option(
             "--bisect",
-            help="On a mismatch, find the pass after which numbers differ and the first operation that differs; write a "
-            "script of it.",
+            help="On a mismatch, find the pass after which numbers differ and the first operation that differs; write "
+            "a script of it.",
         ),
     ] = False,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
