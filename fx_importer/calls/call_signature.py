@@ -14,6 +14,7 @@ from fx_importer.calls.recurring_calls import PLAIN
 from fx_importer.calls.state import OnDevice
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.functions import state_aliases
 from fx_importer.mlir.types import TorchTensor
 
 
@@ -150,19 +151,7 @@ def read_signature(function: func_d.FuncOp, convention: CallingConvention = JIT)
             f"{', '.join(convention.dtypes)}{scalars}: lower the program with "
             f"output_type='{convention.output_type}'"
         )
-    return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function), aliases_of(function))
-
-
-def aliases_of(function: func_d.FuncOp) -> dict[int, int]:
-    """Return the positions of results that are new values of state, and of the arguments with the old ones."""
-    given, returned = (
-        [
-            str(each["fx_importer.state"]) if "fx_importer.state" in each else None
-            for each in map(ir.DictAttr, ir.ArrayAttr(function.attributes[kind]) if kind in function.attributes else ())
-        ]
-        for kind in ("arg_attrs", "res_attrs")
-    )
-    return {at: given.index(name) for at, name in enumerate(returned) if name is not None and name in given}
+    return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function), state_aliases(function))
 
 
 def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:

@@ -1,4 +1,4 @@
-"""Extraction of a function from a module, inlining, and checks of dialects."""
+"""Extraction of a function from a module, and checks of dialects."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from fx_importer.calls.call_signature import CallingConvention
 from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.distributed.shardings import is_sharded
 from fx_importer.errors import UsageError
-from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.functions import function_named, functions_of, operation_names
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.walk import operations
-from fx_importer.pipelines import REWRITES
 
 
 def check_one_device(module: ir.Module) -> None:
@@ -58,12 +57,6 @@ def copied_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.Fun
             functions[each].attributes["sym_visibility"] = ir.StringAttr.get(visibility)
         _rename(copy, functions[name], "main")
     return copy, functions[name]
-
-
-def inline_calls(module: ir.Module) -> None:
-    """Inline all calls, for a backend that takes a single function."""
-    REWRITES["fx-importer-allow-inlining"].run(module.operation)
-    passmanager.PassManager.parse("builtin.module(inline{default-pipeline=})", module.context).run(module.operation)
 
 
 def _rename(module: ir.Module, function: func_d.FuncOp, name: str) -> None:

@@ -7,9 +7,10 @@ from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.walk import operations
 
 
-def functions_of(module: ir.Module) -> dict[str, func_d.FuncOp]:
+def functions_of(module: ir.Module | ir.Operation) -> dict[str, func_d.FuncOp]:
     """Return the functions of ``module`` by name."""
-    return {op.name.value: op for op in module.body if isinstance(op, func_d.FuncOp)}
+    body = module.operation.regions[0].blocks[0]
+    return {op.name.value: op for op in body if isinstance(op, func_d.FuncOp)}
 
 
 def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
@@ -28,3 +29,15 @@ def dialects_of(module: ir.Module) -> set[str]:
 
 def operation_names(module: ir.Module) -> list[str]:
     return sorted({op.name for op in operations(module.operation)})
+
+
+def state_aliases(function: func_d.FuncOp) -> dict[int, int]:
+    """Return the positions of results that are new values of state, and of the arguments with the old ones."""
+    given, returned = (
+        [
+            str(each["fx_importer.state"]) if "fx_importer.state" in each else None
+            for each in map(ir.DictAttr, ir.ArrayAttr(function.attributes[kind]) if kind in function.attributes else ())
+        ]
+        for kind in ("arg_attrs", "res_attrs")
+    )
+    return {at: given.index(name) for at, name in enumerate(returned) if name is not None and name in given}

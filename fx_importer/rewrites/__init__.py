@@ -17,9 +17,17 @@ from fx_importer.rewrites.in_place_state import (
     state_to_values,
     values_to_memory,
 )
+from fx_importer.rewrites.iree.constants import inline_bf16_constants
+from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precision_matmuls
+from fx_importer.rewrites.iree.narrow_integers import narrow_i64_constants
+from fx_importer.rewrites.iree.softmax import split_softmaxes
+from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
+from fx_importer.rewrites.linalg.channels_last import channels_last, channels_last_with_integer_products
 from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
+from fx_importer.rewrites.linalg.exact_floats import int8_matmuls_to_f32, other_int8_matmuls_to_f32
+from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
 from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
 from fx_importer.rewrites.linalg.rank_0_generics import inline_rank_0_generics
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
@@ -30,7 +38,9 @@ from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensio
 from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
 from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stablehlo
 from fx_importer.rewrites.stablehlo.control_flow_to_scf import stablehlo_control_flow_to_scf
+from fx_importer.rewrites.stablehlo.convolution_layouts import stablehlo_channels_last
 from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes_to_tensor
+from fx_importer.rewrites.stablehlo.exact_floats import stablehlo_int8_matmuls_to_f32
 from fx_importer.rewrites.stablehlo.float32_accumulation import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.operators import operators_to_stablehlo
 from fx_importer.rewrites.stablehlo.scalar_legalization import scalars_to_stablehlo
@@ -58,8 +68,25 @@ from fx_importer.rewrites.tosa.rank_reduction import reduce_tosa_ranks
 from fx_importer.rewrites.tosa.removed_transposes import remove_tosa_transposes
 from fx_importer.rewrites.tosa.scalar_arguments import reject_scalar_arguments
 from fx_importer.rewrites.tosa.transposed_weights import transpose_tosa_arguments, transpose_tosa_weights
+from fx_importer.rewrites.xla.row_matmuls import double_bf16_rows
+from fx_importer.rewrites.xla.row_writes import row_writes_to_case
 
 _ALL = (
+    channels_last,
+    channels_last_with_integer_products,
+    clamp_insertions,
+    double_bf16_rows,
+    inline_bf16_constants,
+    int8_matmuls_to_f32,
+    keep_order_of_equal_elements,
+    narrow_i64_constants,
+    other_int8_matmuls_to_f32,
+    reject_linalg_sorts,
+    row_writes_to_case,
+    split_softmaxes,
+    stablehlo_channels_last,
+    stablehlo_int8_matmuls_to_f32,
+    widen_half_precision_matmuls,
     accumulate_in_float32,
     allow_inlining,
     bitcasts_to_linalg,

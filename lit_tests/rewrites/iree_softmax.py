@@ -8,7 +8,7 @@ from fx_importer.rewrites.iree.softmax import split_softmaxes
 
 rows = torch.export.Dim("rows")
 lowered = lower(lambda x: x.softmax(-1), torch.ones(3, 5), output_type="linalg", dynamic_shapes=({0: rows},))
-split_softmaxes(lowered.module)
+split_softmaxes(lowered.module.operation)
 print(lowered.module)
 
 # CHECK: func.func @main(%[[X:[^:]*]]: tensor<?x5xf32>

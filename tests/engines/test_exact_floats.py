@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from fx_importer.engines import JitBackend, XlaBackend
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.mlir.module_contents import copy_module
-from fx_importer.rewrites.linalg.exact_floats import use_float_kernels
+from fx_importer.rewrites.linalg.exact_floats import int8_matmuls_to_f32
 from fx_importer.rewrites.stablehlo import exact_floats as exact_floats_stablehlo
 
 PRODUCT = """
@@ -64,7 +64,7 @@ def test_products_are_exact_or_stay(terms, weight, products):
         constant = f"%w = arith.constant dense<{weight}> : tensor<{{k}}x3xi8>"
     module = _module(PRODUCT.format(k=terms, weight=constant.format(k=terms)))
     changed = copy_module(module.operation)
-    use_float_kernels(changed)
+    int8_matmuls_to_f32(changed.operation)
     assert str(changed).count(f"tensor<2x{terms}xf32>, tensor<{terms}x3xf32>") == products
     begin = torch.tensor([[2**30 + 1, -5, 0], [7, 2**24 + 1, -(2**24) - 1]], dtype=torch.int32)
     for x in (torch.full((2, terms), -128, dtype=torch.int8), _integers(2, terms)):
@@ -77,7 +77,7 @@ def test_unsigned_products_stay():
     text = PRODUCT.format(k=4, weight="%w = tensor.cast %y : tensor<4x3xi8> to tensor<4x3xi8>")
     text = text.replace("linalg.matmul ins", "linalg.matmul {cast = #linalg.type_fn<cast_unsigned>} ins")
     module = _module(text)
-    use_float_kernels(module)
+    int8_matmuls_to_f32(module.operation)
     assert "xf32>" not in str(module)
 
 
@@ -103,7 +103,7 @@ def test_products_of_stablehlo_are_exact_or_stay(terms, products):
     pytest.importorskip("jax")
     module = _module(DOT.format(k=terms))
     changed = copy_module(module.operation)
-    exact_floats_stablehlo.use_float_kernels(changed)
+    exact_floats_stablehlo.stablehlo_int8_matmuls_to_f32(changed.operation)
     assert str(changed).count("xf32>) -> tensor<2x3xf32>") == products
     y = _integers(terms, 3)
     for x in (torch.full((2, terms), -128, dtype=torch.int8), _integers(2, terms)):

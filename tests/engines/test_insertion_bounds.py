@@ -26,7 +26,7 @@ def test_rows_stay_inside(first: int, written: int):
     if first != written:
         with pytest.raises(UsageError):
             JitBackend().load(module)(state, rows, torch.tensor(first))
-    clamp_insertions(module)
+    clamp_insertions(module.operation)
     assert module.operation.verify()
     (found,) = JitBackend().load(module)(state, rows, torch.tensor(first))
     torch.testing.assert_close(found, write(state, rows, torch.tensor(written)))

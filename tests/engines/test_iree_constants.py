@@ -7,7 +7,7 @@ import torch
 
 from fx_importer import lower
 from fx_importer.engines.function_extraction import extract_function
-from fx_importer.rewrites.iree.constants import spell_small_constants
+from fx_importer.rewrites.iree.constants import inline_bf16_constants
 
 
 def linear(outputs: int, dtype: torch.dtype):
@@ -28,5 +28,5 @@ def test_a_bias_of_bfloat16(outputs):
 def test_others_stay(outputs, dtype):
     copy, _ = extract_function(linear(outputs, dtype).module, "main")
     before = str(copy)
-    spell_small_constants(copy)
+    inline_bf16_constants(copy.operation)
     assert str(copy) == before

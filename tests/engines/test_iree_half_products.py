@@ -10,7 +10,7 @@ from fx_importer import lower
 from fx_importer.engines.function_extraction import extract_function
 from fx_importer.engines.iree.iree_compiler import compile_to, prepare
 from fx_importer.engines.iree.iree_targets import iree_target
-from fx_importer.rewrites.iree.half_precision_matmuls import widen_products
+from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precision_matmuls
 
 HALF = [torch.bfloat16, torch.float16]
 
@@ -45,7 +45,7 @@ def test_a_batch_of_products(dtype):
     x, y = values(2, 9, 16, dtype=dtype), values(2, 16, 11, dtype=dtype)
     lowered = lower(torch.matmul, x, y, output_type="linalg")
     copy, _ = extract_function(lowered.module, "main")
-    widen_products(copy)
+    widen_half_precision_matmuls(copy.operation)
     assert "math.copysign" in str(copy)
     lowered.verify(backends=["iree"]).raise_if_failed()
 
@@ -62,7 +62,7 @@ class OfWeight(torch.nn.Module):
 def test_a_weight_stays():
     lowered = lower(OfWeight(), values(40, 9, dtype=torch.bfloat16), output_type="linalg")
     copy, _ = extract_function(lowered.module, "main")
-    widen_products(copy)
+    widen_half_precision_matmuls(copy.operation)
     (product,) = [each for each in str(copy).splitlines() if "linalg.matmul" in each]
     assert "tensor<24x40xbf16>, tensor<40x9xf32>" in product
 
@@ -72,5 +72,5 @@ def test_others_stay(columns, dtype):
     x, y = values(5, 16, dtype=dtype), values(16, columns, dtype=dtype)
     copy, _ = extract_function(lower(torch.matmul, x, y, output_type="linalg").module, "main")
     before = str(copy)
-    widen_products(copy)
+    widen_half_precision_matmuls(copy.operation)
     assert str(copy) == before

@@ -7,7 +7,7 @@ import torch
 
 from fx_importer import lower
 from fx_importer.engines.function_extraction import extract_function
-from fx_importer.rewrites.xla.row_matmuls import double_rows
+from fx_importer.rewrites.xla.row_matmuls import double_bf16_rows
 
 SHAPES = {
     "a linear layer": ((1, 1, 64), (64, 96)),
@@ -22,7 +22,7 @@ def test_the_row_is_passed_twice(shapes):
     inputs = [torch.randn(each).bfloat16() for each in shapes]
     lowered = lower(torch.matmul, *inputs, output_type="stablehlo")
     copy, _ = extract_function(lowered.module, "main")
-    double_rows(copy)
+    double_bf16_rows(copy.operation)
     assert copy.operation.verify()
     (line,) = [each for each in str(copy).splitlines() if "dot_general" in each]
     assert "x2xbf16" in line
@@ -37,5 +37,5 @@ def test_other_products_stay(rows, dtype):
     lowered = lower(torch.matmul, torch.ones(rows, 64).to(dtype), torch.ones(64, 96).to(dtype), output_type="stablehlo")
     copy, _ = extract_function(lowered.module, "main")
     before = str(copy)
-    double_rows(copy)
+    double_bf16_rows(copy.operation)
     assert str(copy) == before

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from fx_importer.calls.backend import Backend
     from fx_importer.engines.compiled_program import CompiledProgram
     from fx_importer.mlir.bindings import ir
+    from fx_importer.pipelines import Pipeline
+
+
+def _pipeline(output_type: OutputType) -> Pipeline:
+    from fx_importer.engines.iree.iree_pipeline import pipeline_for_host
+
+    return pipeline_for_host(output_type)
 
 
 def _create(_: BackendOptions) -> Backend:
@@ -44,6 +51,7 @@ IREE_ENGINE = Engine(
     name="iree",
     create=_create,
     accepts=(OutputType.LINALG_ON_TENSORS, OutputType.STABLEHLO, OutputType.TORCH, OutputType.TOSA),
+    pipeline=_pipeline,
     extra="iree",
     packages=("iree.compiler", "iree.runtime"),
     benchmarked=(OutputType.LINALG_ON_TENSORS, OutputType.STABLEHLO, OutputType.TORCH),

@@ -7,25 +7,17 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.engines.function_extraction import inline_calls
+from fx_importer.engines.engine_pipeline import run_engine_pipeline
 from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_parameters import with_parameters
+from fx_importer.engines.iree.iree_pipeline import iree_pipeline
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.functions import dialects_of, functions_of
 from fx_importer.mlir.walk import operations
 from fx_importer.process.one_shot import run_command
-from fx_importer.rewrites.iree.constants import spell_small_constants
-from fx_importer.rewrites.iree.half_precision_matmuls import widen_products
-from fx_importer.rewrites.iree.narrow_integers import narrow_constants
-from fx_importer.rewrites.iree.softmax import split_softmaxes
-from fx_importer.rewrites.iree.sorts import keep_order, refuse_sorts
-from fx_importer.rewrites.linalg.channels_last import use_channels_last
-from fx_importer.rewrites.linalg.exact_floats import use_float_kernels
-from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
-from fx_importer.rewrites.linalg.integer_convolutions import has_integer_products, is_integer_product
-from fx_importer.rewrites.stablehlo.convolution_layouts import use_layouts_of_convolutions
+from fx_importer.rewrites.linalg.integer_convolutions import has_integer_products
 
 KEEP_FLOAT64 = "--iree-input-demote-f64-to-f32=false"  # the default demotes, and changes the type of the function
 _PACK_OPERANDS = "--iree-opt-data-tiling"
@@ -43,27 +35,12 @@ def input_type_of(module: ir.Module) -> str:
 
 
 def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
-    """Rewrite ``module``, of the input type ``kind``, to what IREE compiles best for ``target``.
+    """Run the passes of `iree_pipeline` on ``module``, of the input type ``kind``.
 
     Raises:
         UsageError: for a sort of linalg, which IREE runs wrongly.
     """
-    if target.narrow_integers:
-        narrow_constants(module)
-    if kind == "torch":
-        inline_calls(module)  # IREE 3.13 does not resolve calls in this dialect
-    elif kind == "stablehlo":
-        use_layouts_of_convolutions(module)
-        keep_order(module)
-    elif kind == "none":
-        refuse_sorts(module)
-        if target.name == HOST:
-            use_float_kernels(module, is_integer_product)
-            split_softmaxes(module)
-            widen_products(module)
-            spell_small_constants(module)
-        use_channels_last(module, integer_products=target.name == HOST)
-        clamp_insertions(module)
+    run_engine_pipeline(iree_pipeline(kind, target), module)
 
 
 def compile_to(

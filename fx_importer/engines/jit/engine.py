@@ -10,6 +10,15 @@ from fx_importer.output_types import OutputType
 if TYPE_CHECKING:
     from fx_importer.calls.backend import Backend
     from fx_importer.mlir.bindings import ir
+    from fx_importer.pipelines import Pipeline
+
+
+def _pipeline(output_type: OutputType) -> Pipeline:
+    from fx_importer.pipelines import LLVM, Pipeline
+    from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
+
+    first = (TO_LINALG[output_type.root.value],) if output_type.root.value in TO_LINALG else ()
+    return Pipeline(JIT_ENGINE.name, (*first, IN_PLACE, *LLVM.stages))
 
 
 def _create(options: BackendOptions) -> Backend:
@@ -35,6 +44,7 @@ JIT_ENGINE = Engine(
     create=_create,
     accepts=(OutputType.LINALG_ON_TENSORS, OutputType.STABLEHLO, OutputType.TOSA),
     default_for=(OutputType.LINALG_ON_TENSORS,),
+    pipeline=_pipeline,
     runs_stubs=True,
     benchmarked=(OutputType.LINALG_ON_TENSORS,),
     variants={"jit at level 3": _optimized},

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from fx_importer.calls.backend import Loaded
-from fx_importer.calls.call_signature import JIT, aliases_of, read_signature
+from fx_importer.calls.call_signature import JIT, read_signature
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import check_dialects, check_one_device
 from fx_importer.engines.jit.arena import free_slots, new_slots, place_results, plan_arena, plan_slots
@@ -28,7 +28,7 @@ from fx_importer.engines.jit.object_code import SUPPORTED, ObjectCode
 from fx_importer.engines.jit.stubs import Stubs, declare_operator_stubs, pass_destinations
 from fx_importer.engines.jit.weight_table import Resource, elide_weights, hoist_weights, link_weights, weight_table
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.functions import dialects_of, function_named, functions_of
+from fx_importer.mlir.functions import dialects_of, function_named, functions_of, state_aliases
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.options import RunOptions
 from fx_importer.pipelines.llvm import LLVM
@@ -36,7 +36,7 @@ from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import Stage
 from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
 from fx_importer.rewrites.linalg.channels_last import use_channels_last
-from fx_importer.rewrites.linalg.exact_floats import use_float_kernels
+from fx_importer.rewrites.linalg.exact_floats import int8_matmuls_to_f32
 from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read_initial_values
 from fx_importer.rewrites.llvm.empty_tensors import separate_empty_tensors
 from fx_importer.rewrites.llvm.fusion_limits import keep_from_recomputation, remove_marks
@@ -115,8 +115,8 @@ class JitBackend:
             return [self.load(module, func_name) for _ in range(count)]
         check_one_device(module)
         copy = copy_module(module.operation)
-        aliases = aliases_of(function_named(copy, func_name))
-        use_float_kernels(copy)
+        aliases = state_aliases(function_named(copy, func_name))
+        int8_matmuls_to_f32(copy.operation)
         resources = elide_weights(copy)
         options = (func_name, self.optimization)
         entry = entry_of(copy, *options) if count == 1 and RunOptions(cache=self.cache).is_cached else None
@@ -167,7 +167,7 @@ class JitBackend:
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         read_initial_values(module)
         with trace.stage("library"):
-            use_channels_last(module, elements=packed_elements())
+            use_channels_last(module.operation, elements=packed_elements())
             kernels = Kernels(outline_library_calls(module))
         keep_from_recomputation(module)
         _run(fuse, module, trace)

@@ -9,6 +9,14 @@ from fx_importer.output_types import OutputType
 
 if TYPE_CHECKING:
     from fx_importer.calls.backend import Backend
+    from fx_importer.pipelines import Pipeline
+
+
+def _pipeline(output_type: OutputType) -> Pipeline:
+    from fx_importer.engines.engine_pipeline import INLINE
+    from fx_importer.pipelines import Pipeline
+
+    return Pipeline(TOSA_REFERENCE_ENGINE.name, (INLINE,))
 
 
 def _create(_: BackendOptions) -> Backend:
@@ -22,6 +30,7 @@ TOSA_REFERENCE_ENGINE = Engine(
     create=_create,
     accepts=(OutputType.TOSA,),
     default_for=(OutputType.TOSA,),
+    pipeline=_pipeline,
     extra="tosa",
     packages=("tosa_reference_model",),
     isolated=True,

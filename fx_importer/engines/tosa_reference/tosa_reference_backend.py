@@ -15,13 +15,15 @@ from fx_importer.calls.backend import EVALUATION, Loaded, Value
 from fx_importer.calls.call_signature import CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.calls.memref import DTYPES, dense
 from fx_importer.calls.specialization import Specialized, is_dynamic
-from fx_importer.engines.function_extraction import check_dialects, extract_function, inline_calls
+from fx_importer.engines.engine_pipeline import INLINE, run_engine_pipeline
+from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.tosa_reference.engine import TOSA_REFERENCE_ENGINE
 from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.engines.tosa_reference.tosa_reference_backend_child import run_model
 from fx_importer.engines.tosa_reference.tosa_specialization import specialize_tosa
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Limits
+from fx_importer.pipelines import Pipeline
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
 
@@ -57,7 +59,7 @@ class TosaReferenceBackend:
         """
         TOSA_REFERENCE_ENGINE.check_installed()
         copy, function = extract_function(module, func_name)
-        inline_calls(copy)
+        run_engine_pipeline(Pipeline(self.name, (INLINE,)), copy)
         signature = read_signature(function, TOSA)
         check_dialects(copy, ("builtin", "func", "tosa"), TOSA)
         load = partial(_load, limits=self.limits)

@@ -10,6 +10,13 @@ from fx_importer.output_types import OutputType
 if TYPE_CHECKING:
     from fx_importer.calls.backend import Backend
     from fx_importer.mlir.bindings import ir
+    from fx_importer.pipelines import Pipeline
+
+
+def _pipeline(output_type: OutputType) -> Pipeline:
+    from fx_importer.engines.xla.xla_pipeline import pipeline_for_host
+
+    return pipeline_for_host(output_type)
 
 
 def _create(_: BackendOptions) -> Backend:
@@ -28,6 +35,7 @@ XLA_ENGINE = Engine(
     name="xla",
     create=_create,
     accepts=(OutputType.STABLEHLO,),
+    pipeline=_pipeline,
     extra="xla",
     packages=("jax", "jaxlib"),
     benchmarked=(OutputType.STABLEHLO,),

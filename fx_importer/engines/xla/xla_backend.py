@@ -17,9 +17,11 @@ from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.distributed.shardings import is_sharded
+from fx_importer.engines.engine_pipeline import run_engine_pipeline
 from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.engines.xla.xla_devices import HOST, Placement, placement_of, whole_array
+from fx_importer.engines.xla.xla_pipeline import xla_pipeline
 from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
 from fx_importer.engines.xla.xla_program import XLA, as_array, as_tensor, compile_program, passed_as_array, put
@@ -27,10 +29,6 @@ from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import take_resources
 from fx_importer.mlir.functions import functions_of
-from fx_importer.rewrites.stablehlo.convolution_layouts import use_layouts_of_convolutions
-from fx_importer.rewrites.stablehlo.exact_floats import use_float_kernels
-from fx_importer.rewrites.xla.row_matmuls import double_rows
-from fx_importer.rewrites.xla.row_writes import make_row_writes_conditional
 from fx_importer.rewrites.xla.weight_preparation import split_preparation
 
 
@@ -70,12 +68,7 @@ class XlaBackend:
         prepared: dict[str, Sequence[Any]] = {}
 
         def compiled(module: ir.Module, static: Signature) -> _Function:
-            use_float_kernels(module)
-            use_layouts_of_convolutions(module)
-            if self.platform == HOST:
-                double_rows(module)
-            if places.devices == 1:
-                make_row_writes_conditional(functions_of(module)["main"], _donated(static))
+            run_engine_pipeline(xla_pipeline(self.platform, places.devices), module)
             preparation = split_preparation(functions_of(module)["main"], len(signature.arguments), XLA.dtypes)
             kept = weights
             if preparation is not None:

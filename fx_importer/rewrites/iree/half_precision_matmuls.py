@@ -8,7 +8,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, producer
 from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.linalg_contractions import PRODUCTS
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
 
 _WIDENING = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
 """The body of a product of half precision with sums in float32."""
@@ -17,14 +17,15 @@ _FEWEST_READS = 8
 """How often each element of an operand is read, at least, for the operand to be written in float32."""
 
 
-def widen_products(module: ir.Module) -> None:
+@rewrite("fx-importer-widen-half-precision-matmuls")
+def widen_half_precision_matmuls(module: ir.Operation) -> None:
     """Let products of float16 and of bfloat16 with sums in float32, in ``module`` of linalg, read float32 on one side.
 
     That is the left one, which is written in float32 by what computes it, or the right one if the left is a weight;
     a weight stays as it is. The numbers stay the same. The loops of IREE 3.13 convert the elements of both sides each
     time that they read them.
     """
-    for op in operations(module.operation, set(PRODUCTS)):
+    for op in operations(module, set(PRODUCTS)):
         left, right, sums = map(LinalgOps.element, op.operands)
         body = {each.operation.name for each in op.regions[0].blocks[0]}
         if left != right or left not in ("f16", "bf16") or sums != "f32" or body != _WIDENING:

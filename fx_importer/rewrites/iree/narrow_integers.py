@@ -9,7 +9,7 @@ import numpy as np
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.resources import byte_size, is_resource, key_of, resource_bytes
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
 
 _CONSTANTS = {
     **dict.fromkeys(("arith.constant", "stablehlo.constant", "torch.constant.int", "torch.vtensor.literal"), "value"),
@@ -21,7 +21,8 @@ _FROM_AN_EXTREME = re.compile(r"(torch\.aten|tosa)\.(reduce_|a|arg|cum)?(max|min
 _LIMITS, _NARROW = np.iinfo(np.int64), np.iinfo(np.int32)
 
 
-def narrow_constants(module: ir.Module) -> None:
+@rewrite("fx-importer-narrow-i64-constants")
+def narrow_i64_constants(module: ir.Operation) -> None:
     """Make the int64 constants of ``module`` such that 32 bits hold them.
 
     The least and the largest int64, from which reductions start, become those of 32 bits. The elements of resources
@@ -33,7 +34,7 @@ def narrow_constants(module: ir.Module) -> None:
     """
 
     with module.context:
-        for op in operations(module.operation):
+        for op in operations(module):
             if _FROM_AN_EXTREME.fullmatch(op.name) and _is_wide(op.operands[0].type):
                 raise UsageError(
                     f"the device computes in 32 bits, in which IREE starts the int64 reduction {op.name} from a wrong "

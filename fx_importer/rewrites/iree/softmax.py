@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, is_used, producer, replace
 from fx_importer.mlir.emit.linalg import LinalgOps
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
 
 _READERS = ["arith.addf", "arith.divf"]
 """What the readers of the exponentials of a softmax compute: their sum, and the quotient."""
 
 
-def split_softmaxes(module: ir.Module) -> None:
+@rewrite("fx-importer-split-softmaxes")
+def split_softmaxes(module: ir.Operation) -> None:
     """Let the sum and the quotient of each softmax in ``module``, of linalg, compute the exponentials themselves.
 
     The numbers stay the same. IREE 3.13 raises the operations of a softmax to one. If the number of rows is dynamic,
     its code for that one computes the maximum of a row anew for each eight elements of the row, and in float16 it does
     not link. The form here is not raised: the maximum is a kernel, and the sum with the quotient another.
     """
-    generics = operations(module.operation, {"linalg.generic"})
+    generics = operations(module, {"linalg.generic"})
     for exponential in [each for each in generics if _body(each) == "math.exp"]:
         if producer(exponential.operands[0]) != "linalg.generic":
             continue

@@ -18,7 +18,8 @@ from fx_importer.mlir.emit.emitter import attributes_of, producer, terminator
 from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.linalg_contractions import CONVOLUTIONS, PRODUCTS, axes_of_product
 from fx_importer.mlir.resources import resource, resource_bytes, resource_of
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.linalg.integer_convolutions import is_integer_product
 
 _EXACT = 1 << 24
 """Up to this magnitude, all integers are numbers of float32."""
@@ -32,12 +33,20 @@ _SIGNED = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _MOVES = ("linalg.transpose", "tensor.collapse_shape", "tensor.expand_shape")
 
 
-def use_float_kernels(module: ir.Module, stays: Callable[[ir.Operation], bool] = lambda _: False) -> None:
-    """Compute what takes int8 and gives int32 in ``module``, of linalg on tensors, in float32 where that is exact.
+@rewrite("fx-importer-int8-matmuls-to-f32")
+def int8_matmuls_to_f32(module: ir.Operation) -> None:
+    """Compute int8 matmuls and convolutions with int32 results in float32 where that is exact."""
+    _rewrite(module, lambda _: False)
 
-    An operation that ``stays`` is left as it is.
-    """
-    for op in operations(module.operation, {*CONVOLUTIONS, *PRODUCTS}):
+
+@rewrite("fx-importer-int8-matmuls-to-f32{keep-integer-products=true}")
+def other_int8_matmuls_to_f32(module: ir.Operation) -> None:
+    """As `int8_matmuls_to_f32`, without the operations for which the engine has integer kernels."""
+    _rewrite(module, is_integer_product)
+
+
+def _rewrite(module: ir.Operation, stays: Callable[[ir.Operation], bool]) -> None:
+    for op in operations(module, {*CONVOLUTIONS, *PRODUCTS}):
         if tuple(map(LinalgOps.element, op.operands)) != ("i8", "i8", "i32"):
             continue
         body = {each.operation.name for each in op.regions[0].blocks[0]}

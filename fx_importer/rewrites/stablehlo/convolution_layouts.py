@@ -12,20 +12,23 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fx_importer.mlir.bindings import ir, passmanager, stablehlo_d
+from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit.emitter import attributes_of, producer
 from fx_importer.mlir.emit.stablehlo import ELEMENTWISE, StablehloOps
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.linalg.axis_orders import Layouts, Order, consecutive_groups, inverse
 
 _CONVOLUTION = "stablehlo.convolution"
 
 
-def use_layouts_of_convolutions(module: ir.Module) -> None:
-    """Rewrite the convolutions of static sizes in the functions of ``module``, and what surrounds them."""
-    for block in dict.fromkeys(op.block for op in operations(module.operation, (_CONVOLUTION,))):
+@rewrite("fx-importer-stablehlo-channels-last")
+def stablehlo_channels_last(module: ir.Operation) -> None:
+    """Rewrite the convolutions of static sizes in the functions of ``module``, and what surrounds them.
+
+    Equal transpositions are left to the pass ``cse``.
+    """
+    for block in dict.fromkeys(op.block for op in operations(module, (_CONVOLUTION,))):
         _Layouts().rewrite(block)
-    passmanager.PassManager.parse("builtin.module(func.func(cse))", module.context).run(module.operation)
 
 
 class _Layouts(Layouts):

@@ -10,7 +10,7 @@ import math
 from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit.emitter import attributes_of, producer
 from fx_importer.mlir.emit.stablehlo import StablehloOps
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import rewrite
 
 _EXACT = 1 << 24
 """Up to this magnitude, all integers are numbers of float32."""
@@ -18,22 +18,25 @@ _LARGEST, _LOW = 1 << 7, 15
 """The largest magnitudes of an int8, and of its low or its high four bits."""
 
 
-def use_float_kernels(module: ir.Module) -> None:
-    """Compute what takes int8 and gives int32 in ``module`` in float32 where that is exact."""
-    for op in operations(module.operation, ("stablehlo.convolution", "stablehlo.dot_general")):
-        left, right = (_narrow(value) for value in op.operands)
-        terms = _terms(op)
-        if left is None or right is None or not terms or StablehloOps.element(op.results[0]) != "i32":
-            continue
-        emit = StablehloOps.before(op)
-        if terms * _LARGEST * _LARGEST <= _EXACT:
-            result = _product(emit, op, left, right)
-        elif terms * _LARGEST * _LOW <= _EXACT:
-            result = _by_halves(emit, op, left, right)
-        else:
-            continue
-        op.results[0].replace_all_uses_with(result)
-        op.erase()
+@rewrite(
+    "fx-importer-stablehlo-int8-matmuls-to-f32",
+    ops=("stablehlo.convolution", "stablehlo.dot_general"),
+    emitter=StablehloOps,
+)
+def stablehlo_int8_matmuls_to_f32(op: ir.Operation, emit: StablehloOps) -> None:
+    """Compute int8 matmuls and convolutions with int32 results in float32 where that is exact."""
+    left, right = (_narrow(value) for value in op.operands)
+    terms = _terms(op)
+    if left is None or right is None or not terms or StablehloOps.element(op.results[0]) != "i32":
+        return
+    if terms * _LARGEST * _LARGEST <= _EXACT:
+        result = _product(emit, op, left, right)
+    elif terms * _LARGEST * _LOW <= _EXACT:
+        result = _by_halves(emit, op, left, right)
+    else:
+        return
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
 
 
 def _narrow(value: ir.Value) -> ir.Value | None:

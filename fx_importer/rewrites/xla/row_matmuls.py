@@ -8,15 +8,16 @@ from collections.abc import Collection
 from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit.emitter import attributes_of
 from fx_importer.mlir.emit.stablehlo import StablehloOps
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
 
 
-def double_rows(module: ir.Module) -> None:
+@rewrite("fx-importer-double-bf16-rows")
+def double_bf16_rows(module: ir.Operation) -> None:
     """Pass the row twice in products of one row and a matrix, of bfloat16 with a float32 result.
 
     For two rows and more XLA has kernels for bfloat16 on processors. For one, each call writes the matrix as float32.
     """
-    for op in operations(module.operation, ("stablehlo.dot_general",)):
+    for op in operations(module, ("stablehlo.dot_general",)):
         if [StablehloOps.element(each) for each in (*op.operands, op.results[0])] != ["bf16", "bf16", "f32"]:
             continue
         numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter, producer
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.functions import state_aliases
+from fx_importer.mlir.walk import operations, rewrite
 
 
-def make_row_writes_conditional(function: func_d.FuncOp, donated: Collection[int]) -> None:
-    """Turn writes of rows to arguments at the positions ``donated`` into ``stablehlo.case``.
+@rewrite("fx-importer-row-writes-to-case", ops=("func.func",))
+def row_writes_to_case(operation: ir.Operation) -> None:
+    """Turn writes of rows to state whose memory XLA may reuse into ``stablehlo.case``.
 
     A row that is outside is not written: our lowering selects what was there. XLA fuses ``dynamic_update_slice`` with
     each of its readers, and copies the whole state for each. It keeps a conditional by itself, with results in the
     memory of its operands if the first branch is the one that writes nothing.
     """
-    for op in operations(function.operation, ("stablehlo.dynamic_update_slice",)):
+    function = operation.opview
+    assert isinstance(function, func_d.FuncOp)
+    donated = donated_arguments(function)
+    for op in operations(operation, ("stablehlo.dynamic_update_slice",)):
         target, update, *starts = op.operands
         if not isinstance(target.owner, ir.Block) or ir.BlockArgument(target).arg_number not in donated:
             continue
@@ -36,3 +39,9 @@ def make_row_writes_conditional(function: func_d.FuncOp, donated: Collection[int
         write.op("stablehlo.return", [], [written])
         op.results[0].replace_all_uses_with(choice.result)
         op.erase()
+
+
+def donated_arguments(function: func_d.FuncOp) -> set[int]:
+    """Return the positions of state whose new value has the same type, and can be in its memory."""
+    given, returned = function.type.inputs, function.type.results
+    return {old for new, old in state_aliases(function).items() if given[old] == returned[new]}

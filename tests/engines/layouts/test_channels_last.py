@@ -14,7 +14,7 @@ from fx_importer.mlir.walk import operations
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.rewrites.linalg.axis_orders import consecutive_groups
-from fx_importer.rewrites.linalg.channels_last import use_channels_last
+from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.loop_interchange import transposed_axes
 
 
@@ -77,7 +77,7 @@ class Few(nn.Module):
 def _transpositions(lowered) -> int:
     """Return how many tensors are transposed in each call."""
     module = copy_module(lowered.module.operation)
-    use_channels_last(module)
+    channels_last(module.operation)
     run_stage(LLVM.stages[0], module)
     return sum(
         transposed_axes(op) is not None and producer(op.operands[0]) != "arith.constant"

@@ -15,7 +15,7 @@ from fx_importer.engines import StablehloBackend
 from fx_importer.engines.function_extraction import extract_function
 from fx_importer.mlir.constant_arguments import take_resources
 from fx_importer.mlir.walk import operations
-from fx_importer.rewrites.stablehlo.convolution_layouts import use_layouts_of_convolutions
+from fx_importer.rewrites.stablehlo.convolution_layouts import stablehlo_channels_last
 from fx_importer.rewrites.xla.weight_preparation import split_preparation
 
 needs_xla = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra 'xla' is not installed")
@@ -76,7 +76,7 @@ def prepared(lowered):
     module, function = extract_function(lowered.module, "main")
     inputs = len(function.entry_block.arguments)
     weights = take_resources(function, "stablehlo.constant", IN_STABLEHLO)
-    use_layouts_of_convolutions(module)
+    stablehlo_channels_last(module.operation)
     preparation = split_preparation(function, inputs, IN_STABLEHLO)
     assert preparation is not None
     return preparation, module, weights
