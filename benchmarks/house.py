@@ -1,0 +1,277 @@
+"""Measure the code base itself: sizes, import cycles, repeated names, calls of a small lowering. Prints Markdown.
+
+python -m benchmarks.house                 # this tree
+python -m benchmarks.house ../base         # another checkout
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "fx_importer"
+ENGINES = ("iree", "jit", "stablehlo-interp", "tosa-reference", "vela", "xla", "eager")
+"""Names of engines, as `Lowered.caller` takes them."""
+ENGINE_FOLDERS = ("engines", "execution")
+EMULATION = re.compile(r"emulation|unsigned|promot|float64|half|low_precision|rank_zero|complex|wide_integer|bool")
+"""Files whose rules emulate dtypes or ranks: they may have a second rule for an operator."""
+
+CALLS_OF_SMALL_LOWERING = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch
+from fx_importer import lower
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU6()).eval()
+program = torch.export.export(model, (torch.randn(2, 4),))
+lower(program, output_type="tosa")
+calls, files, depth, deepest = 0, set(), 0, 0
+def profile(frame, event, arg):
+    global calls, depth, deepest
+    if "/fx_importer/" not in frame.f_code.co_filename:
+        return
+    if event == "call":
+        calls, depth = calls + 1, depth + 1
+        files.add(frame.f_code.co_filename)
+        deepest = max(deepest, depth)
+    elif event == "return":
+        depth -= 1
+sys.setprofile(profile)
+lower(program, output_type="tosa")
+sys.setprofile(None)
+print(calls, len(files), deepest)
+"""
+
+RULES_BY_OPERATOR = """
+import gc, importlib, pkgutil, warnings
+warnings.simplefilter("ignore")
+import fx_importer.decompositions as package
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    importlib.import_module(module.name)
+for rule in gc.get_objects():
+    if type(rule).__name__ == "Decomposition":
+        file = getattr(rule.rule, "__module__", "?")
+        for operator in rule.operators:
+            print(operator, file)
+"""
+
+
+def sources(root: Path) -> dict[Path, str]:
+    """Return the text of each Python file of the package, by its path relative to it."""
+    package = root / PACKAGE
+    return {
+        path.relative_to(package): path.read_text()
+        for pattern in ("*.py", "*.pyi")
+        for path in sorted(package.rglob(pattern))
+    }
+
+
+def longest_function(trees: Mapping[Path, ast.Module]) -> tuple[int, str]:
+    """Return the lines of the longest function, and its file and name."""
+    return max(
+        (
+            (node.end_lineno or 0) - node.lineno + 1,
+            f"{path}: {node.name}",
+        )
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def imports(trees: Mapping[Path, ast.Module], at_load: bool) -> dict[Path, set[Path]]:
+    """Return the files that each file imports; ``at_load`` leaves out imports in functions."""
+    modules = {module_name(path): path for path in trees}
+    return {
+        path: {
+            modules[name] for name in imported_names(tree, path, at_load) if name in modules and modules[name] != path
+        }
+        for path, tree in trees.items()
+    }
+
+
+def module_name(path: Path) -> str:
+    parts = [PACKAGE, *path.with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_names(tree: ast.AST, path: Path, at_load: bool) -> Iterator[str]:
+    for node in running(tree, at_load):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            folder = [PACKAGE, *path.parts[: len(path.parts) - node.level]] if node.level else []
+            module = ".".join([*folder, *([node.module] if node.module else [])])
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def running(tree: ast.AST, at_load: bool) -> Iterator[ast.AST]:
+    """Walk ``tree`` without code under ``if TYPE_CHECKING``, and without functions if ``at_load``."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        if at_load and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        yield node
+        yield from running(node, at_load)
+
+
+def cycles(graph: Mapping[Path, set[Path]]) -> list[set[Path]]:
+    """Return the strongly connected components of more than one file, by Tarjan's algorithm."""
+    index: dict[Path, int] = {}
+    low: dict[Path, int] = {}
+    stack: list[Path] = []
+    components: list[set[Path]] = []
+
+    def visit(path: Path) -> None:
+        index[path] = low[path] = len(index)
+        stack.append(path)
+        for other in graph[path]:
+            if other not in index:
+                visit(other)
+                low[path] = min(low[path], low[other])
+            elif other in stack:
+                low[path] = min(low[path], index[other])
+        if low[path] == index[path]:
+            at = stack.index(path)
+            components.append(set(stack[at:]))
+            del stack[at:]
+
+    for path in graph:
+        if path not in index:
+            visit(path)
+    return [component for component in components if len(component) > 1]
+
+
+def uses_private_torch(tree: ast.Module) -> bool:
+    """Return whether a file imports from, or reads an attribute of, a private module or name of torch."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            if any(name.startswith("_") and name != "__future__" for name in names):
+                return True
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("torch.") and "._" in alias.name:
+                    return True
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            name = ast.unparse(node.value)
+            if name == "torch" or (re.fullmatch(r"torch(\.\w+)+", name) and not name.startswith("torch.ops")):
+                return True
+    return False
+
+
+def places_of_engines(trees: Mapping[Path, ast.Module]) -> Counter[Path]:
+    """Return how many string literals outside the engines' folders are the name of an engine, by file."""
+    return Counter(
+        path
+        for path, tree in trees.items()
+        if path.parts[0] not in ENGINE_FOLDERS
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in ENGINES
+    )
+
+
+def repeated_classes(trees: Mapping[Path, ast.Module]) -> list[str]:
+    """Return the names of classes that several files define."""
+    files: dict[str, set[Path]] = defaultdict(set)
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                files[node.name].add(path)
+    return sorted(name for name, paths in files.items() if len(paths) > 1)
+
+
+def python(root: Path, code: str) -> str:
+    """Run ``code`` with the package of ``root``, and return its output."""
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"a measurement failed:\n{done.stderr}")
+    return done.stdout
+
+
+def operators_in_several_files(root: Path) -> tuple[int, int, int]:
+    """Return the number of operators with rules, those in several files, and those so without emulation."""
+    files: dict[str, set[str]] = defaultdict(set)
+    for line in python(root, RULES_BY_OPERATOR).splitlines():
+        operator, file = line.rsplit(" ", 1)
+        files[operator].add(file)
+    without = {op: [file for file in names if not EMULATION.search(file)] for op, names in files.items()}
+    return (
+        len(files),
+        sum(len(names) > 1 for names in files.values()),
+        sum(len(names) > 1 for names in without.values()),
+    )
+
+
+def folder_sizes(paths: Iterable[Path]) -> dict[str, int]:
+    """Return the folders with more than 25 Python files, with the number."""
+    counts = Counter(str(path.parent) for path in paths)
+    return {folder: count for folder, count in sorted(counts.items()) if count > 25}
+
+
+def report(root: Path) -> Iterator[str]:
+    """Yield the lines of the report on the checkout ``root``."""
+    texts = sources(root)
+    trees = {path: ast.parse(text) for path, text in texts.items()}
+    code = {path: tree for path, tree in trees.items() if path.suffix == ".py"}
+    lines = {path: text.count("\n") for path, text in texts.items()}
+    at_load, anywhere = (cycles(imports(code, at_load)) for at_load in (True, False))
+    engines = places_of_engines(code)
+    longest = max(lines, key=lambda path: lines[path])
+    function_lines, function = longest_function(code)
+    private = [path for path, tree in code.items() if uses_private_torch(tree)]
+    classes = repeated_classes(code)
+    operators, several, without_emulation = operators_in_several_files(root)
+    calls, files, frames = python(root, CALLS_OF_SMALL_LOWERING).split()
+    folders = folder_sizes(code)
+    rows = {
+        "lines": f"{sum(lines.values()):,}",
+        "files": f"{len(code):,}",
+        "longest file": f"{lines[longest]} ({longest})",
+        "longest function": f"{function_lines} ({function})",
+        "folders with more than 25 files": f"{len(folders)} ({', '.join(f'{k} {v}' for k, v in folders.items())})",
+        "import cycles at load": f"{len(at_load)} of {sum(map(len, at_load))} files",
+        "import cycles with imports in functions": f"{len(anywhere)} of {sum(map(len, anywhere))} files",
+        "operators with rules in several files": f"{several} of {operators}; without emulation {without_emulation}",
+        "places that name an engine, outside engines/": f"{sum(engines.values())} in {len(engines)} files",
+        "files that use private torch": len(private),
+        "class names that repeat": f"{len(classes)} ({', '.join(classes)})",
+        "calls of lowering Linear + ReLU6 to TOSA": f"{int(calls):,} in {files} files, {frames} frames deep",
+    }
+    yield "| measure | value |"
+    yield "|---|---|"
+    yield from (f"| {name} | {value} |" for name, value in rows.items())
+    by_package = Counter[str]()
+    for path, count in lines.items():
+        by_package[path.parts[0] if len(path.parts) > 1 else "(root)"] += count
+    yield ""
+    yield "| package | lines |"
+    yield "|---|---:|"
+    yield from (f"| {name} | {count:,} |" for name, count in sorted(by_package.items()))
+    candidates = [folder / "shared" / "tools" / "prose.py" for folder in ROOT.parents]
+    for prose in filter(Path.exists, candidates):
+        yield ""
+        command = [sys.executable, str(prose), str(root / PACKAGE)]
+        yield subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", nargs="?", type=Path, default=ROOT, help="the checkout to measure")
+    print("\n".join(report(parser.parse_args().root.resolve())))
+
+
+if __name__ == "__main__":
+    main()
