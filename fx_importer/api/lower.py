@@ -11,13 +11,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
-from fx_importer.api.keywords import (
-    KEYWORDS,
-    Keywords,
-    options_of,
-    signature_with_keywords,
-    split_keywords,
-)
+from fx_importer.api.keywords import documented, options_of, signature_with_keywords, split_keywords
 from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.compilation import Call, Compilation
 from fx_importer.compiler.driver import compile_programs
@@ -29,7 +23,7 @@ from fx_importer.fx_graph.programs import add_examples
 from fx_importer.fx_passes.legalization import legalize_graph
 from fx_importer.importing import FxImporter, FxImporterHooks
 from fx_importer.mlir.bindings import ir
-from fx_importer.options import Contract, Mutation, Options, TosaTarget
+from fx_importer.options import KEYWORDS, Contract, Keywords, Mutation, Options, TosaTarget
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Change
 from fx_importer.pipelines.isolated_runner import stage_runner
@@ -50,73 +44,7 @@ def lower(
         f: the model, a plain function, or an exported program (which has its own example inputs); or several exported
             programs by name, which become functions of one module that share weights and state.
         *args: example inputs.
-        output_type: an `OutputType` or any spelling of its name; by default RAW.
-        options: an `Options`, instead of the keywords that it holds: all but ``fx_importer``, ``hooks``,
-            ``progress`` and ``kwargs``. It has the same defaults as these keywords.
-        fx_importer: an importer to use instead of a new one; programs are imported into its module.
-        dynamic_shapes: as `torch.export.export` takes it; or with strings for dimensions, as `torch.onnx.export` takes
-            them: dimensions of one name have one size.
-        strict: as `torch.export.export` takes it.
-        quantized: how operators between dequantize and quantize operators are computed, a `Quantized` or its name: in
-            floating point; or in integers, which is then what `run` and `verify` compare with.
-        mutation: how state that the program mutates is represented, a `Mutation` or its name.
-        weights: where parameters and buffers are, a `Weights` or its name: in the module, which shares their memory; or
-            outside, so that the module does not depend on their values. The model may then be on the meta device or
-            fake.
-        experimental_support_mutation: torch-mlir's name for ``mutation="mutable"``.
-        import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``, if the output
-            type is in the torch dialect; others cannot hold them.
-        runtime_asserts: emit the assertions of the program and export's guards on input sizes. Not for TOSA and
-            StableHLO, which have no assertions.
-        outline_layers: outline submodules that compute the same, such as transformer layers, into one private function
-            that is called with the weights of each. A deep model then costs little more than a single layer.
-        input_names: names of the function's arguments that are inputs, in their order, in the manifest and the IR
-            (``fx_importer.name``); by default, those of the model's parameters.
-        output_names: names of the function's results that are outputs, likewise; by default, their paths.
-        mesh: the mesh of devices that the program runs on, if it communicates: a ``DeviceMesh``, or its axes and sizes
-            as ``"dp=2,tp=4"``. Process groups become groups of its devices.
-        plan: for a program that does not communicate: how a partitioner divides it among the devices, a mapping from
-            names of weights, inputs and outputs, with ``*``, to placements: ``{"*.up.weight": {"tp": Shard(0)}}``.
-        hooks: hooks of an integrator; not together with ``fx_importer``, which has its own.
-        decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
-        keep: operators, or their names (``"aten.linear"``, ``"aten.linear.default"``), that are not decomposed. An
-            operator without an overload means all of its overloads.
-        extra: decompositions by operator or its name; they take precedence over the table.
-        func_name: the name of the function.
-        enable_graph_printing: print the FX graph that is imported.
-        verbose: print the module after each stage, weights elided.
-        enable_ir_printing: print the module after each pass, weights elided.
-        backend_legal_ops: torch ops that neither the torch backend stage nor the decompositions decompose.
-        allow_non_finites: whether a lowering may emit infinities.
-        contract: how operations that the output type does not allow are reported, a `Contract` or its name: an
-            error, or a `ContractWarning`.
-        unsupported: how operators that the output type does not support are handled, an `Unsupported` or its name: an
-            error; or, with ``"outline"``, a call of a stub that the module declares and PyTorch runs.
-        lowerings: rules for operators, which take precedence over built-in ones, from `decomposes`, `lowers` and
-            `external`; whole `Lowerings`; and names of registries that packages provide.
-        fallback: output types to try, in this order, for operators that ``output_type`` does not support. The module
-            then holds the dialects of all of them; ``Lowered.operator_output_types`` has the output type of each
-            operator, and why.
-        narrow_integers: for TOSA: no 64-bit integers, including arguments and results.
-        narrow_floats: for TOSA: no float64, including arguments and results; by default, inside only.
-        tosa_target: the target that TOSA is validated against, a `TosaTarget` or its text; by default, TOSA 1.1
-            (draft) with most extensions, or TOSA 1.0 with narrow integers.
-        pipeline: a function that takes the output type's `Pipeline` and returns another, ``lambda pipeline:
-            pipeline.after("torch-backend", my_pass)``; or a pipeline to run instead. See `pipeline_for`.
-        isolate: run the passes in another process, so that an abort or an exceeded limit raises a `CrashedError` with
-            a report.
-        time_limit: seconds that each stage of passes may take, with ``isolate``.
-        memory_limit: bytes of private memory of the process, not counting mapped weights, with ``isolate``.
-        dump_dir: the directory for failure reports and dumps, each in a new subdirectory; by default
-            ``FX_IMPORTER_DUMP_DIR``, or the directory of temporary files.
-        dump_ir: a regular expression of stage names: the IR before and after these stages is dumped, weights elided,
-            with the time of each stage.
-        progress: show progress on standard error, if that is a terminal, or in a notebook; or a function that is
-            called with a `Progress` a few times a second.
-        cache: look up the result in the user's cache, and store it there if it is missing; by default, if
-            ``FX_IMPORTER_CACHE_DIR`` names a directory. Not used with ``fx_importer``.
-        kwargs: the model's keyword arguments, for names that are options here too.
-        **keywords: the options above, and the model's own keyword arguments.
+        **keywords: options, which `help` and docs/options.md list, and the model's own keyword arguments.
 
     Raises:
         UsageError: for an option or an input that is not one.
@@ -137,7 +65,7 @@ def lower(
         calls = _entry_points(f, args, inputs, func_name)
     else:
         if not isinstance(f, ExportedProgram):
-            check_inputs(f, args, inputs, options=KEYWORDS)
+            check_inputs(f, args, inputs, options=tuple(KEYWORDS))
         calls = {func_name: (f, args, inputs)}
     with reporting_progress(ours.get("progress", False)):
         return Lowered.of(compile_programs(calls, importer or FxImporter(hooks=hooks), options))
@@ -157,6 +85,7 @@ def export_and_import(
 
 for _function in (lower, export_and_import):
     setattr(_function, "__signature__", signature_with_keywords(_function))  # noqa: B010 - functions have no such field
+lower.__doc__ = documented(lower.__doc__ or "        **keywords:")  # python -OO leaves none
 
 
 def _entry_points(

@@ -11,64 +11,14 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
-from fx_importer.diagnostics.options_text import GROUPS, fields_with_text, options_from_text
+from fx_importer.diagnostics.options_text import options_from_text
 from fx_importer.errors import UsageError
-from fx_importer.options import Options, TosaTarget
+from fx_importer.option_fields import Option
+from fx_importer.options import GROUPS, OPTIONS, Options, TosaTarget
 from fx_importer.output_types import OutputType
 
-HELP = {
-    "output_type": "The output type to lower to.",
-    "strict": "Let torch.export trace through Python bytecode.",
-    "quantized": "How to compute between dequantize and quantize operators: in floats or in integers.",
-    "keep": "A torch op to keep undecomposed, spelled aten.foo or aten.foo.default. May be repeated.",
-    "func_name": "The name of the function.",
-    "mutation": "How to lower mutated state: reject it, return the new values as results, or overwrite it in place.",
-    "weights": "Where parameters and buffers are: in the module, external resources of the module, or arguments.",
-    "symbolic_shapes": "Emit torch.symbolic_int and torch.bind_symbolic_shape.",
-    "runtime_asserts": "Emit the program's assertions, and the size ranges of its inputs, as runtime assertions.",
-    "outline_layers": "Outline submodules that compute the same into one function, called for each.",
-    "input_names": "The name of an input, in their order: one option for each.",
-    "output_names": "The name of an output, in their order: one option for each.",
-    "mesh": "The mesh of devices that the program runs on, 'dp=2,tp=4'.",
-    "plan": "What XLA divides among them: a JSON file, or package.module:name of a mapping or a function of the mesh.",
-    "backend_legal_ops": "A torch op that the torch backend stage must keep, spelled aten.foo. May be repeated.",
-    "allow_non_finites": "Whether a lowering may emit infinities.",
-    "contract": "What to do if the module contains illegal operations or types for its output type: fail, or warn.",
-    "unsupported": "What to do with unsupported operators: fail, or declare a function for each (a stub).",
-    "lowerings": "Lowerings of operators from an installed package, or package.module:name. May be repeated.",
-    "fallback": "An output type for operators that the requested one does not support. May be repeated.",
-    "narrow_integers": "For TOSA: replace 64-bit integers by 32-bit ones, including arguments and results.",
-    "narrow_floats": "For TOSA: replace float64 by float32, including arguments and results; by default, inside only.",
-    "isolate": "Run the passes in a separate process: a crash becomes an error with a report.",
-    "time_limit": "Time limit of a stage of passes, in seconds. For --isolate.",
-    "memory_limit": "Limit of the process's private memory in bytes, without mapped weights. For --isolate.",
-    "dump_dir": "Directory for failure reports and dumps, each in a new subdirectory. Default: FX_IMPORTER_DUMP_DIR.",
-    "dump_ir": "Dump the IR before and after the stages with matching names, with the time of each.",
-    "cache": "Read the result from the cache, or add it. Default: only if FX_IMPORTER_CACHE_DIR is set.",
-    "tosa_target": "TOSA target to validate for, 'version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k'.",
-}
-
-HEADINGS = {
-    "export": "Export",
-    "decompositions": "Decompositions and quantization",
-    "importing": "Import",
-    "lowering": "Passes",
-    "running": "How it runs, and diagnosis",
-}
-"""Headings of the options in the help, by fields of `Options`."""
-
-METAVARS = {
-    "lowerings": "NAME",
-    "fallback": "|".join(member.value for member in OutputType),
-    "input_names": "NAME",
-    "output_names": "NAME",
-    "mesh": "AXES",
-    "plan": "PLAN",
-    "time_limit": "SECONDS",
-    "memory_limit": "BYTES",
-    "dump_dir": "DIRECTORY",
-    "dump_ir": "REGEX",
-}
+ON_COMMAND_LINE = {option.name: option for option in OPTIONS if option.has_text}
+"""The options of the command line, by name."""
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -116,32 +66,34 @@ def mesh_text(mesh: str | None, devices: int) -> str:
 
 def _parameters(defaults: Options) -> list[inspect.Parameter]:
     """Return the options as typer parameters, with the name, default and type of each field."""
-    groups = [(field, getattr(defaults, field), fields_with_text(group)) for field, group in GROUPS.items()]
-    fields = [
-        ("", defaults, "output_type"),
-        *((field, group, name) for field, group, names in groups for name in names),
-    ]
-    return [
-        _parameter(name, get_type_hints(type(group))[name], getattr(group, name), HEADINGS.get(field))
-        for field, group, name in fields
-    ]
+    return [_parameter(option, defaults) for option in ON_COMMAND_LINE.values()]
 
 
-def _parameter(name: str, hint: Any, default: Any, heading: str | None) -> inspect.Parameter:
-    flag, metavar = f"--{name.replace('_', '-')}", None
+def _parameter(option: Option, defaults: Options) -> inspect.Parameter:
+    group = getattr(defaults, option.group) if option.group else defaults
+    hint, default = get_type_hints(type(group))[option.name], getattr(group, option.name)
+    flag, metavar = option.flag, option.metavar
     if (hint is bool and default) or hint == bool | None:
         flag = f"{flag}/--no-{flag[2:]}"
     elif hint is OutputType or (isinstance(hint, type) and issubclass(hint, Enum)):
         # Typer accepts only the exact values; the enumeration's own parser accepts all usual spellings.
         hint, default, metavar = str, default.value, "|".join(member.value for member in hint)
     elif hint == TosaTarget | None:
-        hint, metavar = str | None, "TARGET"
-    elif name in METAVARS:
-        metavar = METAVARS[name]
-    if get_origin(hint) is tuple:
+        hint = str | None
+    is_list = get_origin(hint) is tuple
+    if is_list:
         hint, default, metavar = list[str], list(default), metavar or "OP"
-    option = typer.Option(flag, help=HELP[name], metavar=metavar, rich_help_panel=heading)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option])
+    heading = GROUPS[option.group].heading if option.group else None
+    typer_option = typer.Option(flag, help=help_of(option, is_list), metavar=metavar, rich_help_panel=heading)
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, typer_option]
+    )
+
+
+def help_of(option: Option, is_list: bool) -> str:
+    """Return the help of a command-line option."""
+    sentences = (option.help, option.command, "May be repeated." if is_list else "")
+    return with_options(" ".join(filter(None, sentences)))
 
 
 def with_options(message: str) -> str:
@@ -159,7 +111,9 @@ def with_options(message: str) -> str:
     return "\n".join(lines)
 
 
-_KEYWORD = re.compile(rf"\b(?P<name>{'|'.join(HELP)})=(?:'(?P<text>[^']*)'|(?P<bool>True|False)\b|(?=[\s,.;:)]|$))")
+_KEYWORD = re.compile(
+    rf"\b(?P<name>{'|'.join(ON_COMMAND_LINE)})=(?:'(?P<text>[^']*)'|(?P<bool>True|False)\b|(?=[\s,.;:)]|$))"
+)
 
 
 def _option(keyword: re.Match[str]) -> str:

@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from enum import Enum
 from typing import Any, get_type_hints
 
-from fx_importer.options import (
-    DecompositionOptions,
-    ExportOptions,
-    ImportOptions,
-    LoweringOptions,
-    Options,
-    RunOptions,
-)
+from fx_importer.options import GROUPS, OPTIONS, Options
 from fx_importer.output_types import OutputType, TosaTarget
 
-GROUPS = {
-    "export": ExportOptions,
-    "decompositions": DecompositionOptions,
-    "importing": ImportOptions,
-    "lowering": LoweringOptions,
-    "running": RunOptions,
-}
-"""The fields of `Options` with a text form, and their classes. Names of these
-fields are unique."""
 
-WITHOUT_TEXT = {
-    "dynamic_shapes",  # a Python value; an exported program (.pt2) has its own
-    *("table", "extra", "pipeline"),  # of Python functions
-    "func_visibility",  # for a module of several functions; the command line imports one
-}
-
-
-def fields_with_text(group: type) -> list[str]:
-    """Return the names of the fields of an options class that have a text form."""
-    return [each.name for each in fields(group) if each.name not in WITHOUT_TEXT]
+def options_with_text(group: str) -> list[str]:
+    """Return the names of the options of a field of `Options` that have a text form."""
+    return [each.name for each in OPTIONS if each.group == group and each.has_text]
 
 
 def options_from_text(values: Mapping[str, Any]) -> Options:
@@ -46,10 +22,10 @@ def options_from_text(values: Mapping[str, Any]) -> Options:
         UsageError: for an invalid value.
     """
     groups: dict[str, Any] = {}
-    for name, group in GROUPS.items():
-        hints = get_type_hints(group)
-        given = [each for each in fields_with_text(group) if each in values]
-        groups[name] = group(**{each: _read(values[each], hints[each]) for each in given})
+    for group, kind in GROUPS.items():
+        hints = get_type_hints(kind.options)
+        names = [name for name in options_with_text(group) if name in values]
+        groups[group] = kind.options(**{name: _read(values[name], hints[name]) for name in names})
     return Options(output_type=OutputType.get(values.get("output_type", Options.output_type)), **groups)
 
 
@@ -66,11 +42,11 @@ def _read(given: Any, hint: Any) -> Any:
 def options_to_text(options: Options) -> dict[str, Any]:
     """Return the values that differ from their defaults, by field name, as JSON values."""
     found: dict[str, Any] = {"output_type": options.output_type.value}
-    for name, group in GROUPS.items():
-        for each in fields_with_text(group):
-            value = getattr(getattr(options, name), each)
-            if value != getattr(group(), each):
-                found[each] = _to_text(value)
+    for option in OPTIONS:
+        if option.group and option.has_text:
+            value = getattr(getattr(options, option.group), option.name)
+            if value != option.default:
+                found[option.name] = _to_text(value)
     return found
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fx_importer.api.keywords import KEYWORDS
 from fx_importer.calls.backend import Backend
 from fx_importer.engines import engine_named, engines_for
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, program_engines
 from fx_importer.errors import UsageError
+from fx_importer.options import KEYWORDS
 from fx_importer.output_types import OutputType
 from fx_importer.targets import EXECUTABLE, target_for
 

@@ -20,11 +20,11 @@ from fx_importer import (
     lower,
     stateless_fx_import,
 )
-from fx_importer.api.keywords import KEYWORDS, options_of
+from fx_importer.api.keywords import options_of
 from fx_importer.engines import JitBackend
 from fx_importer.frontend.export import FunctionModule
 from fx_importer.mlir.bindings import ir, new_context
-from fx_importer.options import LoweringOptions, Options
+from fx_importer.options import KEYWORDS, LoweringOptions, Options
 
 X = torch.arange(6.0).reshape(2, 3)
 
