@@ -180,7 +180,7 @@ def differences(before: Path, after: Path) -> Iterator[tuple[str, str]]:
         texts = [path.read_text() if path.exists() else "" for path in (before / name, after / name)]
         if texts[0] != texts[1]:
             lines = [text.splitlines() for text in texts]
-            yield name, "\n".join(difflib.unified_diff(*lines, "before", "after", lineterm="", n=1))
+            yield name, "\n".join(difflib.unified_diff(lines[0], lines[1], "before", "after", lineterm="", n=1))
 
 
 def main(arguments: list[str] | None = None) -> int:
