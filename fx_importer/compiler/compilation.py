@@ -14,10 +14,11 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_passes.fx_pass import FxContext
 from fx_importer.fx_passes.sizes.numbers_to_tensors import with_number_results
 from fx_importer.importing.handlers import Handler
-from fx_importer.lowerings import EMITTERS, INTEGER_PRODUCTS, INTEGER_TOSA, Lowerings, handlers_for, layers
+from fx_importer.lowerings import EMITTERS, Lowerings, handlers_for, layers
 from fx_importer.options import ImportOptions, Options, Quantized, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline
+from fx_importer.quantization import integer_lowerings
 from fx_importer.targets import EXECUTABLE, Target, target_for
 
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
@@ -52,7 +53,7 @@ class Compilation:
         Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
         lowering = options.lowering
         integer = options.export.quantized is Quantized.INTEGER
-        rules = (*layers(lowering.lowerings), *((_integer_rules(options.output_type),) if integer else ()))
+        rules = (*layers(lowering.lowerings), *((integer_lowerings(options.output_type.root),) if integer else ()))
         _check_fallback(options)
         if integer:
             _check_integer(options)
@@ -102,11 +103,6 @@ def _importing(options: Options, target: Target) -> ImportOptions:
         kind = options.output_type.value
         raise UsageError(f"runtime_asserts: {kind} has no assertions; raw, torch and linalg-on-tensors have them")
     return importing if target.symbolic_shapes else replace(importing, symbolic_shapes=False)
-
-
-def _integer_rules(output_type: OutputType) -> Lowerings:
-    """Return the lowerings of integer operators into an output type."""
-    return INTEGER_TOSA if output_type.root is OutputType.TOSA else INTEGER_PRODUCTS
 
 
 def _check_integer(options: Options) -> None:

@@ -1,11 +1,14 @@
 """Quantized programs in integers.
 
 A float program goes through ``normalization`` and ``post_training``, which insert quantize and dequantize operators
-(`qdq`). ``folding`` replaces operators between these by ``operators`` on int8 and int16, by the ``rules`` of each.
+(`qdq`). ``folding`` replaces operators between these by integer operators, ``fx_importer_integer.*``. The rules, the
+integer operators and their lowerings are in ``families``, one file for each operator family.
 """
 
+from fx_importer.quantization.families import integer_lowerings
+from fx_importer.quantization.families.resizes import WITHOUT_RESIZE
 from fx_importer.quantization.folding import to_integers
-from fx_importer.quantization.operators.int8 import integer
+from fx_importer.quantization.integer_operators import integer
 from fx_importer.quantization.qdq import check_dtypes
 
-__all__ = ["check_dtypes", "integer", "to_integers"]
+__all__ = ["WITHOUT_RESIZE", "check_dtypes", "integer", "integer_lowerings", "to_integers"]

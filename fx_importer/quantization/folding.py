@@ -21,15 +21,14 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.core_forms import without_core_forms, without_writes
+from fx_importer.quantization.families import MOVES, RULES
+from fx_importer.quantization.families.elementwise import clamp_bounds, fold_table, is_elementwise, positive_factor
+from fx_importer.quantization.families.rescaling import fold_rescale, load, store
+from fx_importer.quantization.float_results import has_sums, scaled_sums
 from fx_importer.quantization.graph_constants import GraphConstants
-from fx_importer.quantization.operators.int8 import integer
-from fx_importer.quantization.qdq import is_quantized, is_unsigned, kind_of, params_of
-from fx_importer.quantization.rules import RULES
-from fx_importer.quantization.rules.elementwise import clamp_bounds, is_elementwise, positive_factor, table_of
-from fx_importer.quantization.rules.float_results import WITH_FLOAT_RESULTS, scaled_sums
-from fx_importer.quantization.rules.movement import MOVEMENT, move
-from fx_importer.quantization.rules.scope import Scope
-from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
+from fx_importer.quantization.qdq import is_quantized, kind_of, params_of
+from fx_importer.quantization.rule import Scope
+from fx_importer.quantization.scales import NoIntegerForm, Params
 
 Remark = Callable[[str], None]
 _PLACES = (aten.argmax.default, aten.argmin.default)
@@ -107,7 +106,7 @@ class _Folder(Scope):
         for node in list(self.graph.nodes):
             try:
                 if kind_of(node) == "quantize" and (params := params_of(node, self.constants.value)):
-                    self.replaced[node.name] = self._stored(node, self.integer(node.args[0], params))
+                    self.replaced[node.name] = store(self, node, self.integer(node.args[0], params))
                     node.replace_all_uses_with(self.replaced[node.name])
                 elif node.target in _PLACES:
                     node.replace_input_with(node.args[0], self.quantized(node.args[0])[0])
@@ -115,7 +114,7 @@ class _Folder(Scope):
                 self._reasons.setdefault(node, str(reason))
         self.graph.eliminate_dead_code()
         self._operands.clear()  # what nothing reads is gone
-        for node in [each for each in self.graph.nodes if each.target in WITH_FLOAT_RESULTS]:
+        for node in [product for product in self.graph.nodes if has_sums(product)]:
             try:
                 node.replace_all_uses_with(scaled_sums(self, node))
             except NoIntegerForm as reason:
@@ -176,11 +175,15 @@ class _Folder(Scope):
         made.meta["val"] = target(*examples[0], **examples[1])
         return made
 
+    def moves(self, node: fx.Node) -> bool:
+        """Return whether ``node`` moves elements without computing."""
+        return node.target in MOVES
+
     # ----------------------------------------------------------------------------------------------------------------
 
     def _integer(self, node: fx.Node, params: Params) -> fx.Node:
         if isinstance(node, fx.Node) and kind_of(node) == "dequantize" and self._operand(node) is not None:
-            return self._rescaled(node, *self.quantized(node), params)
+            return fold_rescale(self, node, *self.quantized(node), params)
         if (known := self.constants.value(node)) is not None and known.dtype == torch.float32:
             levels = (known * (1 / params.scale)).round() + params.zero_point
             return self.constants.add(levels.clamp(params.low, params.high).to(params.dtype))
@@ -191,35 +194,19 @@ class _Folder(Scope):
             return self.integer(node.args[0], replace(params, low=min(low, high), high=high))
         if (factor := positive_factor(node)) is not None:
             return self.integer(node.args[0], replace(params, scale=params.scale / factor))
-        if node.target in MOVEMENT:
-            return move(self, node, lambda each: self.integer(each, params), params)
-        rule = RULES.get(node.target, table_of)
+        if self.moves(node):
+            return MOVES[node.target](self, node, lambda operand: self.integer(operand, params), params)
+        if (rule := RULES.get(node.target)) is None:
+            return fold_table(self, node, params)
         try:
-            return rule(self, node, params)
+            return rule.fold(self, node, params)
         except NoIntegerForm as reason:
-            if rule is table_of or not is_elementwise(node.target):
+            if not is_elementwise(node.target):
                 raise
             try:
-                return table_of(self, node, params)
+                return fold_table(self, node, params)
             except NoIntegerForm:
                 raise reason from None
-
-    def _stored(self, quantize: fx.Node, x: fx.Node) -> fx.Node:
-        """Return ``x`` in the dtype of a quantize operator."""
-        return self.call(quantize, integer.to_unsigned.default, x) if is_unsigned(quantize) else x
-
-    def _signed(self, at: fx.Node, x: fx.Node) -> fx.Node:
-        """Return the uint8 ``x`` less 128, as int8."""
-        if x.target is integer.to_unsigned.default:
-            return x.args[0]  # type: ignore[return-value]
-        return self.call(at, integer.to_signed.default, x)
-
-    def _rescaled(self, at: fx.Node, x: fx.Node, old: Params, new: Params) -> fx.Node:
-        same = (old.scale, old.zero_point, old.bits) == (new.scale, new.zero_point, new.bits)
-        if same and new.low <= old.low and old.high <= new.high:
-            return x
-        multiplier, shift = multiplier_and_shift(1.0 if same else old.scale / new.scale, old.reach)
-        return self.call(at, integer.rescale.default, x, old.zero_point, multiplier, shift, *out_of(new))
 
     def _quantized(self, node: fx.Node) -> tuple[fx.Node, Params] | None:
         if kind_of(node) == "dequantize":
@@ -227,14 +214,14 @@ class _Folder(Scope):
             source = node.args[0]
             if params is None or not isinstance(source, fx.Node):
                 return None
-            return (self._signed(node, source) if is_unsigned(node) else source), params
+            return load(self, node, source), params
         if (factor := positive_factor(node)) is not None:
             try:
                 x, params = self.quantized(node.args[0])
             except NoIntegerForm:
                 return None
             return x, replace(params, scale=params.scale * factor)
-        if node.target not in MOVEMENT:
+        if not self.moves(node):
             return None
         found: list[Params] = []
 
@@ -244,7 +231,7 @@ class _Folder(Scope):
             return x
 
         try:
-            moved = move(self, node, integers, None)
+            moved = MOVES[node.target](self, node, integers, None)
         except NoIntegerForm:
             return None
         return (moved, found[0]) if len(set(found)) == 1 else None

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fx_importer import UsageError, lower, quantize
 from fx_importer.errors import NotInstalledError
-from fx_importer.lowerings import WITHOUT_RESIZE
+from fx_importer.quantization import WITHOUT_RESIZE
 from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import PRO_INT
 

@@ -22,10 +22,10 @@ from fx_importer.cli.following import Following
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines.vela.vela import Estimate, check_accelerator, compile_with_vela, has_resize
 from fx_importer.errors import UsageError
-from fx_importer.lowerings import WITHOUT_RESIZE
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
+from fx_importer.quantization import WITHOUT_RESIZE
 from fx_importer.quantization.post_training.integer_io import integers_outside
 from fx_importer.quantization.qdq import is_quantized
 from fx_importer.verification import Inputs

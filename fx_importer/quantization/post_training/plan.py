@@ -8,40 +8,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from fx_importer.errors import UsageError
-from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.families import MOVES, RESULT_SCALES, RULES
+from fx_importer.quantization.families.elementwise import clamp_bounds, is_elementwise, positive_factor
+from fx_importer.quantization.families.movement import LISTS
 from fx_importer.quantization.normalization.attention import HUGE
 from fx_importer.quantization.normalization.recurrent import STEP
-from fx_importer.quantization.rules import RULES
-from fx_importer.quantization.rules.elementwise import clamp_bounds, is_elementwise, positive_factor
-from fx_importer.quantization.rules.movement import LISTS, MOVEMENT
-from fx_importer.quantization.rules.norms import NORMS
-from fx_importer.quantization.rules.resizes import BILINEAR
-from fx_importer.quantization.rules.softmax import scores_of
-
-WEIGHTED = {
-    **dict.fromkeys((aten.conv1d.default, aten.conv1d.padding, aten.conv2d.default, aten.conv2d.padding), 0),
-    aten.linear.default: 0,
-    aten.conv_transpose2d.input: 1,
-}
-"""Operators ``(x, weight, bias, ...)`` whose weight has a scale for each output channel, and the axis of these."""
-_OF_TWO = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)
-_SOFTMAX = (aten.softmax.int, aten._softmax.default)
-_PRODUCTS = (aten.matmul.default, aten.mm.default, aten.bmm.default)
-_SHARING = (aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default, *BILINEAR)
-"""Operators beside `MOVEMENT` whose result has the scale of their operand."""
-_FIXED = {
-    aten.sigmoid.default: (1 / 256, -128),
-    aten.hardsigmoid.default: (1 / 256, -128),
-    aten.softmax.int: (1 / 256, -128),
-    aten._softmax.default: (1 / 256, -128),
-    aten.tanh.default: (1 / 128, 0),
-}
-"""Scale and zero point of results with a known range."""
+from fx_importer.quantization.rule import is_activation
 
 
 @dataclass(frozen=True)
@@ -55,7 +31,7 @@ class Plan:
     constants: Mapping[fx.Node, tuple[fx.Node, ...]]
     """By operator, its operands that are constants quantized as activations are."""
     weights: Mapping[fx.Node, fx.Node]
-    """The weight of each operator in `WEIGHTED`, which is symmetric."""
+    """The weight of each operator whose rule has a ``weight_axis``. Weights are symmetric."""
 
 
 def planned(graph: fx.Graph, excluded: Collection[str] = (), kept: Collection[str] = ()) -> Plan:
@@ -118,9 +94,9 @@ class _Planner:
             called = node.op == "call_function" and isinstance(node.target, OpOverload)
             if node.op == "get_attr" or (called and all(each in self.constant for each in node.all_input_nodes)):
                 self.constant.add(node)
-            elif node.op == "call_function" and node.target in MOVEMENT:
+            elif node.op == "call_function" and node.target in MOVES:
                 self._moved(node)
-            elif called and _is_activation(node):
+            elif called and is_activation(node):
                 self._computed(node)
         self._share_steps()
         groups = {each: self._root(each) or each for each in self.parents}
@@ -131,23 +107,24 @@ class _Planner:
     def _moved(self, node: fx.Node) -> None:
         """Let what moves data share the scale of what it moves, if that is quantized."""
         operands = [each for each in _moved_values(node) if each not in self.constant]
-        if operands and _is_activation(node) and all(self._root(each) for each in operands):
+        if operands and is_activation(node) and all(self._root(each) for each in operands):
             self._need(node)
 
     def _computed(self, node: fx.Node) -> None:
-        inputs = [scores_of(node)[0]] if node.target in _SOFTMAX else node.all_input_nodes
+        rule = RULES.get(node.target)
+        inputs = rule.inputs(node) if rule else node.all_input_nodes
         operands = [each for each in inputs if each not in self.constant]
         if any(map(self._is_excluded, [node, *operands])) or any(each.name in self.excluded for each in inputs):
             return
         if self._is_table(node):
             self._need(self.sources[node])
-        elif not self._has_rule(node):
+        elif rule is None or not self._accepts(node):
             return
         else:
-            if node.target in WEIGHTED:
+            if rule.weight_axis is not None:
                 operands = node.all_input_nodes[:1]
                 self.weights[node] = node.all_input_nodes[1]
-            elif node.target not in NORMS and node.target not in _SOFTMAX:
+            elif rule.quantizes_constants:
                 self.constants[node] = tuple(each for each in node.all_input_nodes if each in self.constant)
             for each in operands:
                 self._need(each)
@@ -156,7 +133,7 @@ class _Planner:
 
     def _is_excluded(self, node: fx.Node) -> bool:
         """Return whether ``node`` is excluded, or moves what is."""
-        moves = node.op == "call_function" and node.target in MOVEMENT
+        moves = node.op == "call_function" and node.target in MOVES
         return node.name in self.excluded or (moves and any(map(self._is_excluded, _moved_values(node))))
 
     def _is_table(self, node: fx.Node) -> bool:
@@ -165,7 +142,7 @@ class _Planner:
         if not is_elementwise(node.target) or any(_numel(each) != 1 for each in constants):
             return False
         operands = [each for each in node.all_input_nodes if each not in self.constant]
-        if not operands or not all(_is_activation(each) for each in operands):
+        if not operands or not all(is_activation(each) for each in operands):
             return False
         if len(sources := {self.sources.get(each, each) for each in operands}) != 1:
             return False
@@ -177,20 +154,13 @@ class _Planner:
             self.parents.setdefault(node, node)
         return True
 
-    def _has_rule(self, node: fx.Node) -> bool:
-        if node.target not in RULES or not node.args or not isinstance(node.args[0], fx.Node):
+    def _accepts(self, node: fx.Node) -> bool:
+        rule = RULES[node.target]
+        if not node.args or not isinstance(node.args[0], fx.Node):
             return False
-        if node.target in WEIGHTED:
+        if rule.weight_axis is not None:
             return len(node.args) > 1 and isinstance(node.args[1], fx.Node) and node.args[1].op == "get_attr"
-        if node.target in (*_OF_TWO, *_PRODUCTS):
-            values = [each for each in node.args[:2] if isinstance(each, fx.Node) and _is_activation(each)]
-            shapes = [list(each.meta["val"].shape) for each in values]
-            if len(values) != 2 or node.kwargs:
-                return False
-            return node.target in _OF_TWO or (min(map(len, shapes)) >= 2 and shapes[0][:-2] == shapes[1][:-2])
-        if node.target in NORMS and not all(each in self.constant for each in node.all_input_nodes[1:]):
-            return False
-        return node.target is not aten.addmm.default and node.target is not aten.convolution.default
+        return rule.accepts(node, self.constant)
 
     def _is_inside(self, node: fx.Node) -> bool:
         """Return whether only operators that are computed together with ``node`` read its value."""
@@ -200,7 +170,7 @@ class _Planner:
         return bool(users) and all(self._continues(node, each) for each in users)
 
     def _continues(self, node: fx.Node, user: fx.Node) -> bool:
-        if not is_elementwise(user.target) or not _is_activation(user) or user.name in self.excluded:
+        if not is_elementwise(user.target) or not is_activation(user) or user.name in self.excluded:
             return False
         operands = [each for each in user.all_input_nodes if each not in self.constant and each.op != "get_attr"]
         return all(self.sources.get(each, each) is self.sources[node] for each in operands) and all(
@@ -214,9 +184,10 @@ class _Planner:
         if node in self.parents or node in self.constant:
             return
         self.parents[node] = node
-        if node.target in _FIXED:
-            self.fixed[node] = _FIXED[node.target]
-        if node.op != "call_function" or node.target not in (*MOVEMENT, *_SHARING):
+        if node.target in RESULT_SCALES:
+            self.fixed[node] = RESULT_SCALES[node.target]
+        rule = RULES.get(node.target)
+        if node.op != "call_function" or not (node.target in MOVES or (rule and rule.shares_scale)):
             return
         for each in _moved_values(node):
             if each in self.constant:
@@ -252,7 +223,7 @@ def _absorbs(producer: fx.Node, user: fx.Node) -> bool:
 
 
 def _moved_values(node: fx.Node) -> Iterator[fx.Node]:
-    """Yield the operands whose elements an operator of `MOVEMENT` moves."""
+    """Yield the operands whose elements an operator of `MOVES` moves."""
     first: Any = node.args[0]
     if node.target is operator.getitem:
         yield from first.all_input_nodes[:1]
@@ -260,11 +231,6 @@ def _moved_values(node: fx.Node) -> Iterator[fx.Node]:
         yield from first
     else:
         yield node.all_input_nodes[0]
-
-
-def _is_activation(node: fx.Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, Tensor) and value.dtype is torch.float32
 
 
 def _numel(node: fx.Node) -> int:

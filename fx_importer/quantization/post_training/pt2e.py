@@ -12,12 +12,12 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.errors import UsageError
 from fx_importer.frontend.torch_patches import tracing
+from fx_importer.quantization.families import MOVES, RULES
 from fx_importer.quantization.normalization.normalize import normalize
 from fx_importer.quantization.post_training.calibration import Call
 from fx_importer.quantization.post_training.integer_io import integers_outside
-from fx_importer.quantization.post_training.plan import WEIGHTED, Plan, is_huge, planned
+from fx_importer.quantization.post_training.plan import Plan, is_huge, planned
 from fx_importer.quantization.post_training.wide_values import wide_values
-from fx_importer.quantization.rules.movement import MOVEMENT
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
 _LEVELS: dict[str, dict[str, Any]] = {
@@ -147,9 +147,9 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str
                 root = found.groups.get(node)
                 operands: dict[fx.Node, Any] = {}
                 if node in found.weights:
-                    operands[found.weights[node]] = weight(WEIGHTED[node.target])
+                    operands[found.weights[node]] = weight(RULES[node.target].weight_axis)
                 for each in found.constants.get(node, ()):
-                    shares = root if node.target in MOVEMENT else None
+                    shares = root if node.target in MOVES else None
                     operands[each] = observed[kind_of(root)] if shares is None else shared(shares, (each, node))
                 result = shared(root, node) if root is not None else None
                 if operands or result is not None:

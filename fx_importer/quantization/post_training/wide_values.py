@@ -7,10 +7,10 @@ from collections.abc import Collection
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.families import MOVES
+from fx_importer.quantization.families.elementwise import is_elementwise
+from fx_importer.quantization.families.norms import NORMS
 from fx_importer.quantization.post_training.plan import Plan
-from fx_importer.quantization.rules.elementwise import is_elementwise
-from fx_importer.quantization.rules.movement import MOVEMENT
-from fx_importer.quantization.rules.norms import NORMS
 
 
 def wide_values(plan: Plan) -> set[fx.Node]:
@@ -27,7 +27,7 @@ def wide_values(plan: Plan) -> set[fx.Node]:
         if node.target in (aten.add.Tensor, aten.sub.Tensor, *NORMS):
             found.add(plan.groups[node])
             roots = (plan.groups.get(each) for each in node.all_input_nodes)
-            sources = [each for each in roots if each is not None and each.target not in MOVEMENT]
+            sources = [each for each in roots if each is not None and each.target not in MOVES]
             found.update(sources)
             products += [each for each in sources if each.target is aten.linear.default]
     for product in products:

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import fx
 
-from fx_importer.quantization.scales import NoIntegerForm
+from fx_importer.quantization.rule import (
+    shape_of,
+)
+from fx_importer.quantization.scales import (
+    NoIntegerForm,
+)
 
 
 def pair(given: Any) -> list[int]:
     """Return a number for both axes, or two numbers, as a list of two."""
     values = list(given) if isinstance(given, Sequence) else [given]
     return [int(each) for each in (values * 2 if len(values) == 1 else values)]
-
-
-def shape_of(node: object) -> list[int]:
-    """Return the static sizes of the value of ``node``. Raises `NoIntegerForm` for dynamic ones."""
-    assert isinstance(node, fx.Node)
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not all(isinstance(each, int) for each in value.shape):
-        raise NoIntegerForm("its sizes are dynamic")
-    return list(value.shape)
 
 
 def four_sides(padding: Sequence[int]) -> list[int]:

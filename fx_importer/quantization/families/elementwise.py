@@ -1,4 +1,4 @@
-"""Elementwise functions of one quantized tensor: clamps, and tables of 256 entries."""
+"""Elementwise functions of one tensor: clamps, positive factors, and tables of all values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,34 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.operators.int8 import integer
+from fx_importer.lowerings import lowers
+from fx_importer.lowerings.tosa import TosaEmitter
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.emitter import with_element
+from fx_importer.quantization.integer_operators import (
+    PER_TENSOR,
+    defines,
+    integer,
+    requantized,
+)
 from fx_importer.quantization.qdq import kind_of
-from fx_importer.quantization.rules.movement import MOVEMENT
-from fx_importer.quantization.rules.scope import Scope
-from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
+from fx_importer.quantization.rule import (
+    Family,
+    Scope,
+)
+from fx_importer.quantization.scales import (
+    NoIntegerForm,
+    Params,
+    multiplier_and_shift,
+    out_of,
+)
+from fx_importer.quantization.tosa_emission import (
+    emit_requantized,
+)
 
 _CLAMPS = (aten.clamp.default, aten.hardtanh.default, aten.clamp_min.default, aten.clamp_max.default)
+
+
 _WITHOUT_TAG = frozenset(
     (
         aten.hardswish.default,
@@ -64,7 +85,16 @@ def positive_factor(node: fx.Node) -> float | None:
     return float(number) if "mul" in str(node.target) else 1 / number
 
 
-def table_of(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+def is_elementwise(target: Any) -> bool:
+    """Return whether an operator is a function of each element, without side effects."""
+    if not isinstance(target, OpOverload) or target._schema.is_mutable:
+        return False
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return False
+    return torch.Tag.pointwise in target.tags or target in _WITHOUT_TAG
+
+
+def fold_table(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     """Emit ``node``, elementwise operators on one quantized tensor, as a table of all its values.
 
     Raises:
@@ -112,7 +142,7 @@ def _collect(scope: Scope, node: fx.Node, order: list[fx.Node], leaves: list[fx.
     constant = scope.constants.value(node)
     if constant is not None and constant.numel() == 1:
         order.append(node)
-    elif kind_of(node) is not None or node.target in MOVEMENT or node.op == "placeholder":
+    elif kind_of(node) is not None or scope.moves(node) or node.op == "placeholder":
         leaves.append(node)
     else:
         if not is_elementwise(node.target):
@@ -122,10 +152,54 @@ def _collect(scope: Scope, node: fx.Node, order: list[fx.Node], leaves: list[fx.
         order.append(node)
 
 
-def is_elementwise(target: Any) -> bool:
-    """Return whether an operator is a function of each element, without side effects."""
-    if not isinstance(target, OpOverload) or target._schema.is_mutable:
-        return False
-    if torch.Tag.nondeterministic_seeded in target.tags:
-        return False
-    return torch.Tag.pointwise in target.tags or target in _WITHOUT_TAG
+@defines("Tensor x, Tensor entries")
+def table(x: Tensor, entries: Tensor) -> Tensor:
+    """Return ``entries[x + 128]``, of 256 entries."""
+    return entries[x.to(torch.int64) + 128]
+
+
+FRACTION = 7
+"""Bits between two entries of a table."""
+
+
+@defines(f"Tensor x, Tensor entries, {PER_TENSOR}")
+def wide_table(x: Tensor, entries: Tensor, *out: int) -> Tensor:
+    """Return linear interpolations of ``entries`` at each 128th of int16, of 513, rescaled."""
+    return requantized(interpolate(x, entries), *out)
+
+
+def interpolate(x: Tensor, entries: Tensor) -> Tensor:
+    """Return ``entries`` between each 128th of int16, with 7 more bits, as int32. TOSA 1.0, ``TABLE``."""
+    places = x.to(torch.int64) + 2**15
+    base = entries[places >> FRACTION].to(torch.int32)
+    slope = entries[(places >> FRACTION) + 1].to(torch.int32) - base
+    return base * 2**FRACTION + slope * (places & (2**FRACTION - 1)).to(torch.int32)
+
+
+@lowers(integer.table.default, into="tosa")
+def tosa_table(emit: TosaEmitter, x: ir.Value, entries: ir.Value) -> ir.Value:
+    """Emit a table."""
+    return emit.value("tosa.table", x.type, x, entries)
+
+
+@lowers(integer.wide_table.default, into="tosa")
+def tosa_wide_table(
+    emit: TosaEmitter, x: ir.Value, entries: ir.Value, multiplier: int, shift: int, *out: int
+) -> ir.Value:
+    """Emit a table of 513 entries, and a rescale."""
+    return emit_requantized(emit, emit_interpolated(emit, x, entries), [multiplier], [shift], *out)
+
+
+def emit_interpolated(emit: TosaEmitter, x: ir.Value, entries: ir.Value) -> ir.Value:
+    return emit.value("tosa.table", with_element(x.type, "i32"), x, entries)
+
+
+FAMILY = Family(
+    operators=(table, wide_table),
+    lowerings=(tosa_table, tosa_wide_table),
+    result_scales={
+        aten.sigmoid.default: (1 / 256, -128),
+        aten.hardsigmoid.default: (1 / 256, -128),
+        aten.tanh.default: (1 / 128, 0),
+    },
+)

@@ -9,11 +9,16 @@ from typing import Any
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.operators.int8 import integer
-from fx_importer.quantization.rules.resizes import NEAREST, nearest_places
-from fx_importer.quantization.rules.scope import Scope
-from fx_importer.quantization.rules.windows import pool_windows
-from fx_importer.quantization.scales import NoIntegerForm, Params
+from fx_importer.quantization.rule import (
+    Family,
+    Scope,
+)
+from fx_importer.quantization.scales import (
+    NoIntegerForm,
+    Params,
+)
+
+Integers = Callable[[Any], fx.Node]
 
 _SAME = (
     aten.view.default,
@@ -44,8 +49,6 @@ _SAME = (
     aten.expand.default,
     aten.repeat.default,
     aten.flip.default,
-    aten.clone.default,
-    aten.contiguous.default,
     aten.alias.default,
     aten.detach.default,
     aten.index_select.default,
@@ -75,56 +78,60 @@ _SAME = (
     aten.replication_pad2d.default,
 )
 """Called with integers in place of the first operand."""
+
+
 LISTS = (aten.cat.default, aten.stack.default, aten.concat.default)
 """Called with a list of integers."""
-_IDENTITIES = (aten.dropout.default, aten.dropout_.default)
-_PADS = (aten.constant_pad_nd.default, aten.pad.default)
-_POOLS = (aten.max_pool2d.default,)
+
+
 _SPLITS = (aten.chunk.default, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int)
+
 
 _EXTREMA = {aten.max.dim: aten.amax.default, aten.min.dim: aten.amin.default}
 """Operators that also return indices."""
 
-MOVEMENT = frozenset((*_SAME, *LISTS, *_IDENTITIES, *_PADS, *_POOLS, *NEAREST, operator.getitem))
+
+def _on_integers(scope: Scope, node: fx.Node, integers: Integers, params: Params | None) -> fx.Node:
+    """Call ``node`` on integers in place of its first operand."""
+    keywords = {name: value for name, value in node.kwargs.items() if name != "memory_format"}
+    is_view = node.target in (aten.view.default, aten.view_copy.default)  # strides may differ
+    target = aten.reshape.default if is_view else node.target
+    return scope.call(node, target, integers(node.args[0]), *node.args[1:], **keywords)
 
 
-def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params: Params | None) -> fx.Node:
-    """Emit ``node`` on ``integers`` of its operands, which are quantized with ``params`` if these are known.
+def _on_lists(scope: Scope, node: fx.Node, integers: Integers, params: Params | None) -> fx.Node:
+    operands: Any = node.args[0]
+    return scope.call(node, node.target, [integers(operand) for operand in operands], *node.args[1:], **node.kwargs)
 
-    Raises:
-        NoIntegerForm: for a pad of a value that is no level, and what ``integers`` raises.
-    """
-    first: Any = node.args[0]
-    if node.target in LISTS:
-        return scope.call(node, node.target, [integers(each) for each in first], *node.args[1:], **node.kwargs)
-    if node.target is operator.getitem:
-        if first.target in _EXTREMA and node.args[1] == 0:
-            axis, kept = [*first.args[1:], False][:2]
-            return scope.call(node, _EXTREMA[first.target], integers(first.args[0]), [axis], kept)
-        if first.target not in _SPLITS:
-            raise NoIntegerForm(f"{first.target} has no integer form")
-        parts = scope.call(node, first.target, integers(first.args[0]), *first.args[1:], **first.kwargs)
-        return scope.call(node, operator.getitem, parts, node.args[1])
-    if node.target in _IDENTITIES:
-        if node.args[2]:
-            raise NoIntegerForm("it drops elements at random")
-        return integers(first)
-    if node.target in NEAREST:
-        return scope.call(node, integer.resize_nearest.default, integers(first), *nearest_places(node))
-    if node.target in _PADS and (value := _pad_value(node)) is not None:
-        x = integers(first)
-        level = _level(value, scope.quantized(first)[1]) if params is None else params.quantized(value)
-        return scope.call(node, aten.constant_pad_nd.default, x, node.args[1], level)
-    if node.target in _POOLS:
-        windows = pool_windows(node)
-        return scope.call(node, integer.max_pool2d.default, integers(first), *windows)
-    keywords = {name: each for name, each in node.kwargs.items() if name != "memory_format"}
-    if node.target in (aten.clone.default, aten.contiguous.default):
-        return integers(first)
-    target = (
-        aten.reshape.default if node.target in (aten.view.default, aten.view_copy.default) else node.target
-    )  # strides may differ
-    return scope.call(node, target, integers(first), *node.args[1:], **keywords)
+
+def _item(scope: Scope, node: fx.Node, integers: Integers, params: Params | None) -> fx.Node:
+    """Emit a part of a split, or the values of an operator that also returns indices."""
+    source: Any = node.args[0]
+    if source.target in _EXTREMA and node.args[1] == 0:
+        axis, kept = [*source.args[1:], False][:2]
+        return scope.call(node, _EXTREMA[source.target], integers(source.args[0]), [axis], kept)
+    if source.target not in _SPLITS:
+        raise NoIntegerForm(f"{source.target} has no integer form")
+    parts = scope.call(node, source.target, integers(source.args[0]), *source.args[1:], **source.kwargs)
+    return scope.call(node, operator.getitem, parts, node.args[1])
+
+
+def _dropout(scope: Scope, node: fx.Node, integers: Integers, params: Params | None) -> fx.Node:
+    if node.args[2]:
+        raise NoIntegerForm("it drops elements at random")
+    return integers(node.args[0])
+
+
+def _identity(scope: Scope, node: fx.Node, integers: Integers, params: Params | None) -> fx.Node:
+    return integers(node.args[0])
+
+
+def _pad(scope: Scope, node: fx.Node, integers: Integers, params: Params | None) -> fx.Node:
+    if (value := _pad_value(node)) is None:
+        return _on_integers(scope, node, integers, params)
+    x = integers(node.args[0])
+    level = _level(value, scope.quantized(node.args[0])[1]) if params is None else params.quantized(value)
+    return scope.call(node, aten.constant_pad_nd.default, x, node.args[1], level)
 
 
 def _pad_value(node: fx.Node) -> float | None:
@@ -142,3 +149,15 @@ def _level(value: float, params: Params) -> int:
     if (level - params.zero_point) * params.scale != value:
         raise NoIntegerForm(f"it pads with {value}, which is no level of its scale")
     return level
+
+
+FAMILY = Family(
+    moves={
+        **dict.fromkeys(_SAME, _on_integers),
+        **dict.fromkeys(LISTS, _on_lists),
+        **dict.fromkeys((aten.clone.default, aten.contiguous.default), _identity),
+        **dict.fromkeys((aten.dropout.default, aten.dropout_.default), _dropout),
+        **dict.fromkeys((aten.constant_pad_nd.default, aten.pad.default), _pad),
+        operator.getitem: _item,
+    }
+)
