@@ -12,13 +12,13 @@ PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 BASE = {"errors", "output_types", "option_fields", "options"}
 VALUES = {"caching", "manifest", "diagnostics", "distributed", "frontend", "fx_graph", "mlir", "process"}
-STAGES = {"quantization", "decompositions", "fx_passes", "importing", "rewrites"}
+STAGES = {"decompositions", "fx_passes", "importing", "rewrites"}
 AFTER = {"calls", "engines", "probing", "reduction", "verification", "weights"}
 COMPILER = {"api", "compiler", "targets"}
 ENTRY_POINTS = {"__init__", "__main__", "extras", "fx", "cli", "installation", "dynamo", "benchmarking", "llm"}
 
 BELOW_STAGES = BASE | VALUES
-BELOW_TARGETS = BELOW_STAGES | STAGES | {"lowerings", "pipelines"} | AFTER
+BELOW_TARGETS = BELOW_STAGES | STAGES | {"lowerings", "pipelines", "quantization"} | AFTER
 
 MAY_IMPORT = {
     **dict.fromkeys(BASE, BASE),
@@ -26,7 +26,8 @@ MAY_IMPORT = {
     **dict.fromkeys(STAGES, BELOW_STAGES),  # never each other
     "rewrites": BELOW_STAGES | {"engines"},  # until library kernels and memory plans are passes
     "pipelines": BELOW_STAGES | {"rewrites"},
-    "lowerings": BELOW_STAGES | {"decompositions", "importing", "quantization", "rewrites"},
+    "lowerings": BELOW_STAGES | {"decompositions", "importing", "rewrites"},
+    "quantization": BELOW_STAGES | {"decompositions", "lowerings"},
     "calls": BELOW_STAGES | {"pipelines"},
     "engines": BELOW_STAGES | {"calls", "pipelines", "rewrites"},
     "probing": BELOW_STAGES | {"pipelines"},
