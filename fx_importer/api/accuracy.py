@@ -1,4 +1,4 @@
-"""`accuracy`: a quantized model beside the float model, by layer."""
+"""`accuracy`: a quantized model compared with its float model, by layer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OTHER = "the values of the quantized model are not those of the float model: is
 
 @dataclass(frozen=True)
 class Layer:
-    """The accuracy of one quantized value. Ratios are signal to noise beside the float model, in dB."""
+    """The accuracy of one quantized value. Ratios are signal to noise relative to the float model, in dB."""
 
     name: str
     """Of the value in the exported program."""
@@ -42,7 +42,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The accuracy of a quantized model beside its float model."""
+    """The accuracy of a quantized model relative to its float model."""
 
     result: float
     """Signal to noise of the results, in dB."""

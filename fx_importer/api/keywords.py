@@ -57,7 +57,7 @@ def documented(docstring: str) -> str:
 
 
 def split_keywords(f: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the keywords of a call of `lower` into its own and those of the model ``f``.
+    """Split the keywords of a call of `lower` into options and arguments of the model ``f``.
 
     Raises:
         UsageError: for a keyword that is both, unless the call passes the model's keyword arguments in ``kwargs``.

@@ -51,8 +51,8 @@ def load(
         program: the exported program that was lowered, or the ``.pt2`` file of it; with several functions, by their
             names. `verify` and `bisect` compare with it, and it has the initial values of state.
         weights: for a module without its weights, as `link` takes them; by default the files that the manifest names,
-            if it names any, else those of ``program``.
-        manifest: the manifest or its file; by default the one in the file, or beside it.
+            if it names any, else the weights of ``program``.
+        manifest: the manifest or its file; by default the one in the file, or next to it.
         options: for `bisect`, the options of the lowering; by default those that the manifest shows.
         types: types of nested inputs and outputs, as `Manifest.from_json` takes them.
         trust: read the module in this process, take weights outside of its directory, and load a ``.pt2`` file that
@@ -84,10 +84,11 @@ def load(
 
 
 def manifest_of_file(path: Path, module: ir.Module, types: Sequence[type] = ()) -> Manifest | None:
-    """Return the manifest in ``module``, which was read from ``path`` and loses it, or beside it; None if none is.
+    """Return the manifest in ``module``, which was read from ``path`` and loses it, or in the file next to it;
+    None if there is none.
 
     Raises:
-        UsageError: if it is no manifest.
+        UsageError: if it is not a manifest.
     """
     inside = take_manifest(module, path)
     if inside is None:

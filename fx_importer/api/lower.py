@@ -117,7 +117,7 @@ def compare_decompositions(
     Args:
         f: the model, a plain function, or an exported program (which is called with its own example inputs).
         *args: inputs.
-        decomposition_table: the table; by default that of RAW, which decomposes as little as possible.
+        decomposition_table: the table; by default RAW's, which decomposes as little as possible.
         keep: as `lower` takes it.
         extra: as `lower` takes it.
         dynamic_shapes: as `torch.export.export` takes it.
@@ -169,7 +169,7 @@ def stateless_fx_import(
     """Import a graph of ATen operators whose placeholders are all its inputs, and lower it to ``output_type``.
 
     The graph is not decomposed. Its nodes have example values (``node.meta["val"]``), or static ``tensor_meta``.
-    The options are those of `lower`.
+    `lower` describes the options.
 
     Raises:
         UnsupportedProgramError: listing everything in the graph that cannot be imported.

@@ -66,7 +66,7 @@ def pipeline_for(
 ) -> Pipeline:
     """Return the stages that a lowering to ``output_type`` runs after the import.
 
-    The options are those of `lower`, whose ``pipeline`` may be derived from the result.
+    `lower` describes the options; its ``pipeline`` may be derived from the result.
 
     Raises:
         UsageError: for an invalid option.

@@ -105,10 +105,10 @@ class Lowered(LoweredOnMesh):
         verdict: Verdict | None = None,
         divergence: Divergence | None = None,
     ) -> Report:
-        """Link source lines with what they became after each stage: a page, which a notebook shows in the cell.
+        """Link source lines with their IR after each stage: a page, which a notebook shows in the cell.
 
         Args:
-            path: a ``.html`` file to write the page to, or a ``.json`` file, for what the page shows.
+            path: a ``.html`` file to write the page to, or a ``.json`` file, for the data of the page.
             verdict, divergence: of `verify` and `bisect`, to show too.
 
         The programs are lowered again. Raises `UsageError` if the file cannot be written.
@@ -144,7 +144,7 @@ class Lowered(LoweredOnMesh):
         """Return a copy with other weights in its programs, for all methods such as `run`, and the same module.
 
         Args:
-            weights: a state dict, a model, an exported program, a file or a directory, or a list of such, as `link`
+            weights: a state dict, a model, an exported program, a file or a directory, or a list of these, as `link`
                 takes it.
 
         Raises:
@@ -173,7 +173,7 @@ class Lowered(LoweredOnMesh):
                 the argument's attribute ``fx_importer.constant`` is its name in the manifest.
 
         Raises:
-            UsageError: if the module is not StableHLO, there is no such version, or the file cannot be written.
+            UsageError: if the module is not StableHLO, the version does not exist, or the file cannot be written.
         """
         save_portable_artifact(self, path, version, weights)
 
@@ -181,11 +181,9 @@ class Lowered(LoweredOnMesh):
         """Return the module's functions, ready to run on ``backend``, with their own state.
 
         Args:
-            state: the initial state; by default that of the exported programs. May contain weights that functions
-                take.
-            backend: a name in `BACKENDS`, ``"eager"`` for the programs themselves, or a custom backend; by default
-                that of the output type: the JIT, StableHLO's interpreter, TOSA's reference model. With stubs, the
-                JIT.
+            state: the initial state; by default the exported programs'. May contain weights that functions take.
+            backend: a name in `BACKENDS`, ``"eager"`` for the programs themselves, or a custom backend; by default the
+                output type's: the JIT, StableHLO's interpreter, TOSA's reference model. With stubs, the JIT.
 
         Raises:
             NotInstalledError: naming the extra that brings the backend.
@@ -242,16 +240,16 @@ class Lowered(LoweredOnMesh):
 
         Args:
             *args: the model's inputs; by default the example inputs of the programs.
-            inputs: several input sets instead, or those of named functions.
+            inputs: several input sets instead, or inputs of named functions.
             backends: names or custom backends; by default all installed ones that run the output type, whose own
                 backend must be installed.
             rtol: overrides the dtype's tolerance in ``|a - e| <= rtol * |e| + atol``.
             atol: likewise. The default is relative to the largest magnitude of the output: see `Tolerance`.
             isolate: whether to run code that may crash in another process. It takes some seconds to start and is
                 shared by all input sets and backends. Custom backends run in this process.
-            bisect: on a mismatch, find the stage and the pass after which the numbers differ: FX passes, those of the
-                output type's pipeline and of the user, and those of the engine. The programs are lowered again, and
-                run once for each pass, in this process. ``verdict.wrong_passes`` has the result.
+            bisect: on a mismatch, find the stage and the pass after which the numbers differ: an FX pass, or one of the
+                output type's pipeline, of the user or of the engine. The programs are lowered again, and run once for
+                each pass, in this process. ``verdict.wrong_passes`` has the result.
             **kwargs: the model's keyword arguments.
 
         Raises:
@@ -277,8 +275,8 @@ class Lowered(LoweredOnMesh):
         """Find the first operation of the exported program whose value differs on ``backend``, or None.
 
         The program is lowered again with intermediate outputs; operations that differ are then lowered as single-op
-        programs. A script that reproduces the operation without the model is written to a new directory. State is
-        that of the exported program.
+        programs. A script that reproduces the operation without the model is written to a new directory. The state is
+        the exported program's.
 
         Args:
             *args: the model's inputs; by default the example inputs of the program.

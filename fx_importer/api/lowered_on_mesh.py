@@ -34,9 +34,9 @@ class LoweredOnMesh(Compiled):
         """Return the functions of the program of each rank, ready to run in this process.
 
         Args:
-            states: the initial state of each rank, by default that of the exported programs for all. May contain
-                weights that functions take. After `join_processes`, only the ranks of this process, in order, have
-                states, inputs and outputs here.
+            states: the initial state of each rank, by default the exported programs' for all. May contain weights that
+                functions take. After `join_processes`, only the ranks of this process, in order, have states, inputs
+                and outputs here.
             backend: XLA's, a device of XLA for each rank, by default; or the JIT's, a thread for each, which needs no
                 extra.
 
@@ -108,16 +108,16 @@ class LoweredOnMesh(Compiled):
     def communication(self, name: str | None = None) -> Communication:
         """Return the collectives of a function and the bytes that each device sends in a call, to print as a table.
 
-        The program of each rank has them in the module. XLA chooses those of a program with a plan: it is compiled, on
-        as many devices of the host as the mesh has.
+        The program of each rank has them in the module. XLA chooses the collectives of a program with a plan: it is
+        compiled, on as many devices of the host as the mesh has.
 
         Args:
             name: of the function; by default the only one.
 
         Raises:
             NotInstalledError: for a program with a plan, without the extra ``xla``.
-            UsageError: if the module is not StableHLO with a mesh, or has no such function; and for a program with a
-                plan as `caller` does.
+            UsageError: if the module is not StableHLO with a mesh, or lacks the function; and for a program with a plan
+                as `caller` does.
         """
         self._check_stablehlo()
         functions = self.manifest.functions

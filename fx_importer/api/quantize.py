@@ -40,8 +40,8 @@ def quantize(
             ``meta["result_scales"]``, by position, None for those that are not quantized.
         observer: ``"histogram"``, which chooses the range with the least error, or ``"minmax"``, the whole range.
         activations: ``"int8"``, or ``"int16"``: symmetric, with products of 48 bits, for models whose activations have
-            a larger range than int8 can hold; or ``"mixed"``: int16 for sums, norms, and what these are computed from,
-            as the residual stream of a transformer is, and between the products of an MLP; int8 for the rest.
+            a larger range than int8 can hold; or ``"mixed"``: int16 for sums, norms, and their operands, as the
+            residual stream of a transformer is, and between the products of an MLP; int8 for the rest.
         keep_float: names of modules, or of values of the exported program, that stay in floating point: those that
             `accuracy` lists as worst.
         dynamic_shapes: as `torch.export.export` takes it.

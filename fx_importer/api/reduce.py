@@ -63,7 +63,7 @@ class Job:
 
 
 def job_of(directory: Path, *, trust: bool = False) -> Job:
-    """Return the task to reduce the program of a report. ``trust`` is that of `reproduce`.
+    """Return the task to reduce the program of a report. `reproduce` describes ``trust``.
 
     Raises:
         UsageError: if ``directory`` holds no report, not exactly one program, or options that have no text form.

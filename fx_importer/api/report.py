@@ -57,7 +57,7 @@ def report_of_lowered(
 
 
 def contents_of_lowered(lowered: Lowered, verdict: Verdict | None = None, *divergences: Divergence | None) -> Contents:
-    """Return the report of a result, whose programs are lowered again; without programs, that of its module."""
+    """Return the report of a result, whose programs are lowered again; without programs, the report of its module."""
     recorder = Recorder()
     trace = Trace(dumps=recorder)
     if lowered.exported:

@@ -53,5 +53,5 @@ def contents_of_divergence(found: Divergence) -> Contents:
 
 
 def _number(value: float) -> float | None:
-    """Return ``value``, or None for what JSON lacks: infinities and NaN."""
+    """Return ``value``, or None for infinities and NaN, which JSON lacks."""
     return value if abs(value) < float("inf") else None

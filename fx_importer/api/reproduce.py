@@ -108,7 +108,7 @@ def file_of(directory: Path, name: str) -> Path:
 
 
 def options_of(facts: Mapping[str, Any], directory: Path, *, trust: bool) -> Options:
-    """Return the options of a report, without those of files on the machine that runs it.
+    """Return the options of a report, without the options that name files on the machine that runs it.
 
     Raises:
         UsageError: if they are not valid, or name functions of Python and there is no ``trust``.

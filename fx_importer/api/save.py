@@ -41,7 +41,7 @@ def save_lowered(
     weights: str | os.PathLike[str] | None = None,
     module_paths: bool = False,
 ) -> None:
-    """Write the module in the format of the suffix, with its manifest inside; or beside it, if weights are outside.
+    """Write the module in the format of the suffix, with its manifest inside; or next to it, if weights are outside.
 
     ``module_paths``: see `with_module_paths`.
 
@@ -83,7 +83,7 @@ def save_portable_artifact(
     """Write StableHLO as a portable artifact for a ``version`` of it.
 
     Raises:
-        UsageError: if the module is not StableHLO, there is no such version, or the file cannot be written.
+        UsageError: if the module is not StableHLO, the version does not exist, or the file cannot be written.
     """
     output_type = lowered.options.output_type
     if not target_for(output_type).portable_artifacts:

@@ -73,7 +73,7 @@ class Compilation:
         return FxContext(self.target, options, dtypes, decomposed, remark, exported)
 
     def table(self, program: ExportedProgram | None = None) -> DecompositionTable:
-        """Return the decompositions of the output type, with those of libraries' operators that ``program`` calls.
+        """Return the decompositions of the output type, and of the library operators that ``program`` calls.
 
         Raises:
             UsageError: for a table, or changes to it, that are invalid.

@@ -56,7 +56,7 @@ def collectives_of(
     """Return the process groups of ``programs``, and the handlers that import their collectives.
 
     Raises:
-        UsageError: for process groups that are no groups of the mesh.
+        UsageError: for process groups that are not groups of the mesh.
     """
     if next(calls_in(programs.values()), None) is None:
         return {}, {}

@@ -1,8 +1,8 @@
 """``as_strided`` and ``as_strided_scatter`` as views, or as gathers and scatters on the flattened memory.
 
 Both index the memory that their argument lies in, from its begin: ``x[1].as_strided(…)`` may read the first row of
-``x``. Views are followed to the value that the memory was allocated for, whose layout is that of its example value.
-That is eager's layout in an exported program only; decompositions may compute the same values in another one.
+``x``. Views are followed to the value that the memory was allocated for, whose layout its example value has. That is
+eager's layout in an exported program only; decompositions may compute the same values in another one.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _as_strided(node: fx.Node) -> fx.Node | None:
 
 
 def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
-    """Rewrite ``as_strided_scatter`` as ``index_put`` on the memory, of which the result is a view as the argument."""
+    """Rewrite ``as_strided_scatter`` as ``index_put`` on the memory. The result is a view of it, as the argument is."""
     base, source, sizes, strides, *rest = node.args
     if not node.users:
         return None
@@ -100,7 +100,7 @@ def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
 
 
 def _offset_of(node: fx.Node, source: Argument, offset: Any) -> Any:
-    """Return the storage offset that ``node`` takes, or by default that of its argument."""
+    """Return the storage offset that ``node`` takes, or by default its argument's."""
     return value_of(source).storage_offset() if offset is None else offset
 
 

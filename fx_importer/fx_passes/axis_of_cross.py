@@ -24,8 +24,8 @@ def fix_axis_of_cross(program: ExportedProgram) -> ExportedProgram:
     Where torch.export records the guard ``size != 3``, the axis is fixed, and callers check the guard.
 
     Raises:
-        UnsupportedProgramError: naming the operators whose axis depends on a dynamic size, of which torch.export takes
-            the example's.
+        UnsupportedProgramError: naming the operators whose axis depends on a dynamic size: torch.export takes the
+        example's axis.
     """
     crosses = [node for graph in graphs_of(program.graph_module) for node in graph.nodes if _is_without_dim(node)]
     if not crosses:

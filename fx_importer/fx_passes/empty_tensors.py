@@ -63,7 +63,8 @@ def _adds_nothing(x: Tensor, axis: int = 0) -> bool:
 
 
 def _fold_empty_axis(cat: fx.Node) -> None:
-    """Replace a concatenation along an axis where all operands have the size 0, beside dynamic ones, by an operand."""
+    """Replace a concatenation along an axis where all operands have size 0, by an operand if other sizes are
+    dynamic."""
     (first, *others), *axis = cat.args  # type: ignore[misc]
     assert isinstance(first, fx.Node)
     result, operand = value_of(cat), value_of(first)

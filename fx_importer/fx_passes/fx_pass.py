@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Capabilities(Protocol):
-    """What FX passes ask about an output type; `fx_importer.targets.Target` implements it."""
+    """Properties of an output type that FX passes depend on; `fx_importer.targets.Target` implements it."""
 
     @property
     def output_type(self) -> OutputType: ...

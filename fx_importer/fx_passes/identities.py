@@ -48,7 +48,7 @@ _COPIES = (
     *(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other, aten.type_as.default),
     *(prims.convert_element_type.default, prims.view_of.default, prims.copy_strided.default),
 )
-# These keep the order of elements if the shape is that of the argument.
+# These keep the order of elements if the shape does not change.
 _SHAPES = (
     *(aten.expand.default, aten.view.default, aten.reshape.default, aten._unsafe_view.default),
     *(aten.flatten.using_ints, aten.unflatten.int, aten.repeat.default),

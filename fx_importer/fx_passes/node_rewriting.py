@@ -61,7 +61,7 @@ def same_type(a: Any, b: Any) -> bool:
 def remember_dtypes(graph: fx.Graph) -> None:
     """Record the model's dtypes on calls of custom operators, as ``model_dtypes`` in the node's metadata.
 
-    The dtypes of the arguments come first, in schema order, then those of the results.
+    Arguments come first, in schema order, then results.
     """
     for node in graph.nodes:
         if isinstance(node.target, OpOverload) and node.target.namespace not in ("aten", "prims"):

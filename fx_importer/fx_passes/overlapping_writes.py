@@ -14,7 +14,7 @@ from fx_importer.fx_passes.node_rewriting import same_size, value_of
 
 
 def refuse_overlapping_writes(program: ExportedProgram) -> ExportedProgram:
-    """Refuse writes to expanded tensors, of which eager allows some: torch makes them functional with other results.
+    """Refuse writes to expanded tensors. Eager allows some, but functionalization changes their results.
 
     Raises:
         UnsupportedProgramError: naming the operators that write.

@@ -18,7 +18,7 @@ def run_fx_passes(
 ) -> Mapping[str, ExportedProgram]:
     """Run the ``passes`` that ``context`` selects on each of ``programs``, in order.
 
-    Graphs are changed in place, except for those of ``context.exported``.
+    Graphs are changed in place, except for the graphs of ``context.exported``.
 
     Raises:
         FxImporterError: as the passes do.

@@ -196,7 +196,7 @@ def listed(program: ExportedProgram, *, numbers: bool) -> Listing:
         if node.op == "call_function":
             args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda each: Raw(names.of(each)))
             lines.append(Line(names.of(node), node.target, args, kwargs))
-            str(lines[-1])  # raises if there is no Python source for it
+            str(lines[-1])  # raises if it has no Python source
         elif node.op not in ("placeholder", "output"):
             raise NotPythonError(node.target)
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
@@ -225,7 +225,8 @@ class _Names:
 
 
 def resized(line: Line, change: Callable[[int], int]) -> Line:
-    """Return ``line`` with ``change`` applied to what its operator's schema declares as sizes, positions and steps."""
+    """Return ``line`` with ``change`` applied to the arguments that its operator's schema declares as sizes, positions
+    and steps."""
     if not isinstance(line.target, OpOverload):
         return line
     schema = line.target._schema.arguments

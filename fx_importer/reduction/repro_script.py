@@ -66,7 +66,7 @@ class Setting:
 def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Symptom, seconds: float) -> str:
     """Return a Python script that lowers ``program``, and runs it if the failure occurs at run time.
 
-    Data too large for the script goes to files beside it: tensors to ``saved.pt``, a program without Python source to
+    Data too large for the script goes to files next to it: tensors to ``saved.pt``, a program without Python source to
     ``reduced.pt2``. ``seconds`` is the time limit of a stage, or of the crash of one.
     """
     imports, rules, remarks = python_arguments(setting.options)

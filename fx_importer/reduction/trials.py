@@ -34,7 +34,8 @@ class Trials:
     """Runs attempts one by one, and counts them.
 
     A fork shares the candidate and all imported modules, and starts in hundredths of a second. Forking is safe because
-    this process computes in one thread, as that of `fx_importer.api.reduce` does: MLIR and compilers run in forks only.
+    this process computes in one thread, as the process of `fx_importer.api.reduce` does: MLIR and compilers run in
+    forks only.
     """
 
     patience: float

@@ -96,7 +96,7 @@ def compare(actual: Any, expected: Any, tolerance: Tolerance | None = None) -> C
         problem = f"is of type {type(actual).__name__}, eager has {kind}"
         return Comparison(kind, (), 1, problem)
     if isinstance(expected, float):
-        # The scalar may come from a float32 tensor, so the tolerance is that of float32.
+        # The scalar may come from a float32 tensor, so float32's tolerance applies.
         rtol, atol = TOLERANCES[torch.float32]
         rtol = rtol if tolerance.rtol is None else tolerance.rtol
         relative = Tolerance(rtol + atol if tolerance.atol is None else rtol, tolerance.atol or 0.0)

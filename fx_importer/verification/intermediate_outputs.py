@@ -68,7 +68,8 @@ def _copy_outputs(graph: fx.Graph, names: Collection[str]) -> Iterator[fx.Node]:
 
 
 def _replace_outputs(graph: fx.Graph, signature: ExportGraphSignature, outputs: Collection[str]) -> list[OutputSpec]:
-    """Make ``graph`` return ``outputs`` after the results that are no user outputs; return the specs of those."""
+    """Make ``graph`` return ``outputs`` after the results that are not user outputs; return the specs of these
+    results."""
     ending = graph.output_node()
     returned = ending.args[0]
     assert isinstance(returned, list | tuple)

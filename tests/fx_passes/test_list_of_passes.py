@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,14 +20,29 @@ from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 
 LISTED = [fx_pass for stage in FX_STAGES for fx_pass in stage.passes]
-MODULES = [each.name for each in pkgutil.iter_modules(fx_importer.fx_passes.__path__)]
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(fx_importer.fx_passes.__path__, "fx_importer.fx_passes.")
+    if not module.ispkg
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_passes_of_a_file_are_in_the_list(name: str):
-    module = importlib.import_module(f"fx_importer.fx_passes.{name}")
+    module = importlib.import_module(name)
     defined = [value for value in vars(module).values() if isinstance(value, FxPass)]
-    assert all(any(fx_pass is each for each in LISTED) for fx_pass in defined)
+    assert all(any(fx_pass is listed for listed in LISTED) for fx_pass in defined)
+
+
+def test_modules_without_a_pass_help_others():
+    """A file of `fx_passes` that defines no pass is imported by one that does, or runs or checks passes."""
+    folder = Path(fx_importer.fx_passes.__path__[0])
+    sources = {path: path.read_text() for path in folder.rglob("*.py")}
+    for name in MODULES:
+        path = folder.joinpath(*name.split(".")[2:]).with_suffix(".py")
+        passes = [value for value in vars(importlib.import_module(name)).values() if isinstance(value, FxPass)]
+        imported = any(f"from {name} import" in source for other, source in sources.items() if other != path)
+        assert passes or imported or path.stem in ("runner", "normal_form"), name
 
 
 def test_names_are_unique():

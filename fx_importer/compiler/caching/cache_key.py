@@ -18,7 +18,7 @@ from fx_importer.options import Options
 
 
 def key_of(programs: Mapping[str, ExportedProgram], options: Options) -> tuple[str, ElidedWeights]:
-    """Return the key of this lowering of ``programs``, and the weights of which only the types are in the key.
+    """Return the key of this lowering of ``programs``, and the weights whose types alone are in the key.
 
     Raises:
         NotCached: if the key cannot represent an input.

@@ -18,7 +18,7 @@ from fx_importer.mlir.tensor_elements import as_array
 class ElidedWeights:
     """The elided weights of a lowering, by number: floating-point tensors.
 
-    Splats are not elided, since they are imported as such, and neither are integers, whose ranges are computed.
+    Splats are not elided, since they are imported as splats, and neither are integers, whose ranges are computed.
     """
 
     weights: list[ElidedWeight] = field(default_factory=list[ElidedWeight])

@@ -110,7 +110,7 @@ def slices(joined: fx.Node, before: fx.Node) -> Parts:
 
 
 def broadcast(nodes: Sequence[Any], like: Tensor, before: fx.Node) -> tuple[fx.Node, ...]:
-    """Return ``nodes`` broadcast to the shape of ``like``, that of their sum; dynamic sizes are read from them."""
+    """Return ``nodes`` broadcast to the shape of ``like``, which their sum has; dynamic sizes are read from them."""
     sizes: list[Any] = []
     for axis, size in enumerate(like.shape, start=-like.dim()):
         found = [each for each in nodes if value_of(each).dim() >= -axis]

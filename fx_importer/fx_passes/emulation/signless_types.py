@@ -81,7 +81,7 @@ def signed_dtype_of(value: Any) -> Any:
 
 
 def wider_dtype_of(value: Any) -> Any:
-    """Return a signed dtype that holds all values of an unsigned one; that of the same width for uint64."""
+    """Return a signed dtype that holds all values of an unsigned one; int64 for uint64."""
     return WIDER_DTYPES.get(value, signed_dtype_of(value)) if isinstance(value, torch.dtype) else value
 
 

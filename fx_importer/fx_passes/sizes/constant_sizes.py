@@ -35,7 +35,7 @@ _MAX_BYTES = 1 << 24
 def fold_constant_sizes(program: ExportedProgram) -> ExportedProgram:
     """Return ``program`` with unbacked sizes that depend only on constants replaced by integers.
 
-    Parameters and buffers are no constants here, as they may change. The program need not be functional.
+    Parameters and buffers may change, and do not count as constants. The program need not be functional.
     """
     if not any(free_unbacked_symbols(value_of(node)) for node in program.graph.nodes if _has_symbols(node)):
         return program

@@ -63,7 +63,7 @@ def numbers_to_tensors(program: ExportedProgram, floats: torch.dtype, *, functio
 
 
 def with_number_results(program: ExportedProgram, original: ExportedProgram) -> ExportedProgram:
-    """Return ``program``, decomposed, with the results that ``original`` returns as numbers recorded as such.
+    """Return ``program``, decomposed, whose signature records the results that ``original`` returns as numbers.
 
     A trace of the whole program records what they are now: tensors.
     """
@@ -79,7 +79,7 @@ def with_number_results(program: ExportedProgram, original: ExportedProgram) -> 
 
 
 def _beside(node: fx.Node, x: Any, number: Any, numbers: ItemNumbers) -> fx.Node | None:
-    """Return ``number`` as a tensor of the dtype that PyTorch computes in beside ``x``."""
+    """Return ``number`` as a tensor of the dtype that PyTorch promotes it to in an operation with ``x``."""
     found = numbers.of(number)
     if found is None or not isinstance(value_of(x), Tensor):
         return None

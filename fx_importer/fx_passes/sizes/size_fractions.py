@@ -46,9 +46,9 @@ def _fraction(product: Any, *, up: bool) -> tuple[fx.Node, Fraction] | None:
 def _exact(factor: float, *, up: bool) -> Fraction | None:
     """Return the fraction whose products with sizes are rounded to the same integers as those with ``factor``.
 
-    None if there is none. Products that are no integers are at least 1 / 4096 from one, further than float64 rounds
-    sizes below 2**40. Where the fraction's product is an integer, a relative error of ``factor`` of at most 2**-54
-    rounds away, and a larger one is harmless in the direction that the rounding to an integer takes back.
+    None if there is none. Non-integer products are at least 1 / 4096 from one, further than float64 rounds sizes below
+    2**40. Where the fraction's product is an integer, a relative error of ``factor`` of at most 2**-54 rounds away, and
+    a larger one is harmless in the direction that the rounding to an integer takes back.
     """
     fraction = Fraction(factor).limit_denominator(1 << 12)
     if not fraction:
@@ -59,7 +59,7 @@ def _exact(factor: float, *, up: bool) -> Fraction | None:
 
 
 def _size(node: fx.Node) -> fx.Node | None:
-    """Return ``node`` if it is an integer, or what it converts from one."""
+    """Return ``node`` if it is an integer, or the integer that it converts."""
     found = node.args[0] if node.target is torch.sym_float else node
     return found if isinstance(found, fx.Node) and isinstance(value_of(found), SymInt) else None
 

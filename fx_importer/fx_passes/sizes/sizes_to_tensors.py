@@ -140,7 +140,8 @@ def _repeat(node: fx.Node, axes: Axes) -> fx.Node | None:
 
 
 def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
-    """Emit the operator with a size as a rank-0 tensor, in the dtype of a Python number beside the other operand."""
+    """Emit the operator with a size as a rank-0 tensor, in the dtype to which a Python number is promoted with the
+    other operand."""
     if len(node.args) != 2 or node.kwargs:
         return _scaled(node, axes) if node.target in _SUMS else None
     tensors = [each for each in node.args if isinstance(value_of(each), Tensor)]
@@ -190,7 +191,7 @@ def _number(before: fx.Node, number: Any, axes: Axes, dtype: torch.dtype) -> fx.
 
 
 def _clamp(node: fx.Node, axes: Axes) -> fx.Node | None:
-    """Return the maximum and minimum with bounds of which one is a size."""
+    """Return the maximum and minimum with bounds, one of them a size."""
     x, *bounds = node.args
     if not any(isinstance(value_of(each), SymInt) for each in bounds):
         return None
