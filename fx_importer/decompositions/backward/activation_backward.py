@@ -17,7 +17,7 @@ def shrink_backward(grad: Tensor, x: Tensor, lambd: float) -> Tensor:
 
 @decomposes(aten.hardsigmoid_backward.default)
 def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
-    """Return ``grad / 6`` where ``x`` is between -3 and 3, else 0. Eager's sixth is that of float32, in float64 too."""
+    """Return ``grad / 6`` where ``x`` is between -3 and 3, else 0. Eager rounds 1/6 to float32, in float64 too."""
     sixth = torch.tensor(1 / 6, dtype=torch.float32).item()
     wide = torch.promote_types(grad.dtype, torch.float32)
     return torch.where((x > -3) & (x < 3), grad.to(wide) * sixth, 0.0).to(grad.dtype)

@@ -30,10 +30,10 @@ def convolution_backward(
 ) -> Any:
     """Return the gradients of input, weight and bias.
 
-    That of the input is the transposed convolution, or the forward one for a transposed convolution. That of the weight
-    convolves the input with the gradient, with stride and dilation, and batch and channels, exchanged. For a transposed
-    convolution, input and gradient are exchanged. The size of ``grad`` tells the output padding, and that of its
-    channels the size of the bias.
+    The gradient of the input is the transposed convolution, or the forward one for a transposed convolution. The
+    gradient of the weight convolves the input with ``grad``, with stride and dilation, and batch and channels,
+    exchanged. For a transposed convolution, input and ``grad`` are exchanged. The size of ``grad`` determines the
+    output padding, and its number of channels the size of the bias.
     """
     axes = x.dim() - 2
     stride, padding, dilation = (per_axis(each, axes) for each in (stride, padding, dilation))

@@ -59,7 +59,7 @@ def embedding_bag_backward(
     per_sample_weights: Tensor | None,
     padding_idx: int = -1,
 ) -> Any:
-    """Return the gradient of the weight. Bags, their sizes, and the indices of maxima are those of the arguments."""
+    """Return the gradient of the weight. The arguments give bags, their sizes and the indices of maxima."""
     if not is_static(grad, indices, offsets, offset2bag) or not fits(indices.shape[0], offsets.shape[0]):
         return NotImplemented
     if mode == _MAX:

@@ -106,9 +106,9 @@ _WINDOWED = frozenset(each.rule for each in MAX_POOL_BACKWARD[:2])
 
 
 def scatter_foreign_indices(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedProgram:
-    """Return ``program`` with gradients of max pools replaced by scatters, if the indices are not those of the pool.
+    """Return ``program`` with gradients of max pools replaced by scatters if the pool did not compute the indices.
 
-    Those that ``table`` keeps, or has other rules for, stay.
+    Gradients that ``table`` keeps, or has other rules for, stay.
     """
 
     def is_foreign(node: fx.Node) -> bool:
@@ -129,7 +129,7 @@ def scatter_foreign_indices(program: ExportedProgram, table: Mapping[Any, Any]) 
 
 
 def _is_of_same_pool(node: fx.Node) -> bool:
-    """Return whether the indices of a gradient are those of a max pool with the same sizes and windows."""
+    """Return whether a max pool with the same sizes and windows computed the indices of a gradient."""
     axes, forward = _POOLS[node.target]
     indices = _arguments(node)["indices"]
     while indices.target in _COPIES:

@@ -16,7 +16,7 @@ AxisOperator = Callable[[Tensor, int], Tensor]
 
 
 def separable_gradient(grad: Tensor, sizes: Sequence[int], along: AxisOperator) -> Tensor:
-    """Return the gradient of the operand, whose last axes have ``sizes``, from that of the result."""
+    """Return the gradient of the operand, whose last axes have ``sizes``, from the gradient of the result."""
     for k, size in enumerate(sizes):
         axis = grad.dim() - len(sizes) + k
         places = torch.arange(size)

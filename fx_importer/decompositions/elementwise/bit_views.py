@@ -1,4 +1,4 @@
-"""Rules of ``view.dtype``, which reads the bits of elements as those of another dtype, little-endian.
+"""Rules of ``view.dtype``, which reads the bits of elements as another dtype, little-endian.
 
 Between widths, integers of one width are taken apart and put together by shifts. Floats are first integers of their own
 width, and back: an operator that linalg and StableHLO have, and TOSA computes by arithmetic.

@@ -1,6 +1,6 @@
 """Rules of division, remainders and reciprocals, with eager's rounding.
 
-`remainder` has the sign of the divisor, `fmod` that of the dividend. Floor division is rounded by means of the
+`remainder` has the sign of the divisor, `fmod` the sign of the dividend. Floor division is rounded by means of the
 remainder, as in Python: ``3.0 // 0.3`` is 9, though ``3.0 / 0.3`` rounds to 10.
 """
 

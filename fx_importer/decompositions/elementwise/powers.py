@@ -1,4 +1,4 @@
-"""Rules of powers and roots: with constant exponents, of integers, and what TOSA's power leaves undefined."""
+"""Rules of powers and roots: with constant exponents, of integers, and where TOSA's power is undefined."""
 
 from __future__ import annotations
 

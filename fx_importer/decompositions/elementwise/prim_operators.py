@@ -52,7 +52,7 @@ def _renamed(name: str, function: Callable[..., Any]) -> Decomposition:
 
 @decomposes(prims.div.default)
 def div(a: Tensor, b: Tensor) -> Tensor:
-    """Return the quotient; that of integers is truncated."""
+    """Return the quotient, truncated for integers."""
     return torch.div(a, b) if a.is_floating_point() or a.is_complex() else torch.div(a, b, rounding_mode="trunc")
 
 

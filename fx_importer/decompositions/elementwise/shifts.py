@@ -17,8 +17,8 @@ from fx_importer.fx_graph.operators import aten
 def _shift(onto: OpOverload, *operators: OpOverload, left: bool) -> Decomposition:
     """Return the rule of ``onto``, a shift of two tensors, and of its other spellings.
 
-    By a number of bits that is negative, or that the dtype has not, eager shifts every bit out: the result is 0, and
-    -1 for negative integers that are shifted to the right. MLIR's shifts are undefined there.
+    If the number of bits is negative or exceeds the width, eager shifts every bit out: the result is 0, and -1 for
+    negative integers that are shifted to the right. MLIR's shifts are undefined there.
     """
 
     @decomposes(onto, *operators)
@@ -68,4 +68,4 @@ def _with_scalar(packet: OpOverloadPacket) -> Decomposition:
 
 
 BITWISE_SCALARS = tuple(map(_with_scalar, (aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor)))
-"""Bitwise operators of a tensor and a number, as those of two tensors."""
+"""Bitwise operators of a tensor and a number, as operators of two tensors."""

@@ -33,7 +33,7 @@ def _sign_rules(negative: Callable[[Tensor], Tensor]) -> tuple[Decomposition, ..
 
     @decomposes(aten.copysign.Tensor, aten.copysign.Scalar)
     def copysign(x: Tensor, sign: Tensor | Number) -> Tensor:
-        """Return the magnitude of ``x`` with the sign of ``sign``, that of a zero included."""
+        """Return the magnitude of ``x`` with the sign of ``sign``, including zero's sign."""
         dtype = torch.result_type(x, sign)
         dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
         magnitude = x.to(dtype).abs()
@@ -52,7 +52,7 @@ def heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
 
 @decomposes(aten.sign.default)
 def sign(x: Tensor) -> Any:
-    """Return ``(x > 0) - (x < 0)``; the C++ canonicalization folds that of a constant to -1."""
+    """Return ``(x > 0) - (x < 0)``; the C++ canonicalization folds it for a constant to -1."""
     if x.is_complex() or x.dtype is torch.bool:
         return NotImplemented
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)

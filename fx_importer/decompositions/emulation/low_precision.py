@@ -63,7 +63,7 @@ def convert_half_precision(x: Tensor, *, dtype: torch.dtype | None = None, **set
     return x.float().to(dtype) if halves else NotImplemented
 
 
-# --- fp8 in integer arithmetic, for a target whose consumers have no such types: LLVM has none ---
+# --- fp8 in integer arithmetic, for targets whose consumers lack fp8 types, as LLVM does ---
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _Format:
     """The magnitude bits of infinity, if the format has one."""
     fnuz: bool = False
     saturates: bool = False
-    """Whether eager converts what is too large, infinity too, to the largest number."""
+    """Whether eager converts larger numbers and infinity to the largest finite number."""
 
     @property
     def largest(self) -> int:
@@ -140,7 +140,7 @@ def _decoded(x: Tensor, form: _Format) -> Tensor:
 
 
 def _encoded(x: Tensor, form: _Format, dtype: torch.dtype) -> Tensor:
-    """Return float32 as fp8, rounded to nearest, ties to even, in integers; what is too large as in eager."""
+    """Return float32 as fp8, rounded to nearest, ties to even, in integers; overflow is as in eager."""
     bits = float_bits(x)
     magnitude = bits & 0x7FFFFFFF
     lost = 23 - form.fraction

@@ -82,7 +82,7 @@ def where(condition: Tensor, a: Tensor, b: Tensor) -> Any:
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     """Convert all parts to the promoted dtype.
 
-    The C++ lowering of a bool beside 8-bit integers crashes, and a bool beside complex numbers becomes -1.
+    The C++ lowering of a bool with 8-bit integers crashes, and of true with complex numbers gives -1.
     """
     dtypes = {each.dtype for each in tensors}
     if len(dtypes) < 2:

@@ -1,4 +1,4 @@
-"""Operators that torch does not have at import: those of other libraries, such as torchao's ``quantize_affine``."""
+"""Operators of other libraries, which torch lacks at import, such as torchao's ``quantize_affine``."""
 
 from __future__ import annotations
 

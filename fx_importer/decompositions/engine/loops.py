@@ -13,14 +13,14 @@ from torch._higher_order_ops.while_loop import while_loop_op
 def while_loop(
     more: Callable[..., Tensor],
     step: Callable[..., tuple[Tensor, ...]],
-    carried: Sequence[Tensor],
+    state: Sequence[Tensor],
     invariants: Sequence[Tensor] = (),
 ) -> tuple[Tensor, ...]:
-    """Repeat ``carried = step(*carried, *invariants)`` while ``more(*carried, *invariants)``, and return ``carried``.
+    """Repeat ``state = step(*state, *invariants)`` while ``more(*state, *invariants)``, and return ``state``.
 
     Initial values are copied to the strides that operators give their results, as torch compares the strides of the
     two: a contiguous tensor with an axis of one element may have others.
     """
     loop: Any = while_loop_op
-    initial = tuple(each.clone(memory_format=torch.contiguous_format) for each in carried)
+    initial = tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in state)
     return tuple(loop(more, step, initial, tuple(invariants)))

@@ -56,7 +56,7 @@ class Overrides:
 
 
 def _resolve(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterator[Any]:
-    """Yield the overloads of ``operators``; append a sentence to ``wrong`` for each that is no operator."""
+    """Yield the overloads of ``operators``; append an error to ``wrong`` for each entry that is not an operator."""
     for operator in operators:
         if isinstance(operator, OpOverload | OpOverloadPacket):
             yield from overloads([operator])

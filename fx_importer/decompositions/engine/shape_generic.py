@@ -110,7 +110,7 @@ def _is_unrelated_to_guards(record: logging.LogRecord) -> bool:
 def _holds_for_all_sizes(condition: sympy.Basic, value: sympy.Basic) -> bool:
     """Return whether ``condition`` is ``value`` for all sizes >= 2, or equates two sizes, as operators check.
 
-    What is true of data-dependent sizes is checked when the program runs: torch decides no branch by it.
+    Conditions on data-dependent sizes are checked when the program runs: torch decides no branch by them.
     """
     if value == sympy.true and free_unbacked_symbols(condition):
         return True

@@ -1,8 +1,8 @@
 """Replacement of ``view`` by ``reshape``, so that a program can be traced again after strides have changed.
 
 ``torch.export`` records a ``view`` where eager's strides allow one. A decomposition may compute the same values with
-other strides (that of attention does), and then the recorded ``view`` cannot be traced. MLIR tensors have no strides:
-every ``view`` can be a ``reshape``.
+other strides, as the rule of attention does, and then the recorded ``view`` cannot be traced. MLIR tensors have no
+strides: every ``view`` can be a ``reshape``.
 """
 
 from __future__ import annotations

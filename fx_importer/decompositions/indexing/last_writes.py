@@ -39,7 +39,7 @@ class Places:
     def of(cls, x: Tensor, indices: Indices, values: Tensor) -> Places | None:
         """Return the places of ``indices``.
 
-        None if there is a mask of rank zero, or one beside others that is too large or of dynamic sizes.
+        None if there is a mask of rank zero, or one among other indices that is too large or of dynamic sizes.
         """
         kinds = [0 if each is None else each.dim() if each.dtype is torch.bool else 1 for each in indices]
         if any(each is not None and not kind for each, kind in zip(indices, kinds, strict=True)):
@@ -103,7 +103,7 @@ def _nonnegative(index: Tensor, size: int) -> Tensor:
 
 
 def _longest(indices: Indices) -> int:
-    """Return the number of places of a mask beside ``indices``: their last size, or the elements of the least mask."""
+    """Return the number of true elements of a mask among ``indices``: their last size, or the least mask's size."""
     given = [each.shape[-1] for each in indices if each is not None and each.dtype is not torch.bool and each.dim()]
     masks = [each.numel() for each in indices if each is not None and each.dtype is torch.bool]
     return max(given, default=1) if max(given, default=1) > 1 else min(masks)

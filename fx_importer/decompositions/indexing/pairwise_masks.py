@@ -1,7 +1,7 @@
 """Pairwise masks: order, counts and accumulation for targets that lack a sort or a scatter.
 
-The mask has the product of both sides' elements, at most `MAX_MASK_ELEMENTS`, of which dynamic sizes count as one. A
-rule whose mask would be larger keeps the operator.
+The mask has the product of both sides' elements, at most `MAX_MASK_ELEMENTS`, where dynamic sizes count as one. A rule
+whose mask would be larger keeps the operator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def fits(*sizes: int) -> bool:
 
 
 def chunks(number: int, others: int) -> list[tuple[int, int]] | None:
-    """Return the bounds of chunks of ``number`` whose masks beside ``others`` fit; None if there are too many.
+    """Return the bounds of chunks of ``number`` whose masks with ``others`` fit; None if there are too many.
 
     A dynamic ``number`` is one chunk, and dynamic ``others`` count as one.
     """

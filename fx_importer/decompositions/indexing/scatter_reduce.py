@@ -119,10 +119,10 @@ def _scatter_by_mask(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
 
 
 def aligned(x: Tensor, dim: int, index: Tensor, *sources: Tensor) -> tuple[Tensor, list[Tensor], Tensor | None]:
-    """Return ``index`` and ``sources`` of a scatter in the sizes of ``x`` beside ``dim``, where one is dynamic.
+    """Return ``index`` and ``sources`` of a scatter in the sizes of ``x`` except along ``dim``, if one is dynamic.
 
-    Also returned is where the index is given, in a shape that broadcasts to that of ``index``; None for everywhere.
-    The rest of ``x``, which may be empty, is then no slice.
+    The third result is true where the index is given, and broadcasts to ``index``; None if it is given everywhere. The
+    rest of ``x``, which may be empty, is then not a slice.
     """
     active: Tensor | None = None
     parts = [leading_slice(each, index.shape) for each in sources]
@@ -200,7 +200,7 @@ def _scatter_rows_by_product(x: Tensor, dim: int, index: Tensor, source: Tensor)
 
 @decomposes(aten.scatter.reduce, aten.scatter.value_reduce)
 def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, *, reduce: str) -> Tensor:
-    """Reduce by ``scatter_reduce``, of which this is the older spelling; ``source`` may be a number."""
+    """Reduce by ``scatter_reduce``, the newer spelling; ``source`` may be a number."""
     if not isinstance(source, Tensor):
         source = torch.full(index.shape, source, dtype=x.dtype)
     return torch.scatter_reduce(x, dim, index, source, _REDUCTIONS[reduce])

@@ -13,7 +13,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.split_with_sizes.default)
 def split_with_sizes(x: Tensor, sizes: Sequence[int | SymInt], dim: int = 0) -> Any:
-    """Return slices, the last of which has an open end, if a size is dynamic."""
+    """Return slices, the last one with an open end, if a size is dynamic."""
     if not any(isinstance(size, SymInt) for size in sizes):
         return NotImplemented
     starts = [sum(sizes[:part]) for part in range(len(sizes))]

@@ -69,7 +69,7 @@ def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_
 
 @decomposes(aten._unique.default)
 def unique_in_any_order(x: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
-    """As `unique`, without the counts: the gradients of fills are of such."""
+    """Return `unique` without the counts, as gradients of fills need it."""
     found = unique.rule(x, sorted, return_inverse)
     return found if found is NotImplemented else found[:2]
 

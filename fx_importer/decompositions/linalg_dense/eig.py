@@ -63,8 +63,8 @@ def _subdiagonal(h: Tensor, at: Tensor) -> Tensor:
 def _deflate(h: Tensor, values: Tensor, under: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``h`` with negligible subdiagonal elements set to zero, and the first and last row of the last block.
 
-    ``values`` is the diagonal of ``h``, ``under`` the subdiagonal by row. An element is negligible beside its two
-    neighbours on the diagonal, or beside the largest element if these are zero.
+    ``values`` is the diagonal of ``h``, ``under`` the subdiagonal by row. An element is negligible relative
+    to its two neighbours on the diagonal, or to the largest element if these are zero.
     """
     at = indices_along(h, -1)
     below = at.unsqueeze(-1) == at + 1
@@ -106,7 +106,7 @@ def schur_form(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
             at = indices_along(h, -1)
             here, there = at == k, at == k + 1
             first, last = first.squeeze(-1), last.squeeze(-1)
-            # The first rotation is that of the shifted column; the others annihilate the bulge of the one before.
+            # The first rotation is of the shifted column; each other one annihilates the bulge of the one before.
             start = k == first
             read = torch.where(start, k, k - 1).unsqueeze(-1) == at
             upper, lower = column(row(h, here), read), column(row(h, there), read)

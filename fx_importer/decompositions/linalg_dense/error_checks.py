@@ -10,7 +10,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def checked(results: tuple[Any, ...], check_errors: bool, name: str) -> tuple[Any, ...]:
-    """Return ``results``, the last of which is LAPACK's ``info``, and assert with ``check_errors`` that it is zero.
+    """Return ``results``; with ``check_errors``, assert that the last one, LAPACK's ``info``, is zero.
 
     Assertions are dropped unless the caller of the compiler asks for them, with ``runtime_asserts``.
     """

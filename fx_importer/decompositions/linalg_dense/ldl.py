@@ -50,7 +50,7 @@ def _times_inverse_block(
 def _choose_pivot(rest: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return whether column ``k`` is zero, whether the pivot is a block of two, and the row to exchange with.
 
-    The pivot is that of Bunch and Kaufman (Golub & Van Loan, 4.4.4): the diagonal element of row ``k``, that of another
+    Pivots are chosen as by Bunch and Kaufman (Golub & Van Loan, 4.4.4): the diagonal element of row ``k`` or of another
     row, or the block of both.
     """
     at = indices_along(rest, -1)
@@ -61,13 +61,13 @@ def _choose_pivot(rest: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     largest = torch.clamp(sizes.amax(-1, keepdim=True), min=0.0)
     other = torch.where(torch.logical_and(below, sizes == largest), at, rest.shape[-1] - 1).amin(-1, keepdim=True)
     candidate = pivot_magnitude(column(rest, at == other))
-    beside = torch.where(torch.logical_and(at >= k, at != other), candidate, 0.0).amax(-1, keepdim=True)
+    off_diagonal = torch.where(torch.logical_and(at >= k, at != other), candidate, 0.0).amax(-1, keepdim=True)
     zero = torch.maximum(top, largest) == 0
     enough = torch.logical_or(zero, top >= _ALPHA * largest)
-    ratio = largest / torch.where(beside == 0, 1.0, beside)
+    ratio = largest / torch.where(off_diagonal == 0, 1.0, off_diagonal)
     enough = torch.logical_or(enough, top >= _ALPHA * largest * ratio)
     exchanged = torch.logical_not(enough)
-    single = column(candidate, at == other).unsqueeze(-1) >= _ALPHA * beside
+    single = column(candidate, at == other).unsqueeze(-1) >= _ALPHA * off_diagonal
     two = torch.logical_and(exchanged, torch.logical_not(single))
     return zero, two, torch.where(exchanged, other, k)
 
@@ -76,8 +76,8 @@ def packed_ldl(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``L`` and ``D`` packed in one matrix, the pivots, and ``info``, as LAPACK's ``sytrf`` and ``hetrf``.
 
     Each step takes one pivot or a block of two (Golub & Van Loan, 4.4.4), and each matrix of a batch takes steps of its
-    own. The lower triangle is factored. A pivot counts from 1; those of a block are both minus the row that the second
-    was exchanged with. ``info`` is the first pivot, from 1, that is zero.
+    own. The lower triangle is factored. Pivots count from 1; both pivots of a block are minus the row that the
+    second was exchanged with. ``info`` is the first pivot, from 1, that is zero.
     """
     size = a.shape[-1]
     pivots = torch.zeros(a.shape[:-1], dtype=torch.int32, device=a.device)

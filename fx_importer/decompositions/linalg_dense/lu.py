@@ -108,7 +108,7 @@ def solve_packed(packed: Tensor, pivots: Tensor, b: Tensor, *, transpose: bool =
 def packed_lu_for_determinant(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first two results of `packed_lu`, of the transpose of contiguous real matrices.
 
-    So does eager, and the gradients of determinants then read the factors as those of the transpose.
+    Eager does the same: the gradients of determinants read the factors of the transpose.
     """
     return packed_lu(transposed(a) if a.is_contiguous() and not a.is_complex() else a)[:2]
 

@@ -25,7 +25,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def householder_reflector(found: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``v`` and ``tau`` of the reflection that clears a column below row ``i``, and what it leaves in row ``i``.
+    """Return ``v`` and ``tau`` of the reflection that clears a column below row ``i``, and its new element in row ``i``.
 
     ``v`` is one in row ``i`` and zero above. The element left in row ``i`` is real, and has the sign opposite to the
     one before, so that nothing cancels (``larfg``; Golub & Van Loan, 5.1). A column that is zero below, and real in row

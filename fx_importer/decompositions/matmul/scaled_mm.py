@@ -22,10 +22,10 @@ def scaled_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Any:
-    """Return ``(a @ b) * scale_a * scale_b + bias``, accumulated in float32, in ``out_dtype`` (that of ``a``).
+    """Return ``(a @ b) * scale_a * scale_b + bias``, accumulated in float32, in ``out_dtype``, ``a``'s by default.
 
-    Scales are one number, or one for each row of ``a`` and each column of ``b``; those of blocks stay, and are reported
-    as unsupported. ``use_fast_accum`` allows tensor cores to accumulate in fewer bits: a hint that eager ignores on a
+    Scales are one number, or one for each row of ``a`` and each column of ``b``; scales of blocks are reported as
+    unsupported. ``use_fast_accum`` allows tensor cores to accumulate in fewer bits: a hint that eager ignores on a
     CPU too. ``scale_result`` multiplies the result for an fp8 ``out_dtype``.
     """
     del use_fast_accum

@@ -61,7 +61,7 @@ def flash_attention_for_cpu(
 ) -> Any:
     """Return attention for (n, heads, L, E), and each row's logsumexp, (n, heads, L).
 
-    ``key`` and ``value`` may have fewer heads. There is no dropout on CPUs. That of a fully masked row is zero.
+    ``key`` and ``value`` may have fewer heads. The CPU kernel has no dropout. The logsumexp of a masked row is zero.
     """
     if dropout_p:
         return NotImplemented
@@ -179,7 +179,7 @@ def scale_factor(query: Tensor, scale: float | None) -> float:
 
 
 def _without_masked_rows(weights: Tensor, attn_mask: Tensor | None) -> Tensor:
-    """Return ``weights`` with zeros in rows of which ``attn_mask`` leaves nothing."""
+    """Return ``weights`` with zeros in rows that ``attn_mask`` masks wholly."""
     return weights if attn_mask is None else weights.masked_fill(_masked_out(attn_mask).all(-1, keepdim=True), 0.0)
 
 

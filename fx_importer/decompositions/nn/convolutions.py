@@ -99,7 +99,7 @@ def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometr
     if x.dtype in (torch.uint8, torch.int8):
         wide = (None if each is None else each.to(torch.int32) for each in (x, weight, bias))
         result = aten.convolution(*wide, *geometry)
-        return result.to(x.dtype)  # the low bits of a sum are those of its terms
+        return result.to(x.dtype)  # the low bits of a sum depend on the low bits of its terms only
     if not is_static(weight) or x.dtype not in (torch.int16, torch.int32, torch.int64):
         return NotImplemented
     given = _Geometry(*geometry)

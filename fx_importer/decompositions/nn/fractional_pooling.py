@@ -73,6 +73,6 @@ def _fractional_max_pool(operator: Any, order: Sequence[int]) -> Decomposition:
 
 
 FRACTIONAL_POOLING = (
-    _fractional_max_pool(aten.fractional_max_pool2d.default, (1, 0)),  # its first random number is that of the width
+    _fractional_max_pool(aten.fractional_max_pool2d.default, (1, 0)),  # its first random number is for the width
     _fractional_max_pool(aten.fractional_max_pool3d.default, (0, 1, 2)),
 )

@@ -30,8 +30,8 @@ def linear_cross_entropy(
 ) -> Any:
     """Return the cross entropy of a linear layer, which torch computes in chunks of the batch, and its gradients.
 
-    Gradients are with respect to ``x``, [n, features], the weight, [classes, features], and the bias; those that are
-    not ``wanted`` are empty. With label smoothing there is no match if any is wanted.
+    Gradients are with respect to ``x``, [n, features], the weight, [classes, features], and the bias; those not
+    ``wanted`` are empty. Returns ``NotImplemented`` with label smoothing if any is wanted.
     """
     if any(wanted) and label_smoothing:
         return NotImplemented

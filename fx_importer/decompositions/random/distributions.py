@@ -34,7 +34,7 @@ def _without_generator(generator: Any) -> bool:
 
 @decomposes(aten.bernoulli.default, aten.bernoulli.Tensor)
 def bernoulli(x: Tensor, p: Tensor | None = None, generator: Any = None) -> Tensor:
-    """Return one with the probability ``p``, or that of each element."""
+    """Return one with the probability ``p``, or with the probability that each element gives."""
     given = x if p is None else p
     return (_uniform(x.shape) < given).to(x.dtype) if _without_generator(generator) else NotImplemented
 
@@ -117,7 +117,7 @@ def randperm(n: int, *, dtype: torch.dtype | None = torch.int64, **_: Any) -> Te
 def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
     """Return indices drawn with the weights ``x`` [..., n].
 
-    Without replacement, they are those of the largest weights over exponential numbers, as in eager.
+    Without replacement, they have the largest ratios of weights to exponential numbers, as in eager.
     """
     if not _without_generator(generator) or not is_static(x):
         return NotImplemented

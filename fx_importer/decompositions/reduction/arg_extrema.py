@@ -15,7 +15,7 @@ _NARROW = (torch.int8, torch.int16)
 
 
 def _is_compared_as_integer(x: Tensor) -> bool:
-    """Return whether ``x`` has integers beyond those of float32, or integers and dynamic sizes."""
+    """Return whether ``x`` has integers that float32 cannot represent, or integers and dynamic sizes."""
     if x.is_floating_point() or x.is_complex() or x.dtype is torch.bool:
         return False
     return x.dtype in (torch.int32, torch.int64) or not is_static(x)
@@ -29,7 +29,7 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 @decomposes(aten.argmin.default)
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Return the first position of the minimum. C++ negates integers, and that of the least one overflows."""
+    """Return the first position of the minimum. C++ negates integers, which overflows for the least one."""
     if x.dtype in _NARROW and is_static(x):
         return torch.argmax(torch.bitwise_not(x), dim, keepdim)
     return _first(x, dim, keepdim, torch.amin) if _is_compared_as_integer(x) else NotImplemented

@@ -24,7 +24,8 @@ def _weighted_bincount(bins: Tensor, number: int, weights: Tensor) -> Tensor:
 def _range_limits(x: Tensor, low: float, high: float, beyond: float) -> tuple[Tensor, Tensor]:
     """Return both ends of a histogram's range.
 
-    The range is that of ``x`` if ``low == high``, and is widened by ``beyond`` on both sides where it is empty.
+    If ``low == high``, the range is from the minimum to the maximum of ``x``. Where it is empty, it is widened by
+    ``beyond`` on both sides.
     """
     if low == high:
         first, last = torch.amin(x), torch.amax(x)

@@ -118,7 +118,7 @@ def _rounded_sums(x: Tensor, weights: Tensor) -> Tensor:
     """Return the product of ``x`` [..., size] and the transpose of ``weights`` [outputs, size], as bytes in int32."""
     powers = 2 ** torch.arange(1, 23, dtype=torch.int32)
     fits = 0.5 + torch.amax(weights) * powers < 1 << 15
-    one = torch.amax(torch.where(fits, powers, torch.ones_like(powers)))  # what a weight of 1 is in 16 bits
+    one = torch.amax(torch.where(fits, powers, torch.ones_like(powers)))  # a weight of 1 in 16 bits
     whole = torch.trunc(weights * one + 0.5 * torch.sign(weights)).to(torch.int32)
     total = x @ whole.transpose(0, 1) + torch.div(one, 2, rounding_mode="floor")
     return torch.clamp(torch.div(total, one, rounding_mode="floor"), 0, 255)

@@ -22,7 +22,7 @@ _TWO_BY_PI = 2 / math.pi
 def _asymptotic(x: Tensor, p: Series, q: Series, *, first_kind: bool, order: int) -> Tensor:
     """Return J or Y for ``x`` from 8.
 
-    Sine and cosine of ``x - pi / 4`` are computed from those of x: the difference is never rounded.
+    Sine and cosine of ``x - pi / 4`` are computed from sine and cosine of x: the difference is never rounded.
     """
     ratio = torch.square(8 / x)
     cosine, sine = torch.cos(x), torch.sin(x)

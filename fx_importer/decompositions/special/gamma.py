@@ -2,7 +2,7 @@
 
 Sources: DLMF 5.5.1 and 5.5.3 (recurrence, reflection), 5.11.1 (Stirling), 25.11.5 (Euler and Maclaurin), 25.11.12
 (polygamma by zeta). The Chebyshev series are our own (``benchmarks/special_series.py``). The number of leading terms of
-zeta's sum, nine, is that of Cephes (Stephen L. Moshier), from which eager's zeta is derived. Errors are relative, or
+zeta's sum, nine, is from Cephes (Stephen L. Moshier), as in eager's zeta. Errors are relative, or
 absolute where the function is below 1.
 """
 
@@ -108,7 +108,7 @@ def _zeta_right(s: Tensor, q: Tensor) -> Tensor:
 def _zeta(s: Tensor, q: Tensor) -> Tensor:
     """Return ``sum((q + k) ** -s)`` over k from 0, for s above 1 of the shape of q.
 
-    For negative q, where s must be an integer, the terms are those of three sums of positive q: with f the fraction of
+    For negative q, where s must be an integer, the sum is split into three sums of positive q: with f the fraction of
     q, ``zeta(s, f) + (-1)**s * (zeta(s, 1 - f) - zeta(s, 1 - q))``.
     """
     left = q < 0

@@ -71,19 +71,19 @@ def _regularized(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         active = torch.where((change - 1).abs() > 3 * eps, active, 0)
         h = torch.where(active > 0, h * change, h)
         count = torch.sum(active) + torch.sum((term > eps / 2 * total).to(term.dtype))
-        carried = (a.clone(), series_x.clone(), fraction_a.clone(), start.clone())
-        return (iteration + 1, count, term, total, c, d, h, active, *carried)
+        state = (a.clone(), series_x.clone(), fraction_a.clone(), start.clone())
+        return (iteration + 1, count, term, total, c, d, h, active, *state)
 
     one = torch.ones_like(a)
     many = torch.full_like(a, 1e30)
     first = 1 / start
-    carried = (
+    state = (
         torch.ones((), dtype=a.dtype),
         torch.ones((), dtype=a.dtype),
         *(one, one, many, first, first, one),
         *(a, series_x, fraction_a, start),
     )
-    _, _, _, total, _, _, h, *_ = while_loop(condition, body, carried)
+    _, _, _, total, _, _, h, *_ = while_loop(condition, body, state)
     factor = _prefactor(a, x)
     lower, upper = factor * total, factor * a * h
     return torch.where(below, lower, 1 - upper), torch.where(below, 1 - lower, upper)
@@ -95,7 +95,7 @@ def _inside(a: Tensor, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
 
 
 def _with_limits(inside: Tensor, value: Tensor, a: Tensor, x: Tensor, *, lower: float) -> Tensor:
-    """Return ``value`` where ``inside``, elsewhere the limits at zero and infinity; ``lower`` is that of x = 0."""
+    """Return ``value`` where ``inside``, elsewhere the limits at zero and infinity; ``lower`` is the limit at x = 0."""
     # Not inside, a and x are equal only where both are zero or both infinite.
     undefined = (a < 0) | (x < 0) | a.isnan() | x.isnan() | (a == x)
     is_low = (x == 0) | (a == torch.inf)

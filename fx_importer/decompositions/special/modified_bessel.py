@@ -1,7 +1,7 @@
 """Rules of modified Bessel functions of both kinds of orders 0 and 1, scaled by an exponential or not.
 
 Sources: DLMF 10.25, 10.31 and 10.40. The intervals (split at 8 for I, at 2 for K) and the scaled functions on them are
-those of Cephes (Stephen L. Moshier), which eager's kernels are derived from. Errors are relative.
+from Cephes (Stephen L. Moshier), as in eager's kernels. Errors are relative.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Chebyshev series of the modified Bessel functions, as ``benchmarks/special_series.py`` computes them.
 
-Intervals and scaled functions are those of Cephes (Stephen L. Moshier). Its coefficients agree with these to the
+Intervals and scaled functions are from Cephes (Stephen L. Moshier). Its coefficients agree with these to the
 rounding of float64, and are up to two terms fewer.
 """
 

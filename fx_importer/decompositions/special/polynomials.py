@@ -18,7 +18,7 @@ from fx_importer.decompositions.special.chebyshev import any_true, decomposes_in
 from fx_importer.fx_graph.operators import aten
 
 Step = Callable[[Tensor, Tensor | int, Tensor, Tensor], Tensor]
-"""Takes x, the degree n, and the polynomials of the degrees n and n - 1; returns that of n + 1."""
+"""Takes x, the degree n, and the polynomials of the degrees n and n - 1; returns the polynomial of degree n + 1."""
 
 
 _MAX_UNROLLED_DEGREE = 32
@@ -47,8 +47,8 @@ def _recurrence(x: Tensor, n: Tensor, first: Tensor, step: Step) -> Tensor:
 
     start = torch.where(n > 0, first, 1)
     one = torch.ones_like(x)
-    carried = (torch.ones((), dtype=x.dtype), first, one, start, x, n)
-    return while_loop(condition, body, carried)[3]
+    state = (torch.ones((), dtype=x.dtype), first, one, start, x, n)
+    return while_loop(condition, body, state)[3]
 
 
 def _polynomial(

@@ -1,6 +1,6 @@
 """Rules of elementary functions of complex numbers, as functions of their real and imaginary parts.
 
-Each rule returns ``NotImplemented`` for real tensors. Roots and inverse functions are those of Kahan, "Branch Cuts for
+Each rule returns ``NotImplemented`` for real tensors. Roots and inverse functions follow Kahan, "Branch Cuts for
 Complex Elementary Functions" (1987), without its care for overflow.
 """
 
@@ -22,7 +22,7 @@ Parts = tuple[Tensor, Tensor]
 
 
 Function = Callable[[Tensor, Tensor], Parts]
-"""From a real and an imaginary part to those of the result."""
+"""From the real and imaginary part of the argument to the parts of the result."""
 
 
 def _elementwise(*operators: OpOverload) -> Callable[[Function], Decomposition]:

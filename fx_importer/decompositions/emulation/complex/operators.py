@@ -1,4 +1,4 @@
-"""Rules of operators of complex tensors, collected by what a target supports.
+"""Rules of operators of complex tensors, collected by the capabilities of targets.
 
 The FX pass `fx_passes/emulation/complex_pairs.py` represents the complex values that these rules split and join as
 pairs of real nodes.

@@ -35,7 +35,7 @@ def parts_of_tensor(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def complex_of(real: Part, imaginary: Part, dtype: torch.dtype) -> Tensor:
-    """Return a complex tensor of ``dtype`` from two parts, at least one of which is a tensor."""
+    """Return a complex tensor of ``dtype`` from two parts; at least one is a tensor."""
     shape = torch.broadcast_shapes(*(part.shape for part in (real, imaginary) if isinstance(part, Tensor)))
     to = dtype.to_real()
     parts = [p.to(to) if isinstance(p, Tensor) else torch.full((), p, dtype=to) for p in (real, imaginary)]

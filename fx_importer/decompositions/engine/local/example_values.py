@@ -19,7 +19,7 @@ from fx_importer.decompositions.engine.local.rule_tracing import (
 
 
 def example_values(argument: Any, values: Mapping[fx.Node, Tensor]) -> Any:
-    """Return ``argument`` with nodes replaced by example values, of which ``values`` take precedence."""
+    """Return ``argument`` with nodes replaced by example values; ``values`` take precedence."""
     if isinstance(argument, fx.Node):
         return values.get(argument, argument.meta["val"])
     if isinstance(argument, SymbolicNumber):

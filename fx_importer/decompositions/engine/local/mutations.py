@@ -34,7 +34,7 @@ class Mutations:
         map_arg(result, self._results.add)
 
     def of(self, node: fx.Node) -> list[list[fx.Node]]:
-        """Return the aliases of the tensor that ``node`` mutates, those of the tensor that it is a view of, and so on.
+        """Return the aliases of the tensor that ``node`` mutates, then the aliases of its base, and so on.
 
         Raises:
             RetraceRequired: if the memory belongs neither to the graph nor to a writable placeholder, or is read later

@@ -81,7 +81,7 @@ def functional_form(operator: OpOverload) -> OpOverload | None:
 
 @cache
 def view_form(operator: OpOverload) -> OpOverload | None:
-    """Return the view operator of which ``operator`` is the in-place variant; None if there is none."""
+    """Return the view operator whose in-place variant is ``operator``; None if there is none."""
     return _non_mutating_form(operator) if torch.Tag.inplace_view in operator.tags else None
 
 

@@ -170,7 +170,7 @@ class RuleTracer(TorchDispatchMode):
 def trace_rule(
     target: OpOverload, args: Any, kwargs: Any, inputs: list[Tensor], rules: Rules, mode: FakeTensorMode
 ) -> Replacement:
-    """Return the decomposition of ``target`` for these arguments, of which ``inputs`` are the tensors.
+    """Return the decomposition of ``target`` for these arguments; ``inputs`` are their tensors.
 
     Raises:
         RetraceRequired: if the rule cannot be traced alone, or its graph depends on more than the arguments.
