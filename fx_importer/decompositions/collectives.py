@@ -13,13 +13,13 @@ from fx_importer.distributed.collectives import c10d, c10d_autograd
 @decomposes(c10d.all_reduce_coalesced.default)
 def all_reduce_coalesced(inputs: Sequence[Tensor], reduce_op: str, group_name: str) -> list[Tensor]:
     """Reduce each tensor by itself."""
-    return [c10d.all_reduce(each, reduce_op, group_name) for each in inputs]
+    return [c10d.all_reduce(tensor, reduce_op, group_name) for tensor in inputs]
 
 
 @decomposes(c10d.all_gather_into_tensor_coalesced.default)
 def all_gather_coalesced(inputs: Sequence[Tensor], group_size: int, group_name: str) -> list[Tensor]:
     """Gather each tensor by itself."""
-    return [c10d.all_gather_into_tensor(each, group_size, group_name) for each in inputs]
+    return [c10d.all_gather_into_tensor(tensor, group_size, group_name) for tensor in inputs]
 
 
 @decomposes(c10d.reduce_scatter_tensor_coalesced.default)
@@ -27,13 +27,13 @@ def reduce_scatter_coalesced(
     inputs: Sequence[Tensor], reduce_op: str, group_size: int, group_name: str
 ) -> list[Tensor]:
     """Reduce and scatter each tensor by itself."""
-    return [c10d.reduce_scatter_tensor(each, reduce_op, group_size, group_name) for each in inputs]
+    return [c10d.reduce_scatter_tensor(tensor, reduce_op, group_size, group_name) for tensor in inputs]
 
 
 @decomposes(c10d.wait_tensors.default)
 def wait_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Wait for each tensor by itself; torch has the operator since 2.15."""
-    return [c10d.wait_tensor(each) for each in tensors]
+    return [c10d.wait_tensor(tensor) for tensor in tensors]
 
 
 @decomposes(c10d_autograd.all_gather_into_tensor.default)

@@ -33,7 +33,7 @@ def attention_backward(
     """
     dtypes = (query.dtype, key.dtype, value.dtype)
     if query.dtype in (torch.float16, torch.bfloat16):
-        grad, query, key, value, out = (each.float() for each in (grad, query, key, value, out))
+        grad, query, key, value, out = (tensor.float() for tensor in (grad, query, key, value, out))
     groups = query.shape[1] // key.shape[1]
     key, value = repeat_heads(key, groups), repeat_heads(value, groups)
     factor = scale_factor(query, scale)
@@ -43,12 +43,12 @@ def attention_backward(
         weights = attention_weights_of(logsumexp, query, key, attn_mask, is_causal, scale)
     of_weights = matmul(grad, value.transpose(-2, -1))
     of_scores = weights * (of_weights - torch.sum(grad * out, -1, keepdim=True)) * factor
-    found = (
+    result = (
         matmul(of_scores, key),
         _sum_repeated_heads(matmul(of_scores.transpose(-2, -1), query), groups),
         _sum_repeated_heads(matmul(weights.transpose(-2, -1), grad), groups),
     )
-    return found[0].to(dtypes[0]), found[1].to(dtypes[1]), found[2].to(dtypes[2])
+    return result[0].to(dtypes[0]), result[1].to(dtypes[1]), result[2].to(dtypes[2])
 
 
 def _sum_repeated_heads(x: Tensor, groups: int) -> Tensor:

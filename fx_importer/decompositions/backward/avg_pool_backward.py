@@ -34,8 +34,8 @@ def _avg_pool(operator: OpOverload, axes: int) -> Decomposition:
             window = ([1, kernel[k]], [1, stride[k]], [0, padding[k]])
             return aten.avg_pool2d(rows.unsqueeze(1), *window, ceil, count_padding, 1 if divisor else None).squeeze(1)
 
-        found = separable_gradient(grad, x.shape[-axes:], along)
-        return found / divisor if divisor else found
+        result = separable_gradient(grad, x.shape[-axes:], along)
+        return result / divisor if divisor else result
 
     return averages_backward
 

@@ -36,9 +36,9 @@ def convolution_backward(
     output padding, and its number of channels the size of the bias.
     """
     axes = x.dim() - 2
-    stride, padding, dilation = (per_axis(each, axes) for each in (stride, padding, dilation))
+    stride, padding, dilation = (per_axis(setting, axes) for setting in (stride, padding, dilation))
     strided = [k for k in range(1, x.dim()) if k < 2 or stride[k - 2] > 1]  # others have no output padding
-    if not is_static(weight) or not are_static(*(each.shape[k] for each in (grad, x) for k in strided)):
+    if not is_static(weight) or not are_static(*(tensor.shape[k] for tensor in (grad, x) for k in strided)):
         return NotImplemented
     of_input = of_weight = of_bias = None
     if output_mask[0]:
@@ -62,7 +62,7 @@ def convolution_backward(
 @decomposes(aten.conv_tbc_backward.default)
 def conv_tbc_backward(grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor, pad: int) -> Any:
     """Return the gradients of input, weight and bias of ``conv_tbc``, a 1-D convolution of other axes."""
-    rows = (each.permute(1, 2, 0) for each in (grad, x))
+    rows = (tensor.permute(1, 2, 0) for tensor in (grad, x))
     how = (list(bias.shape), [1], [pad], [1], False, [0], 1, [True, True, True])
     of_input, of_weight, of_bias = aten.convolution_backward(*rows, weight.permute(2, 1, 0), *how)
     return of_input.permute(2, 0, 1), of_weight.permute(2, 1, 0), of_bias
@@ -83,7 +83,7 @@ def _weight_gradient(
     swapped = image.reshape(batch, groups, inner, *image.shape[2:]).transpose(0, 2)  # [a, groups, n, …]
     swapped = swapped.reshape(inner, groups * batch, *image.shape[2:])
     turned = kernel.transpose(0, 1)  # [groups * b, n, …]
-    found = aten.convolution(swapped, turned, None, dilation, padding, stride, False, [0] * axes, groups)
+    result = aten.convolution(swapped, turned, None, dilation, padding, stride, False, [0] * axes, groups)
     for k in range(axes):  # elements that the stride leaves at the end of the image give extra positions
-        found = found.narrow(2 + k, 0, shape[2 + k])
-    return found.transpose(0, 1)
+        result = result.narrow(2 + k, 0, shape[2 + k])
+    return result.transpose(0, 1)

@@ -95,8 +95,8 @@ def per_sample_weights_backward(
     if mode != _SUM or not fit:
         return NotImplemented
     rows = grad.index_select(0, _bag_of_each_index(indices, offsets, offset2bag))
-    found = torch.sum(rows * weight.index_select(0, indices), 1)
-    return torch.where(indices != padding_idx, found, torch.zeros((), dtype=found.dtype))
+    result = torch.sum(rows * weight.index_select(0, indices), 1)
+    return torch.where(indices != padding_idx, result, torch.zeros((), dtype=result.dtype))
 
 
 EMBEDDING_BACKWARD = (embedding_dense_backward, embedding_bag_backward, per_sample_weights_backward)

@@ -106,10 +106,10 @@ def grid_sampler_backward(
 
     def joined(parts: Sequence[Tensor], join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Return [n, all taps, samples], the outer combination of the parts of each axis."""
-        found = parts[0]
+        result = parts[0]
         for part in parts[1:]:
-            found = join(found.unsqueeze(2), part.unsqueeze(1)).reshape(batch, -1, number)
-        return found
+            result = join(result.unsqueeze(2), part.unsqueeze(1)).reshape(batch, -1, number)
+        return result
 
     inside = joined(
         [(tap.places >= 0) & (tap.places <= size - 1) for tap, size in zip(taps, sizes, strict=True)], torch.logical_and

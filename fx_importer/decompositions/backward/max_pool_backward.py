@@ -42,7 +42,7 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
         """
         if not is_static(grad, x):
             return _scattered(grad, x, indices, axes)
-        kernel, padding, dilation = (per_axis(each, axes) for each in (kernel, padding, dilation))
+        kernel, padding, dilation = (per_axis(setting, axes) for setting in (kernel, padding, dilation))
         stride = per_axis(stride, axes) if len(stride) else kernel
         sizes, outputs = list(x.shape[-axes:]), list(grad.shape[-axes:])
         windows = zip(sizes, kernel, stride, padding, dilation, strict=True)
@@ -74,7 +74,7 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
 
 def _scattered(grad: Tensor, x: Tensor, indices: Tensor, axes: int) -> Tensor:
     """Return zeros in the shape of ``x`` with ``grad`` added at ``indices``, which are flat over the last ``axes``."""
-    rows = [each.flatten(-axes).flatten(0, -2) for each in (x, indices, grad)]
+    rows = [tensor.flatten(-axes).flatten(0, -2) for tensor in (x, indices, grad)]
     return torch.scatter_add(torch.zeros_like(rows[0]), 1, rows[1], rows[2]).reshape(x.shape)
 
 
@@ -119,13 +119,13 @@ def scatter_foreign_indices(program: ExportedProgram, table: Mapping[Any, Any]) 
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         for node in filter(is_foreign, graph.nodes):
-            given = _arguments(node)
+            arguments = _arguments(node)
             node.target = _SCATTERS[_POOLS[node.target][0]]
-            node.args, node.kwargs = (given["grad_output"], given["self"], given["indices"]), {}
+            node.args, node.kwargs = (arguments["grad_output"], arguments["self"], arguments["indices"]), {}
 
-    graphs = [each.graph for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
-    found = any(is_foreign(node) for graph in graphs for node in graph.nodes)
-    return with_rewritten_graphs(program, rewrite) if found else program
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
+    any_foreign = any(is_foreign(node) for graph in graphs for node in graph.nodes)
+    return with_rewritten_graphs(program, rewrite) if any_foreign else program
 
 
 def _is_of_same_pool(node: fx.Node) -> bool:
@@ -146,15 +146,15 @@ _COPIES = frozenset((aten.detach.default, aten.alias.default, aten.clone.default
 def _arguments(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of a call by name, with defaults."""
     formals = node.target._schema.arguments  # type: ignore[union-attr]
-    given = dict(zip((each.name for each in formals), node.args, strict=False)) | dict(node.kwargs)
-    return {each.name: given.get(each.name, each.default_value) for each in formals}
+    arguments = dict(zip((formal.name for formal in formals), node.args, strict=False)) | dict(node.kwargs)
+    return {formal.name: arguments.get(formal.name, formal.default_value) for formal in formals}
 
 
 def _windows(node: fx.Node, axes: int) -> list[Any] | None:
     """Return the sizes and windows of a pool or its gradient; None if they are not static."""
-    given = _arguments(node)
-    sizes = list(given["self"].meta["val"].shape[-axes:])
-    lists = [given[name] for name in ("kernel_size", "stride", "padding", "dilation")]
+    arguments = _arguments(node)
+    sizes = list(arguments["self"].meta["val"].shape[-axes:])
+    lists = [arguments[name] for name in ("kernel_size", "stride", "padding", "dilation")]
     lists[1] = lists[1] or lists[0]
-    numbers = [*sizes, *(each for listed in lists for each in per_axis(listed, axes)), given["ceil_mode"]]
-    return numbers if all(isinstance(each, int) for each in numbers) else None
+    numbers = [*sizes, *(each for listed in lists for each in per_axis(listed, axes)), arguments["ceil_mode"]]
+    return numbers if all(isinstance(number, int) for number in numbers) else None

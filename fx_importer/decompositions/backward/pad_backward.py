@@ -29,6 +29,6 @@ _REPLICATION = (aten.replication_pad1d_backward, aten.replication_pad2d_backward
 
 
 PAD_BACKWARD = (
-    *(_pad(each.default, aten.reflection_pad1d, axes) for axes, each in enumerate(_REFLECTION, 1)),
-    *(_pad(each.default, aten.replication_pad1d, axes) for axes, each in enumerate(_REPLICATION, 1)),
+    *(_pad(packet.default, aten.reflection_pad1d, axes) for axes, packet in enumerate(_REFLECTION, 1)),
+    *(_pad(packet.default, aten.replication_pad1d, axes) for axes, packet in enumerate(_REPLICATION, 1)),
 )

@@ -22,11 +22,11 @@ def _nearest(operator: OpOverload, forward: Callable[..., Tensor], doubled: Sequ
 
     @decomposes(operator)
     def nearest_backward(grad: Tensor, outputs: Sequence[int], sizes: Sequence[int], *scales: float | None) -> Any:
-        given = positive_scales(scales, len(outputs))
+        factors = positive_scales(scales, len(outputs))
 
         def along(rows: Tensor, k: int) -> Tensor:
             read = outputs[k] not in [times * rows.shape[-1] for times in doubled]
-            return forward(rows, [outputs[k]], given[k] if read else None)
+            return forward(rows, [outputs[k]], factors[k] if read else None)
 
         return separable_gradient(grad, sizes[2:], along)
 
@@ -40,8 +40,8 @@ def _interpolating(operator: OpOverload, forward: Callable[[Tensor, int, bool, f
     def resizing_backward(
         grad: Tensor, outputs: Sequence[int], sizes: Sequence[int], aligned: bool, *scales: float | None
     ) -> Any:
-        given = positive_scales(scales, len(outputs))
-        return separable_gradient(grad, sizes[2:], lambda rows, k: forward(rows, outputs[k], aligned, given[k]))
+        factors = positive_scales(scales, len(outputs))
+        return separable_gradient(grad, sizes[2:], lambda rows, k: forward(rows, outputs[k], aligned, factors[k]))
 
     return resizing_backward
 
@@ -62,8 +62,8 @@ _NEAREST_EXACT = (
 )
 
 RESIZE_BACKWARD = (
-    *(_nearest(each.default, aten.upsample_nearest1d.default, (1, 2)) for each in _NEAREST),
-    *(_nearest(each.default, aten._upsample_nearest_exact1d.default) for each in _NEAREST_EXACT),
+    *(_nearest(packet.default, aten.upsample_nearest1d.default, (1, 2)) for packet in _NEAREST),
+    *(_nearest(packet.default, aten._upsample_nearest_exact1d.default) for packet in _NEAREST_EXACT),
     _interpolating(aten.upsample_linear1d_backward.default, _linear),
     _interpolating(aten.upsample_bilinear2d_backward.default, _linear),
     _interpolating(aten.upsample_trilinear3d_backward.default, _linear),

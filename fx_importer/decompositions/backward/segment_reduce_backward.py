@@ -41,19 +41,21 @@ def segment_reduce_backward(
     def number(mask: Tensor) -> Tensor:
         return count(hits & mask.unsqueeze(-1), -2)
 
-    given = inner_axes_merged(grad, axis)
+    gradient = inner_axes_merged(grad, axis)
     if reduce == "sum":
-        found = spread(given)
+        result = spread(gradient)
     elif reduce == "mean":
-        found = spread(given / torch.clamp(count(hits, -2), min=1).to(grad.dtype))
+        result = spread(gradient / torch.clamp(count(hits, -2), min=1).to(grad.dtype))
     elif reduce == "prod":
-        found = spread(given) * _product_of_others(x, hits, spread, number, inner_axes_merged(output, axis), initial)
+        result = spread(gradient) * _product_of_others(
+            x, hits, spread, number, inner_axes_merged(output, axis), initial
+        )
     else:
         result = inner_axes_merged(output, axis)
         largest = (x == spread(result)) | torch.isnan(x)
-        share = given / torch.clamp(number(largest), min=1).to(grad.dtype)
-        found = torch.where(largest, spread(torch.where(given > 0, share, given)), zero)
-    return found.movedim(-1, axis).reshape(data.shape)
+        share = gradient / torch.clamp(number(largest), min=1).to(grad.dtype)
+        result = torch.where(largest, spread(torch.where(gradient > 0, share, gradient)), zero)
+    return result.movedim(-1, axis).reshape(data.shape)
 
 
 def _product_of_others(

@@ -65,7 +65,7 @@ def for_int8(rule: Decomposition) -> Decomposition:
     """Return ``rule`` restricted to int8 tensors."""
 
     def on_int8(*args: Any, **kwargs: Any) -> Any:
-        has_int8 = any(isinstance(each, Tensor) and each.dtype == torch.int8 for each in args)
+        has_int8 = any(isinstance(argument, Tensor) and argument.dtype == torch.int8 for argument in args)
         return rule(*args, **kwargs) if has_int8 else NotImplemented
 
     return Decomposition(rule.operators, on_int8)

@@ -67,10 +67,10 @@ def _view(x: Tensor, dtype: torch.dtype, bits_of: Any, floats_of: Any) -> Any:
         bits = x.to(signed)
     bits = _with_width(bits, whole.itemsize)
     if whole.is_floating_point:
-        found = floats_of(bits, whole)
+        value = floats_of(bits, whole)
     else:
-        found = bits != 0 if whole == torch.bool else bits if bits.dtype == whole else bits.to(whole)
-    return torch.view_as_complex(found.unflatten(-1, (-1, 2))) if dtype.is_complex else found
+        value = bits != 0 if whole == torch.bool else bits if bits.dtype == whole else bits.to(whole)
+    return torch.view_as_complex(value.unflatten(-1, (-1, 2))) if dtype.is_complex else value
 
 
 def _has_bits(dtype: torch.dtype) -> bool:
@@ -79,20 +79,20 @@ def _has_bits(dtype: torch.dtype) -> bool:
 
 def _with_width(bits: Tensor, width: int) -> Tensor:
     """Return signed integers as others of ``width`` bytes: along the last axis, more narrow or fewer wide ones."""
-    given, dtype = bits.dtype.itemsize, INTEGERS_BY_WIDTH[width]
-    if width < given:
+    source_width, dtype = bits.dtype.itemsize, INTEGERS_BY_WIDTH[width]
+    if width < source_width:
         # Arithmetic in 8 and 16 bits is not to be had everywhere.
-        wide = bits if given >= 4 else bits.int()
-        parts = [_low_bits(wide >> (8 * width * place), width).to(dtype) for place in range(given // width)]
+        wide = bits if source_width >= 4 else bits.int()
+        parts = [_low_bits(wide >> (8 * width * place), width).to(dtype) for place in range(source_width // width)]
         return torch.stack(parts, -1).flatten(-2)
-    if width == given:
+    if width == source_width:
         return bits
-    count = width // given
+    count = width // source_width
     wide = bits.to(torch.int64 if width == 8 else torch.int32)
     parts = wide.unflatten(-1, (-1, count)).unbind(-1)
-    total = parts[-1] << (8 * given * (count - 1))
+    total = parts[-1] << (8 * source_width * (count - 1))
     for place, part in enumerate(parts[:-1]):
-        total = total | ((part & ((1 << (8 * given)) - 1)) << (8 * given * place))
+        total = total | ((part & ((1 << (8 * source_width)) - 1)) << (8 * source_width * place))
     return total if total.dtype == dtype else total.to(dtype)
 
 
@@ -141,8 +141,8 @@ def _floats_by_arithmetic(bits: Tensor, dtype: torch.dtype) -> Any:
         normal = torch.where(down & (1 << step) != 0, normal * 2.0 ** -(1 << step), normal)
     smallest = bias - 1 + places
     subnormal = fraction * 2.0 ** -min(smallest, 100) * 2.0 ** -max(smallest - 100, 0)
-    found = torch.where(exponent == 0, subnormal, normal)
+    value = torch.where(exponent == 0, subnormal, normal)
     special = torch.where(fraction == 0, math.inf, math.nan)
-    found = torch.where(exponent == (1 << (width - places - 1)) - 1, special, found)
-    found = torch.where(bits < 0, -found, found)
-    return found.to(dtype)
+    value = torch.where(exponent == (1 << (width - places - 1)) - 1, special, value)
+    value = torch.where(bits < 0, -value, value)
+    return value.to(dtype)

@@ -24,10 +24,10 @@ def clamp_with_infinite_bounds(x: Tensor, min: Number | None = None, max: Number
     The C++ lowering to TOSA takes the largest finite number for a missing bound. Integers stay if both bounds are
     integers in order.
     """
-    if is_kept(aten.clamp.default) or not all(isinstance(each, Number | None) for each in (min, max)):
+    if is_kept(aten.clamp.default) or not all(isinstance(bound, Number | None) for bound in (min, max)):
         return NotImplemented
     if not x.is_floating_point():
-        if any(isinstance(each, float) for each in (min, max)):
+        if any(isinstance(bound, float) for bound in (min, max)):
             return torch.clamp(x.to(torch.get_default_dtype()), min, max)
         if (promoted := clamp_bools_by_numbers(x, min, max)) is not NotImplemented:
             return promoted
@@ -43,7 +43,7 @@ def clamp_with_infinite_bounds(x: Tensor, min: Number | None = None, max: Number
 
 def _maximum_then_minimum(x: Tensor, low: Number, high: Number) -> Tensor:
     """Return ``minimum(maximum(x, low), high)``: the upper bound wins, and a NaN bound propagates."""
-    bounds = (torch.full((), each, dtype=x.dtype) for each in (low, high))
+    bounds = (torch.full((), bound, dtype=x.dtype) for bound in (low, high))
     return torch.minimum(torch.maximum(x, next(bounds)), next(bounds))
 
 
@@ -85,9 +85,9 @@ def clamp_by_floats(x: Tensor, min: Number | None = None, max: Number | None = N
 
     The C++ lowering compares the integers as they are.
     """
-    if any(isinstance(each, float) and math.isnan(each) for each in (min, max)):
+    if any(isinstance(bound, float) and math.isnan(bound) for bound in (min, max)):
         return torch.full_like(x, math.nan, dtype=torch.result_type(x, math.nan))
-    if x.is_floating_point() or not any(isinstance(each, float) for each in (min, max)):
+    if x.is_floating_point() or not any(isinstance(bound, float) for bound in (min, max)):
         return NotImplemented
     return torch.clamp(x.to(torch.get_default_dtype()), min, max)
 
@@ -95,19 +95,19 @@ def clamp_by_floats(x: Tensor, min: Number | None = None, max: Number | None = N
 @decomposes(aten.clamp.default)
 def clamp_beyond_the_dtype(x: Tensor, min: Number | None = None, max: Number | None = None) -> Any:
     """Clamp integers to bounds that their dtype does not have, as eager: `UNSIGNED_BOUNDS_WRAP`."""
-    bounds = [each for each in (min, max) if each is not None]
-    if not is_integer(x) or not all(type(each) is int for each in bounds):
+    bounds = [bound for bound in (min, max) if bound is not None]
+    if not is_integer(x) or not all(type(bound) is int for bound in bounds):
         return NotImplemented
     limits = torch.iinfo(x.dtype)
-    if all(limits.min <= each <= limits.max for each in bounds):
+    if all(limits.min <= bound <= limits.max for bound in bounds):
         return NotImplemented
     if not UNSIGNED_BOUNDS_WRAP:
         low = None if min is None or min < limits.min else min
         high = None if max is None or max > limits.max else max
         return x.clone() if low is None and high is None else torch.clamp(x, low, high)
-    if x.dtype.is_signed or all(each >= 0 for each in bounds):
+    if x.dtype.is_signed or all(bound >= 0 for bound in bounds):
         return NotImplemented
-    return torch.clamp(x, *(None if each is None else number_of_dtype(each, x.dtype) for each in (min, max)))
+    return torch.clamp(x, *(None if bound is None else number_of_dtype(bound, x.dtype) for bound in (min, max)))
 
 
 @decomposes(aten.clamp.default)

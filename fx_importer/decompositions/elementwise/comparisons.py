@@ -77,7 +77,7 @@ def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
         return NotImplemented
     close = a == b
     if not a.is_floating_point():  # their difference could overflow
-        a, b = (each.to(torch.get_default_dtype()) for each in (a, b))
+        a, b = (operand.to(torch.get_default_dtype()) for operand in (a, b))
     if equal_nan and a.is_floating_point():
         close = close | ((a != a) & (b != b))
     if rtol == 0 and atol == 0:

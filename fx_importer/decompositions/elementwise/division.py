@@ -85,9 +85,9 @@ def _floor_divide(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
 def _in_common_dtype(compute: Callable[[Tensor, Tensor], Tensor], a: Tensor | float, b: Tensor | float) -> Tensor:
     """Compute with two tensors of the promoted dtype of ``a`` and ``b``; half precision in float32."""
     operands: tuple[Any, Any] = (a, b)
-    if not all(isinstance(each, Tensor | int | float | SymInt) for each in operands):
+    if not all(isinstance(operand, Tensor | int | float | SymInt) for operand in operands):
         return NotImplemented
-    dtype = torch.result_type(*(0 if isinstance(each, SymInt) else each for each in operands))
+    dtype = torch.result_type(*(0 if isinstance(operand, SymInt) else operand for operand in operands))
     wide = torch.float32 if dtype in HALF_DTYPES else dtype
 
     def convert(x: Any) -> Tensor:

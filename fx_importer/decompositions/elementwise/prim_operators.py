@@ -82,8 +82,8 @@ def _reduction(name: str, function: Callable[..., Tensor]) -> Decomposition:
     @decomposes(getattr(prims, name).default)
     def rule(x: Tensor, axes: Sequence[int] | None, *, output_dtype: torch.dtype | None = None) -> Any:
         axes = range(x.dim()) if axes is None else axes
-        found = function(x, list(axes)) if axes else x.clone()
-        return found if output_dtype is None else found.to(output_dtype)
+        result = function(x, list(axes)) if axes else x.clone()
+        return result if output_dtype is None else result.to(output_dtype)
 
     return rule
 

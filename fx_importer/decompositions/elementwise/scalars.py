@@ -39,8 +39,8 @@ def _rounded(value: float, info: torch.finfo) -> float:
     digits = 1 - round(math.log2(info.eps))
     least = round(math.log2(info.smallest_normal * info.eps))
     last = 2.0 ** max(math.frexp(value)[1] - digits, least)
-    found = math.copysign(round(value / last) * last, value)
-    return found if abs(found) <= info.max else math.copysign(math.inf, value)
+    rounded = math.copysign(round(value / last) * last, value)
+    return rounded if abs(rounded) <= info.max else math.copysign(math.inf, value)
 
 
 def scalar_like(value: Number, other: Tensor) -> Tensor:

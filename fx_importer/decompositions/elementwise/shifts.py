@@ -23,11 +23,11 @@ def _shift(onto: OpOverload, *operators: OpOverload, left: bool) -> Decompositio
 
     @decomposes(onto, *operators)
     def shift(a: Tensor | Number, b: Tensor | Number) -> Any:
-        if is_kept(onto) or not all(isinstance(each, Tensor | Number) for each in (a, b)):
+        if is_kept(onto) or not all(isinstance(operand, Tensor | Number) for operand in (a, b)):
             return NotImplemented
         dtype = torch.result_type(a, b)
         bits = torch.iinfo(dtype).bits
-        x, by = (each.to(dtype) if isinstance(each, Tensor) else None for each in (a, b))
+        x, by = (operand.to(dtype) if isinstance(operand, Tensor) else None for operand in (a, b))
         x = scalar_like(a, by) if x is None else x  # type: ignore[arg-type]
         last = bits - 1 if dtype.is_signed and not left else None  # leaves the sign
         with keep(onto):

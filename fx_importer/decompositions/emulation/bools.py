@@ -35,8 +35,8 @@ def _as_int32(operator: OpOverload) -> Decomposition:
     def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         if x.dtype is not torch.bool:
             return NotImplemented
-        kwargs = {key: each.int() if _is_bool(each) else each for key, each in kwargs.items()}
-        result = operator(x.int(), *(each.int() if _is_bool(each) else each for each in args), **kwargs)
+        kwargs = {key: argument.int() if _is_bool(argument) else argument for key, argument in kwargs.items()}
+        result = operator(x.int(), *(argument.int() if _is_bool(argument) else argument for argument in args), **kwargs)
         return (result[0] != 0, *result[1:]) if isinstance(result, tuple) else result != 0
 
     return rule
@@ -116,7 +116,7 @@ BOOL_COMPARISONS = (
 @decomposes(aten.clamp.default)
 def clamp_bools_by_numbers(x: Tensor, min: Number | None = None, max: Number | None = None) -> Any:
     """Clamp bools in the dtype of the result: int64 for integer bounds."""
-    bounds = [each for each in (min, max) if each is not None]
+    bounds = [bound for bound in (min, max) if bound is not None]
     _, dtype = elementwise_dtypes(x, *bounds, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
     return torch.clamp(x.to(dtype), min, max) if x.dtype is torch.bool is not dtype else NotImplemented
 
@@ -124,7 +124,7 @@ def clamp_bools_by_numbers(x: Tensor, min: Number | None = None, max: Number | N
 @decomposes(aten.clamp.Tensor)
 def clamp_bools(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
     """Return the disjunction with ``min``, and its conjunction with ``max``, of bools."""
-    if any(each is not None and each.dtype is not torch.bool for each in (x, min, max)):
+    if any(tensor is not None and tensor.dtype is not torch.bool for tensor in (x, min, max)):
         return NotImplemented
     x = x if min is None else torch.logical_or(x, min)
     return x if max is None else torch.logical_and(x, max)

@@ -26,7 +26,7 @@ def _broadcast_operands(operator: OpOverload[..., Any]) -> Decomposition:
 @decomposes(aten.clamp.Tensor)
 def clamp_broadcast(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Any:
     """Clamp to bounds of another shape by maximum and minimum, which broadcast."""
-    if all(each is None or _have_same_shape(each, x) for each in (min, max)):
+    if all(bound is None or _have_same_shape(bound, x) for bound in (min, max)):
         return NotImplemented
     x = x if min is None else torch.maximum(x, min)
     return x if max is None else torch.minimum(x, max)

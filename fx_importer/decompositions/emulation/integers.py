@@ -52,14 +52,16 @@ def _comparison_in_int32(operator: OpOverload) -> Decomposition:
 
     @decomposes(operator)
     def rule(*args: Any, **kwargs: Any) -> Any:
-        dtypes = {each.dtype for each in args if isinstance(each, Tensor)}
-        if not dtypes <= {torch.int8, torch.int16, torch.bool} or any(isinstance(each, float) for each in args):
+        dtypes = {argument.dtype for argument in args if isinstance(argument, Tensor)}
+        if not dtypes <= {torch.int8, torch.int16, torch.bool} or any(isinstance(argument, float) for argument in args):
             return NotImplemented
         dtype = functools.reduce(torch.promote_types, dtypes)
-        args = tuple(number_of_dtype(each, dtype) if type(each) is int else each for each in args)
-        narrow = all(-(1 << 31) <= each < 1 << 31 for each in args if isinstance(each, int))
+        args = tuple(number_of_dtype(argument, dtype) if type(argument) is int else argument for argument in args)
+        narrow = all(-(1 << 31) <= argument < 1 << 31 for argument in args if isinstance(argument, int))
         wide = torch.int32 if narrow else torch.int64  # bools are compared with any integer
-        result = operator(*(each.to(wide) if isinstance(each, Tensor) else each for each in args), **kwargs)
+        result = operator(
+            *(argument.to(wide) if isinstance(argument, Tensor) else argument for argument in args), **kwargs
+        )
         return result if result.dtype is torch.bool else result.to(dtype)
 
     return rule
@@ -73,10 +75,10 @@ def _of_int8(operator: OpOverload) -> Decomposition:
 
     @decomposes(operator)
     def rule(*args: Any, **kwargs: Any) -> Any:
-        dtypes = {each.dtype for each in args if isinstance(each, Tensor)}
+        dtypes = {argument.dtype for argument in args if isinstance(argument, Tensor)}
         if len(dtypes) != 1 or not dtypes <= {torch.int8, torch.uint8}:
             return NotImplemented
-        wide = (each.int() if isinstance(each, Tensor) else each for each in args)
+        wide = (argument.int() if isinstance(argument, Tensor) else argument for argument in args)
         return operator(*wide, **kwargs).to(dtypes.pop())
 
     return rule

@@ -31,15 +31,15 @@ _ACCUMULATING = (
 
 def in_float32(*operators: Operator) -> tuple[Decomposition, ...]:
     """Return the rules that compute ``operators`` in float32 for half precision; other dtypes stay."""
-    return tuple(_in_float32(each) for each in overloads(operators))
+    return tuple(_in_float32(operator) for operator in overloads(operators))
 
 
 def _in_float32(operator: OpOverload) -> Decomposition:
     @decomposes(operator)
     def rule(*args: Any, **kwargs: Any) -> Any:
         requested = kwargs.get("dtype")
-        dtypes = {each.dtype for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
-        dtype = requested if requested in HALF_DTYPES else next((each for each in HALF_DTYPES if each in dtypes), None)
+        dtypes = {leaf.dtype for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        dtype = requested if requested in HALF_DTYPES else next((half for half in HALF_DTYPES if half in dtypes), None)
         if dtype is None or not dtypes <= {*HALF_DTYPES, torch.float32}:
             return NotImplemented
         args, kwargs = tree_map_only(Tensor, torch.Tensor.float, (args, kwargs))
@@ -130,13 +130,13 @@ def _decoded(x: Tensor, form: _Format) -> Tensor:
     moved = (magnitude << (23 - form.fraction)) + ((127 - form.bias) << 23)
     normal = _as_float(moved)
     subnormal = magnitude.float() * 2.0 ** (1 - form.bias - form.fraction)
-    found = torch.where(magnitude < (1 << form.fraction), subnormal, normal)
+    value = torch.where(magnitude < (1 << form.fraction), subnormal, normal)
     if form.infinity is not None:
-        found = torch.where(magnitude == form.infinity, math.inf, found)
+        value = torch.where(magnitude == form.infinity, math.inf, value)
     if form.fnuz:
-        return torch.where(bits == -128, math.nan, torch.where(bits < 0, -found, found))
-    found = torch.where(magnitude >= form.nan, math.nan, found)
-    return torch.where(bits < 0, -found, found)
+        return torch.where(bits == -128, math.nan, torch.where(bits < 0, -value, value))
+    value = torch.where(magnitude >= form.nan, math.nan, value)
+    return torch.where(bits < 0, -value, value)
 
 
 def _encoded(x: Tensor, form: _Format, dtype: torch.dtype) -> Tensor:
@@ -150,19 +150,19 @@ def _encoded(x: Tensor, form: _Format, dtype: torch.dtype) -> Tensor:
     scale = 2.0 ** (1 - form.bias - form.fraction + 23)
     tiny = float_bits(_as_float(magnitude) + scale) - int(127 + math.log2(scale)) * (1 << 23)
     smallest_normal = (127 - form.bias + 1) << 23
-    found = torch.where(magnitude < smallest_normal, tiny, normal)
+    encoded = torch.where(magnitude < smallest_normal, tiny, normal)
     finite = magnitude < (255 << 23)
     beyond = form.largest if form.saturates else form.nan if form.infinity is None else form.infinity
-    found = torch.where((found > form.largest) | ~finite, beyond, found)
-    found = torch.where(magnitude > (255 << 23), 0x7F if form.infinity is not None else form.nan, found)
+    encoded = torch.where((encoded > form.largest) | ~finite, beyond, encoded)
+    encoded = torch.where(magnitude > (255 << 23), 0x7F if form.infinity is not None else form.nan, encoded)
     if form.fnuz:
         # Zero has no sign, and the bits of minus zero are NaN.
-        signed = torch.where((bits < 0) & (found != 0) & (found < 0x80), found - 128, found)
-        found = torch.where(found == 0x80, -128, signed)
+        signed = torch.where((bits < 0) & (encoded != 0) & (encoded < 0x80), encoded - 128, encoded)
+        encoded = torch.where(encoded == 0x80, -128, signed)
     else:
-        found = torch.where(bits < 0, found - 128, found)
+        encoded = torch.where(bits < 0, encoded - 128, encoded)
     with keep(aten.view.dtype):
-        return aten.view.dtype(found.to(torch.int8), dtype)
+        return aten.view.dtype(encoded.to(torch.int8), dtype)
 
 
 def _as_float(bits: Tensor) -> Tensor:

@@ -50,8 +50,8 @@ def _promote(operator: OpOverload) -> Decomposition:
     def rule(*operands: Any, **settings: Any) -> Any:
         if with_wide_numbers and isinstance(operands[0], Number):  # torch.add(2, x)
             return operator(scalar_like(operands[0], operands[1]), *operands[1:], **settings)
-        tensors = [each for each in (*operands, *settings.values()) if isinstance(each, Tensor)]
-        if len({each.dtype for each in tensors}) < 2 or any(each.is_complex() for each in tensors):
+        tensors = [tensor for tensor in (*operands, *settings.values()) if isinstance(tensor, Tensor)]
+        if len({tensor.dtype for tensor in tensors}) < 2 or any(tensor.is_complex() for tensor in tensors):
             return NotImplemented
         _, dtype = elementwise_dtypes(*tensors, type_promotion_kind=kind)
         # Eager computes these in float32, and does not round a number to half precision first.
@@ -63,8 +63,8 @@ def _promote(operator: OpOverload) -> Decomposition:
             return x.to(wide) if x.dim() == 0 and x.is_floating_point() else x.to(dtype).to(wide)
 
         operands, settings = tree_map_only(Tensor, convert, (operands, settings))
-        found = operator(*operands, **settings)
-        return found if wide == dtype else found.to(dtype)
+        result = operator(*operands, **settings)
+        return result if wide == dtype else result.to(dtype)
 
     return rule
 
@@ -84,11 +84,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
 
     The C++ lowering of a bool with 8-bit integers crashes, and of true with complex numbers gives -1.
     """
-    dtypes = {each.dtype for each in tensors}
+    dtypes = {tensor.dtype for tensor in tensors}
     if len(dtypes) < 2:
         return NotImplemented
     dtype = reduce(torch.promote_types, dtypes)
-    return torch.cat([each.to(dtype) for each in tensors], dim)
+    return torch.cat([tensor.to(dtype) for tensor in tensors], dim)
 
 
 _ALL = dict.fromkeys((*_ARITHMETIC, *_OF_TENSORS, *_OF_FLOATS))

@@ -64,10 +64,10 @@ def _extremum(operator: OpOverload[..., Any]) -> Decomposition:
     def rule(x: Tensor, *args: Any, **settings: Any) -> Any:
         if x.dtype not in _WIDE or x.dtype == torch.uint64:
             return NotImplemented
-        found = operator(x.to(_WIDE[x.dtype]), *args, **settings)
-        if isinstance(found, tuple | list):
-            return found[0].to(x.dtype), found[1]
-        return found if operator in _POSITIONS else found.to(x.dtype)
+        result = operator(x.to(_WIDE[x.dtype]), *args, **settings)
+        if isinstance(result, tuple | list):
+            return result[0].to(x.dtype), result[1]
+        return result if operator in _POSITIONS else result.to(x.dtype)
 
     return rule
 

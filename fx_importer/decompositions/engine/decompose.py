@@ -110,20 +110,20 @@ def retrace(program: ExportedProgram, rules: Mapping[Any, Callable[..., Any]]) -
     program = inline_composites(with_rewritten_graphs(program, _without_dtype_checks), rules)
     with allow_guards_of_metadata():
         traced = run_decompositions(views_to_reshapes(with_tensors(program, _fake_cpu_tensors(program))), {**rules})
-    held = {**program.constants, **program.state_dict}
-    return with_tensors(traced, {name: each for name, each in held.items() if isinstance(each, torch.Tensor)})
+    tensors = {**program.constants, **program.state_dict}
+    return with_tensors(traced, {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor)})
 
 
 def _fake_cpu_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """Return a fake CPU tensor, as in the nodes' metadata, for each meta tensor of ``program``."""
-    held = {**program.constants, **program.state_dict}
-    on_meta = {name: each for name, each in held.items() if isinstance(each, torch.Tensor) and each.is_meta}
+    tensors = {**program.constants, **program.state_dict}
+    on_meta = {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor) and each.is_meta}
     made: dict[Any, torch.Tensor] = {}
     mode = fake_mode_of(program.graph) or FakeTensorMode()
-    for each in on_meta.values():
-        if (place := storage_view_key(each)) not in made:
-            made[place] = empty_on(each, torch.device("cpu"), mode)
-    return {name: made[storage_view_key(each)] for name, each in on_meta.items()}
+    for tensor in on_meta.values():
+        if (place := storage_view_key(tensor)) not in made:
+            made[place] = empty_on(tensor, torch.device("cpu"), mode)
+    return {name: made[storage_view_key(tensor)] for name, tensor in on_meta.items()}
 
 
 def expand_packets(table: Mapping[Any, Callable[..., Any]]) -> DecompositionTable:

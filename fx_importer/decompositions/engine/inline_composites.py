@@ -25,8 +25,8 @@ Rules = Mapping[Any, Callable[..., Any]]
 
 def inline_composites(program: ExportedProgram, rules: Rules) -> ExportedProgram:
     """Return a copy of ``program`` with ``rules`` applied to such operators."""
-    modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
-    if not any(_is_kept_by_torch(node, rules) for each in modules for node in each.graph.nodes):
+    modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
+    if not any(_is_kept_by_torch(node, rules) for module in modules for node in module.graph.nodes):
         return program
     return with_rewritten_graphs(program, partial(_inline, rules))
 
@@ -50,8 +50,8 @@ def _inline(rules: Rules, graph: fx.Graph, owner: fx.GraphModule) -> None:
     del owner
     for node in [each for each in graph.nodes if _is_kept_by_torch(each, rules)]:
         inputs = node.all_input_nodes
-        examples = [each.meta["val"] for each in inputs]
-        mode = next((each.fake_mode for each in examples if isinstance(each, FakeTensor)), None)
+        examples = [operand.meta["val"] for operand in inputs]
+        mode = next((example.fake_mode for example in examples if isinstance(example, FakeTensor)), None)
         if mode is None:
             continue
 

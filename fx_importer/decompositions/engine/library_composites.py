@@ -25,12 +25,12 @@ def library_composites(program: ExportedProgram) -> dict[OpOverload, Callable[..
     """Return rules for operators in ``program``: composites of other libraries, and those with a rule by name."""
     modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
     targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
-    operators = {each for each in targets if isinstance(each, OpOverload)}
-    found = {each for each in operators if each.namespace not in _TORCH_NAMESPACES}
-    known = {each: _BY_NAME[each.name()] for each in operators if each.name() in _BY_NAME}
+    operators = {target for target in targets if isinstance(target, OpOverload)}
+    composites = {operator for operator in operators if operator.namespace not in _TORCH_NAMESPACES}
+    known = {operator: _BY_NAME[operator.name()] for operator in operators if operator.name() in _BY_NAME}
     made = {
-        each: partial(each._op_dk, _COMPOSITE)  # `OpOverload.decompose` would find this rule, and recurse
-        for each in found
-        if each.has_kernel_for_dispatch_key(_COMPOSITE)
+        operator: partial(operator._op_dk, _COMPOSITE)  # `OpOverload.decompose` would find this rule, and recurse
+        for operator in composites
+        if operator.has_kernel_for_dispatch_key(_COMPOSITE)
     }
     return made | known

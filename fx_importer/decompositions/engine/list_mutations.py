@@ -27,8 +27,8 @@ def writes_to_list(node: fx.Node) -> bool:
 def expand_writes_to_lists(graph: fx.Graph, owner: fx.GraphModule) -> None:
     """Replace the operators of ``graph`` that write to a list by those that write to each tensor."""
     for node in filter(writes_to_list, graph.nodes):
-        values: dict[fx.Node, Any] = {each: each.meta["val"] for each in node.all_input_nodes}
-        args, kwargs = (map_arg(given, values.__getitem__) for given in (node.args, node.kwargs))
+        values: dict[fx.Node, Any] = {operand: operand.meta["val"] for operand in node.all_input_nodes}
+        args, kwargs = (map_arg(arguments, values.__getitem__) for arguments in (node.args, node.kwargs))
         with _Recorder(node, values):
             node.target._op_dk(LOOP, *args, **kwargs)
         graph.erase_node(node)
@@ -45,9 +45,9 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record a call."""
         kwargs = kwargs or {}
-        given = tree_map_only(Tensor, lambda each: self._nodes[id(each)][0], (args, kwargs))
+        arguments = tree_map_only(Tensor, lambda each: self._nodes[id(each)][0], (args, kwargs))
         with self._before.graph.inserting_before(self._before):
-            node = self._before.graph.call_function(func, *given)
+            node = self._before.graph.call_function(func, *arguments)
         result = node.meta["val"] = func(*args, **kwargs)
         node.meta = {**self._before.meta, "val": result}
         self._nodes.setdefault(id(result), (node, result))

@@ -40,4 +40,4 @@ def diff_operators(before: ExportedProgram, after: ExportedProgram) -> OpDiff:
 def _count(program: ExportedProgram) -> dict[str, int]:
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
     targets = (node.target for graph in graphs for node in graph.nodes if node.op == "call_function")
-    return dict(Counter(str(each) for each in targets if isinstance(each, OpOverload | HigherOrderOperator)))
+    return dict(Counter(str(target) for target in targets if isinstance(target, OpOverload | HigherOrderOperator)))

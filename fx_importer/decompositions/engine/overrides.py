@@ -36,13 +36,13 @@ class Overrides:
         kept = list(_resolve(keep, "keep", wrong))
         rules: dict[Any, DecompositionRule] = {}
         for key, rule in extra.items():
-            found = list(_resolve([key], "extra", wrong))
+            operators_of_key = list(_resolve([key], "extra", wrong))
             if not callable(rule):
                 wrong.append(f"extra: the decomposition of {key} is not a function but {rule!r}")
-            elif isinstance(key, OpOverloadPacket) or (isinstance(key, str) and len(found) > 1):
-                rules = dict.fromkeys(found, rule) | rules  # an overload takes precedence over its packet
+            elif isinstance(key, OpOverloadPacket) or (isinstance(key, str) and len(operators_of_key) > 1):
+                rules = dict.fromkeys(operators_of_key, rule) | rules  # an overload takes precedence over its packet
             else:
-                rules |= dict.fromkeys(found, rule)
+                rules |= dict.fromkeys(operators_of_key, rule)
         both = [str(operator) for operator in rules if operator in set(kept)]
         if both:
             wrong.append(f"{', '.join(both)}: named in keep and in extra; an operator is kept or decomposed, not both")

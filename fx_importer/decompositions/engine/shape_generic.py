@@ -116,5 +116,5 @@ def _holds_for_all_sizes(condition: sympy.Basic, value: sympy.Basic) -> bool:
         return True
     from_two = {symbol: sympy.Dummy(integer=True, nonnegative=True) + 2 for symbol in condition.free_symbols}
     simplified = condition.xreplace(from_two)
-    agree = isinstance(simplified, sympy.Eq) and all(each.free_symbols for each in simplified.args)
+    agree = isinstance(simplified, sympy.Eq) and all(argument.free_symbols for argument in simplified.args)
     return simplified == value or (agree and value == sympy.true)

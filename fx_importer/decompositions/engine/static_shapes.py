@@ -9,7 +9,7 @@ from torch import Tensor
 
 def is_static(*tensors: Tensor | None) -> bool:
     """Return whether the shapes of all given tensors are static."""
-    return all(isinstance(size, int) for each in tensors if each is not None for size in each.shape)
+    return all(isinstance(size, int) for tensor in tensors if tensor is not None for size in tensor.shape)
 
 
 def are_static(*sizes: int) -> bool:

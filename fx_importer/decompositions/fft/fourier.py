@@ -73,7 +73,7 @@ def _dft_last_axis(x: Parts, sign: int, count: int | None = None) -> tuple[Tenso
     cosine, sine = _twiddle_factors(second, first, length, real)
     turned = _multiply(inner, cosine, sign * sine, torch.mul)
     outer = _dft_last_axis((turned[0].transpose(-1, -2), turned[1].transpose(-1, -2)), sign)
-    real, imaginary = (each.transpose(-1, -2).reshape(*batch, length) for each in outer)
+    real, imaginary = (part.transpose(-1, -2).reshape(*batch, length) for part in outer)
     return (real, imaginary) if count is None else (real[..., :count], imaginary[..., :count])
 
 
@@ -111,7 +111,7 @@ def fft_c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) ->
     parts = pairs.select(-1, 0), pairs.select(-1, 1)
     for axis in dim:
         parts = _dft_along(parts, axis % x.dim(), -1 if forward else 1)
-    return torch.complex(*(_normalized(each, normalization, _transform_size(x.shape, dim)) for each in parts))
+    return torch.complex(*(_normalized(part, normalization, _transform_size(x.shape, dim)) for part in parts))
 
 
 @decomposes(aten._fft_r2c.default)
@@ -128,7 +128,7 @@ def fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -
         parts = _dft_along(parts, axis % x.dim(), -1, half)
     assert parts[1] is not None
     return torch.complex(
-        *(_normalized(each, normalization, _transform_size(x.shape, dim)) for each in parts if each is not None)
+        *(_normalized(part, normalization, _transform_size(x.shape, dim)) for part in parts if part is not None)
     )
 
 
@@ -146,7 +146,7 @@ def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
     for axis in others:
         parts = _dft_along(parts, axis, 1)
     half = last_dim_size // 2 + 1
-    real, imaginary = (each.narrow(last, 0, half) for each in parts)
+    real, imaginary = (part.narrow(last, 0, half) for part in parts)
     # Elements without a mirror image are real: their imaginary part is ignored.
     alone = torch.arange(half, device=x.device)
     alone = (alone * 2) % _operand(last_dim_size, torch.int64) == 0
@@ -170,7 +170,7 @@ def _torch_rules() -> tuple[Decomposition, ...]:
     names = [f"{kind}fft{axes}" for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n")]
     packets = [*(getattr(aten, f"fft_{name}") for name in names), aten.stft, aten.istft]
     overloads = [getattr(packet, name) for packet in packets for name in packet.overloads()]
-    return tuple(Decomposition((each,), CORE_ATEN[each]) for each in overloads if each in CORE_ATEN)
+    return tuple(Decomposition((overload,), CORE_ATEN[overload]) for overload in overloads if overload in CORE_ATEN)
 
 
 @decomposes(aten.fft_fftshift.default)

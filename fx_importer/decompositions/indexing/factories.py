@@ -37,7 +37,7 @@ def empty_of_dynamic_shape(size: Sequence[int], *, memory_format: object = None,
 @decomposes(aten.empty_like.default)
 def empty_like_of_dynamic_shape(x: Tensor, *, memory_format: object = None, **settings: Any) -> Tensor:
     """Return zeros, as `empty_of_dynamic_shape` does."""
-    if all(isinstance(each, int) for each in x.shape):
+    if all(isinstance(size, int) for size in x.shape):
         return NotImplemented
     return torch.full_like(x, 0, **settings)
 

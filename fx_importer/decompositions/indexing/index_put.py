@@ -24,9 +24,10 @@ _indices_nonnegative: ContextVar[bool] = ContextVar("counted_from_the_start", de
 @decomposes(aten.index_put.default)
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
     """Write at nonnegative indices: the lowerings treat negative ones as out of range."""
-    if any(each is not None and is_empty(each) for each in (x, values, *indices)):  # the C++ lowering divides by zero
+    # The C++ lowering divides by zero.
+    if any(tensor is not None and is_empty(tensor) for tensor in (x, values, *indices)):
         return x.clone()
-    if any(each is not None and each.dtype == torch.bool for each in indices):
+    if any(index is not None and index.dtype == torch.bool for index in indices):
         return put_by_mask(x, indices, values, accumulate)
     if _indices_nonnegative.get():
         return NotImplemented
@@ -37,13 +38,15 @@ def _scalar_indices_to_rank_one(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor
 ) -> tuple[Sequence[Tensor | None], Tensor]:
     """Return rank-zero indices with rank one, and ``values`` with that axis: the C++ lowerings crash on rank zero."""
-    given = [axis for axis, each in enumerate(indices) if each is not None]
-    if not given or any(each.dim() for each in indices if each is not None):
+    indexed_axes = [axis for axis, index in enumerate(indices) if index is not None]
+    if not indexed_axes or any(index.dim() for index in indices if index is not None):
         return indices, values
-    rest = [size for axis, size in enumerate(x.shape) if axis not in given]
-    together = given == list(range(given[0], given[-1] + 1))  # otherwise what is picked comes first
-    values = values.expand(rest).unsqueeze(given[0] if together else 0)
-    return [None if each is None else each.reshape(1) for each in indices], values
+    rest = [size for axis, size in enumerate(x.shape) if axis not in indexed_axes]
+    together = indexed_axes == list(
+        range(indexed_axes[0], indexed_axes[-1] + 1)
+    )  # otherwise what is picked comes first
+    values = values.expand(rest).unsqueeze(indexed_axes[0] if together else 0)
+    return [None if index is None else index.reshape(1) for index in indices], values
 
 
 def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
@@ -60,7 +63,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     if is_empty(index):
         return x.clone()
     if not x.dim():
-        x, index, source = (each.reshape(1) for each in (x, index, source))
+        x, index, source = (tensor.reshape(1) for tensor in (x, index, source))
         return index_copy.rule(x, 0, index, source).reshape(())
     index = index.reshape(-1)
     source = source if source.dim() == x.dim() else source.reshape(1)  # of one element, as the only axis of x
@@ -77,23 +80,23 @@ def index_put_of_leading_axes(
     """
     if _indices_nonnegative.get():
         return NotImplemented
-    given = [axis for axis, index in enumerate(indices) if index is not None]
-    first = given[0] if given else 0
-    if not given or given != list(range(first, first + len(given))):
+    indexed_axes = [axis for axis, index in enumerate(indices) if index is not None]
+    first = indexed_axes[0] if indexed_axes else 0
+    if not indexed_axes or indexed_axes != list(range(first, first + len(indexed_axes))):
         return index_put(x, indices, values, accumulate)
     tensors = [index for index in indices if index is not None]
     if any(index.dtype == torch.bool for index in tensors):  # a mask indexes as many axes as its rank
         return put_by_mask(x, indices, values, accumulate)
     picked = torch.broadcast_shapes(*(index.shape for index in tensors))
-    before, after = list(range(first)), list(range(first + len(given), x.dim()))
+    before, after = list(range(first)), list(range(first + len(indexed_axes), x.dim()))
     values = values.expand([*x.shape[:first], *picked, *(x.shape[axis] for axis in after)])
     middle = list(range(first, first + len(picked)))
     rest = list(range(first + len(picked), values.dim()))
-    order = [*given, *before, *after]
+    order = [*indexed_axes, *before, *after]
     # As `nonnegative_indices`; the minimum shows range analysis that the sum fits the dtype of the indices.
     rows = [
         torch.where(index < 0, torch.minimum(index, torch.zeros((), dtype=index.dtype)) + x.shape[axis], index)
-        for axis, index in zip(given, tensors, strict=True)
+        for axis, index in zip(indexed_axes, tensors, strict=True)
     ]
     written = _put_nonnegative(x.permute(order), rows, values.permute([*middle, *before, *rest]), accumulate)
     return written.permute([order.index(axis) for axis in range(x.dim())])
@@ -118,12 +121,12 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
 @decomposes(aten.index_put.default)
 def index_put_of_last_writes(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Any:
     """Write or add rows: of masks, too, and of indices of any axes."""
-    tensors = [each for each in indices if each is not None]
+    tensors = [index for index in indices if index is not None]
     if not tensors:
         return index_put_of_leading_axes(x, indices, values, accumulate)
-    if any(is_empty(each) for each in (x, values, *tensors)):
+    if any(is_empty(tensor) for tensor in (x, values, *tensors)):
         return x.clone()
-    if [each.dtype for each in tensors] == [torch.bool] and tensors[0].dim():
+    if [tensor.dtype for tensor in tensors] == [torch.bool] and tensors[0].dim():
         return _put_at_mask(x, indices, values, accumulate)
     places = Places.of(x, indices, values)
     if places is None:
@@ -139,7 +142,7 @@ def index_put_of_last_writes(x: Tensor, indices: Indices, values: Tensor, accumu
 
 def _put_at_mask(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
     """Write where the only index, a mask of some axes, is true."""
-    before = next(axis for axis, each in enumerate(indices) if each is not None)
+    before = next(axis for axis, index in enumerate(indices) if index is not None)
     mask = indices[before]
     assert mask is not None
     masked = range(before, before + mask.dim())

@@ -41,35 +41,35 @@ class Places:
 
         None if there is a mask of rank zero, or one among other indices that is too large or of dynamic sizes.
         """
-        kinds = [0 if each is None else each.dim() if each.dtype is torch.bool else 1 for each in indices]
-        if any(each is not None and not kind for each, kind in zip(indices, kinds, strict=True)):
+        kinds = [0 if index is None else index.dim() if index.dtype is torch.bool else 1 for index in indices]
+        if any(index is not None and not kind for index, kind in zip(indices, kinds, strict=True)):
             return None
-        masked = any(each is not None and each.dtype is torch.bool for each in indices)
-        if masked and not is_static(x, values, *(each for each in indices if each is not None)):
+        masked = any(index is not None and index.dtype is torch.bool for index in indices)
+        if masked and not is_static(x, values, *(index for index in indices if index is not None)):
             return None
         starts = [sum(max(kind, 1) for kind in kinds[:number]) for number in range(len(kinds))]
         axes = tuple(axis for start, kind in zip(starts, kinds, strict=True) for axis in range(start, start + kind))
         adjacent = axes == tuple(range(axes[0], axes[-1] + 1))
         trailing = x.dim() - (axes[-1] + 1 if adjacent else len(axes))
         length = values.shape[-1 - trailing] if masked and values.dim() > trailing else 1
-        found: list[Tensor] = []
+        coordinates: list[Tensor] = []
         active = torch.ones((), dtype=torch.bool)
-        for start, each in zip(starts, indices, strict=True):
-            if each is None:
+        for start, index in zip(starts, indices, strict=True):
+            if index is None:
                 continue
-            if each.dtype is not torch.bool:
-                found.append(_nonnegative(each, x.shape[start]))
-                active = active & (each >= -x.shape[start]) & (each < x.shape[start])
+            if index.dtype is not torch.bool:
+                coordinates.append(_nonnegative(index, x.shape[start]))
+                active = active & (index >= -x.shape[start]) & (index < x.shape[start])
                 continue
-            places = _true_places(each, length if length > 1 else _longest(indices))
+            places = _true_places(index, length if length > 1 else _longest(indices))
             if places is None:
                 return None
-            found += places
-            active = active & (positions(places[0].shape[0]) < count(each.reshape(-1), 0))
-        picked = torch.broadcast_shapes(*(each.shape for each in found))
-        place = found[0]
-        for axis, each in zip(axes[1:], found[1:], strict=True):
-            place = place * x.shape[axis] + each
+            coordinates += places
+            active = active & (positions(places[0].shape[0]) < count(index.reshape(-1), 0))
+        picked = torch.broadcast_shapes(*(index.shape for index in coordinates))
+        place = coordinates[0]
+        for axis, index in zip(axes[1:], coordinates[1:], strict=True):
+            place = place * x.shape[axis] + index
         place = torch.where(active, place, torch.full((), -1, dtype=torch.int32))
         return cls(axes, tuple(picked), axes[0] if adjacent else 0, place.expand(picked).reshape(-1))
 
@@ -104,9 +104,11 @@ def _nonnegative(index: Tensor, size: int) -> Tensor:
 
 def _longest(indices: Indices) -> int:
     """Return the number of true elements of a mask among ``indices``: their last size, or the least mask's size."""
-    given = [each.shape[-1] for each in indices if each is not None and each.dtype is not torch.bool and each.dim()]
-    masks = [each.numel() for each in indices if each is not None and each.dtype is torch.bool]
-    return max(given, default=1) if max(given, default=1) > 1 else min(masks)
+    lengths = [
+        index.shape[-1] for index in indices if index is not None and index.dtype is not torch.bool and index.dim()
+    ]
+    masks = [index.numel() for index in indices if index is not None and index.dtype is torch.bool]
+    return max(lengths, default=1) if max(lengths, default=1) > 1 else min(masks)
 
 
 def _true_places(mask: Tensor, length: int) -> list[Tensor] | None:
@@ -117,11 +119,11 @@ def _true_places(mask: Tensor, length: int) -> list[Tensor] | None:
     rank = torch.cumsum(flat.to(torch.int32), 0, dtype=torch.int32) - 1
     hits = (rank.unsqueeze(0) == positions(length).unsqueeze(1)) & flat.unsqueeze(0)
     rest = torch.amax(torch.where(hits, positions(flat.shape[0]), torch.zeros((), dtype=torch.int32)), 1)
-    found: list[Tensor] = []
+    coordinates: list[Tensor] = []
     for size in reversed(mask.shape):
-        found.insert(0, torch.remainder(rest, size))
+        coordinates.insert(0, torch.remainder(rest, size))
         rest = torch.div(rest, size, rounding_mode="floor")
-    return found
+    return coordinates
 
 
 def write_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
@@ -136,10 +138,10 @@ def write_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
     for start, end in parts:
         some = torch.arange(start, end, dtype=torch.int32)
         hits = positions(size).unsqueeze(1) == places[start:end].unsqueeze(0)
-        found = torch.amax(torch.where(hits, some, torch.full((), -1, dtype=torch.int32)), 1)
-        last = torch.maximum(last, found) if start else found
-    taken = gathered(rows, 0, torch.clamp(last, min=0))
-    return torch.where((last >= 0).unsqueeze(1), taken, x)
+        coordinates = torch.amax(torch.where(hits, some, torch.full((), -1, dtype=torch.int32)), 1)
+        last = torch.maximum(last, coordinates) if start else coordinates
+    written = gathered(rows, 0, torch.clamp(last, min=0))
+    return torch.where((last >= 0).unsqueeze(1), written, x)
 
 
 def add_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
@@ -160,8 +162,8 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | float) -> Any:
         return x.clone()
     if not x.dim():
         source = source.reshape(1) if isinstance(source, Tensor) else source
-        found = scatter(x.reshape(1), 0, index.reshape(1), source)
-        return found if found is NotImplemented else found.reshape(())
+        coordinates = scatter(x.reshape(1), 0, index.reshape(1), source)
+        return coordinates if coordinates is NotImplemented else coordinates.reshape(())
     dim = dim % x.dim()
     if not index.dim():
         index, source = index.reshape(1), source.reshape(1) if isinstance(source, Tensor) else source
@@ -178,5 +180,5 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | float) -> Any:
         written = torch.where(torch.any(hits, -1), torch.full((), source, dtype=x.dtype), target)
         return replace_leading_slice(x, written.movedim(-1, dim))
     last = torch.amax(torch.where(hits, positions(number), torch.full((), -1, dtype=torch.int32)), -1)
-    taken = gathered(leading_slice(sources[0], index.shape).movedim(dim, -1), -1, torch.clamp(last, min=0))
-    return replace_leading_slice(x, torch.where(last >= 0, taken, target).movedim(-1, dim))
+    selected = gathered(leading_slice(sources[0], index.shape).movedim(dim, -1), -1, torch.clamp(last, min=0))
+    return replace_leading_slice(x, torch.where(last >= 0, selected, target).movedim(-1, dim))

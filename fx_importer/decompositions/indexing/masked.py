@@ -35,8 +35,8 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     elements = source.reshape(-1)
     if not is_static(source):  # it may be empty, and the index is clamped to zero
         elements = torch.cat([elements, torch.zeros((1,), dtype=source.dtype)])
-    taken = elements.index_select(0, torch.clamp(place, min=0))
-    return torch.where(mask, taken.reshape(x.shape), x)
+    selected = elements.index_select(0, torch.clamp(place, min=0))
+    return torch.where(mask, selected.reshape(x.shape), x)
 
 
 def put_by_mask(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Any:

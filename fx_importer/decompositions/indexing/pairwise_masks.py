@@ -64,8 +64,8 @@ def masked_row_sums(hits: Tensor, rows: Tensor) -> Tensor:
     finite = torch.where(up | down, torch.zeros_like(rows), rows)
     width = rows.shape[-1]
     marks = hits.to(rows.dtype)
-    found = marks @ torch.cat([finite, up.to(rows.dtype), down.to(rows.dtype)], -1)
-    total, ups, downs = (found.narrow(-1, part * width, width) for part in range(3))
+    result = marks @ torch.cat([finite, up.to(rows.dtype), down.to(rows.dtype)], -1)
+    total, ups, downs = (result.narrow(-1, part * width, width) for part in range(3))
     infinite = torch.full_like(total, math.inf)
     total = torch.where(ups > 0, total + infinite, total)
     return torch.where(downs > 0, total - infinite, total)

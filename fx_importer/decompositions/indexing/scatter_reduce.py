@@ -98,8 +98,8 @@ def _scatter_by_mask(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
         return NotImplemented
     if x.dim() == 0:
         index, source = index.reshape(1), source.reshape(1)
-        found = _scatter_by_mask(x.reshape(1), 0, index, source, reduce, include_self)
-        return found if found is NotImplemented else found.reshape(())
+        of_one_axis = _scatter_by_mask(x.reshape(1), 0, index, source, reduce, include_self)
+        return of_one_axis if of_one_axis is NotImplemented else of_one_axis.reshape(())
     if is_empty(index):
         return x.clone()
     dim = dim % x.dim()
@@ -125,14 +125,14 @@ def aligned(x: Tensor, dim: int, index: Tensor, *sources: Tensor) -> tuple[Tenso
     rest of ``x``, which may be empty, is then not a slice.
     """
     active: Tensor | None = None
-    parts = [leading_slice(each, index.shape) for each in sources]
-    for axis, (size, given) in enumerate(zip(x.shape, index.shape, strict=True)):
-        if axis == dim or (isinstance(size, int) and isinstance(given, int)) or statically_known_true(size == given):
+    parts = [leading_slice(source, index.shape) for source in sources]
+    for axis, (size, length) in enumerate(zip(x.shape, index.shape, strict=True)):
+        if axis == dim or (isinstance(size, int) and isinstance(length, int)) or statically_known_true(size == length):
             continue
         places = positions(size)
-        taken = torch.where(places < given, places, torch.full((), given - 1, dtype=torch.int32))
-        index, *parts = (gathered(each, axis, taken) for each in (index, *parts))
-        inside = (places < given).reshape([-1 if each == axis else 1 for each in range(x.dim())])
+        source_positions = torch.where(places < length, places, torch.full((), length - 1, dtype=torch.int32))
+        index, *parts = (gathered(tensor, axis, source_positions) for tensor in (index, *parts))
+        inside = (places < length).reshape([-1 if each == axis else 1 for each in range(x.dim())])
         active = inside if active is None else active & inside
     return index, parts, active
 
@@ -141,8 +141,8 @@ def gathered(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return slices of ``x``, or with an index of its rank, elements along ``dim``; TOSA gathers no bools."""
     wide = x.to(torch.int8) if x.dtype is torch.bool else x
     place = index.long()
-    found = wide.index_select(dim, place) if index.dim() == 1 != x.dim() else torch.gather(wide, dim, place)
-    return found != 0 if x.dtype is torch.bool else found
+    result = wide.index_select(dim, place) if index.dim() == 1 != x.dim() else torch.gather(wide, dim, place)
+    return result != 0 if x.dtype is torch.bool else result
 
 
 def leading_slice(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -167,8 +167,8 @@ def replace_leading_slice(x: Tensor, part: Tensor) -> Tensor:
 @decomposes(aten.scatter_add.default)
 def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """Add the elements of ``source``; whole rows with one index are added by a matmul."""
-    found = _scatter_rows_by_product(x, dim, index, source)
-    return _scatter_by_mask(x, dim, index, source, "sum") if found is None else found
+    result = _scatter_rows_by_product(x, dim, index, source)
+    return _scatter_by_mask(x, dim, index, source, "sum") if result is None else result
 
 
 def _scatter_rows_by_product(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
@@ -211,8 +211,8 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
     """Reduce whole slices by ``scatter_reduce`` with an expanded index."""
     if x.dim() == 0:
         x1, source = x.reshape(1), source.reshape(1)
-        found = torch.scatter_reduce(x1, 0, index.reshape(1), source, reduce, include_self=include_self)
-        return found.reshape(())
+        result = torch.scatter_reduce(x1, 0, index.reshape(1), source, reduce, include_self=include_self)
+        return result.reshape(())
     if source.dim() == 0:
         source = source.reshape(1)
     shape = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]

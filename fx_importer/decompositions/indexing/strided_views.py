@@ -68,7 +68,7 @@ def slice_scatter_beside_dynamic_axes(
     if (
         is_static(x)
         or not are_static(x.shape[dim])
-        or not all(each is None or isinstance(each, int) for each in bounds)
+        or not all(bound is None or isinstance(bound, int) for bound in bounds)
     ):
         return NotImplemented
     size = x.shape[dim]

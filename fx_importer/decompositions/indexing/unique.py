@@ -70,8 +70,8 @@ def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_
 @decomposes(aten._unique.default)
 def unique_in_any_order(x: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
     """Return `unique` without the counts, as gradients of fills need it."""
-    found = unique.rule(x, sorted, return_inverse)
-    return found if found is NotImplemented else found[:2]
+    result = unique.rule(x, sorted, return_inverse)
+    return result if result is NotImplemented else result[:2]
 
 
 UNIQUE = (unique, unique_in_any_order, unique_consecutive, unique_dim_consecutive)

@@ -59,13 +59,13 @@ def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
     def step(i: Tensor, a: Tensor, info: Tensor) -> tuple[Tensor, Tensor]:
         at = indices_along(a, -1)
         here = at == i
-        found = column(a, here)
-        pivot = real(column(found, here))
+        entries = column(a, here)
+        pivot = real(column(entries, here))
         info = torch.where(torch.logical_and(info == 0, torch.logical_not(pivot > 0)), (i + 1).to(torch.int32), info)
-        found = torch.where(at >= i, found / torch.sqrt(pivot).unsqueeze(-1), 0.0)
-        below = torch.where(at > i, found, 0.0)
+        entries = torch.where(at >= i, entries / torch.sqrt(pivot).unsqueeze(-1), 0.0)
+        below = torch.where(at > i, entries, 0.0)
         rest = a - below.unsqueeze(-1) * conjugate(below).unsqueeze(-2)
-        return torch.where(here, found.unsqueeze(-1), rest), info
+        return torch.where(here, entries.unsqueeze(-1), rest), info
 
     info = torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
     factor, info = counted_loop(a.shape[-1], step, a, info)

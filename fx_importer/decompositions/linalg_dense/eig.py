@@ -37,12 +37,12 @@ def reduce_to_hessenberg(a: Tensor) -> tuple[Tensor, Tensor]:
 
     def step(i: Tensor, h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         at = indices_along(h, -1)
-        found = column(h, at == i)
-        vector, factor, top = householder_reflector(found, i + 1)
+        entries = column(h, at == i)
+        vector, factor, top = householder_reflector(entries, i + 1)
         factor = factor.unsqueeze(-1)
         product = (conjugate(vector).unsqueeze(-1) * h).sum(-2) * conjugate(factor)
         h = h - vector.unsqueeze(-1) * product.unsqueeze(-2)
-        stored = torch.where(at <= i, found, torch.where(at == i + 1, top.unsqueeze(-1), 0.0))
+        stored = torch.where(at <= i, entries, torch.where(at == i + 1, top.unsqueeze(-1), 0.0))
         h = torch.where(at == i, stored.unsqueeze(-1), h)
         return _apply_reflector(h, vector, factor), _apply_reflector(q, vector, factor)
 
@@ -169,10 +169,10 @@ def triangular_eigenvectors(t: Tensor) -> Tensor:
     def step(i: Tensor, x: Tensor, t: Tensor, least: Tensor) -> tuple[Tensor]:
         at = indices_along(t, -1)
         here = at == size - 1 - i
-        found, values = row(t, here), diagonal(t)
+        entries, values = row(t, here), diagonal(t)
         apart = values - column(values, here).unsqueeze(-1)
         apart = torch.where(apart.abs() < least, least.to(t.dtype), apart)
-        known = (found.unsqueeze(-1) * x).sum(-2) / apart
+        known = (entries.unsqueeze(-1) * x).sum(-2) / apart
         known = torch.where(here, 1.0, torch.where(at > size - 1 - i, known, 0.0))
         x = torch.where(here.unsqueeze(-1), known.unsqueeze(-2), x)
         return (x / torch.clamp(x.abs().amax(-2, keepdim=True), min=1.0),)
@@ -194,12 +194,12 @@ def eig_qr(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
     values = diagonal(t) * scale.squeeze(-1)
     if not vectors:
         return values, a.new_zeros(0)
-    found = q @ triangular_eigenvectors(t)
-    found = found / torch.sqrt(abs_squared(found).sum(-2, keepdim=True))
-    lengths, at = found.abs(), indices_along(found, -2).unsqueeze(-1)
+    entries = q @ triangular_eigenvectors(t)
+    entries = entries / torch.sqrt(abs_squared(entries).sum(-2, keepdim=True))
+    lengths, at = entries.abs(), indices_along(entries, -2).unsqueeze(-1)
     largest = torch.where(lengths == lengths.amax(-2, keepdim=True), at, size).amin(-2, keepdim=True)
-    top = torch.where(at == largest, found, 0.0).sum(-2, keepdim=True)
-    return values, found * (conjugate(top) / top.abs())
+    top = torch.where(at == largest, entries, 0.0).sum(-2, keepdim=True)
+    return values, entries * (conjugate(top) / top.abs())
 
 
 @decomposes(aten.linalg_eig.default)

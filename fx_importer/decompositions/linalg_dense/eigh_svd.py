@@ -80,7 +80,7 @@ def _rotations(p: Tensor, q: Tensor, between: Tensor) -> Rotations:
 
 def _rotate_pairs(x: Tensor, rotations: Rotations) -> Tensor:
     """Rotate column ``k`` with column ``k + n / 2``, for all ``k``, and move all columns but the first one place on."""
-    sine, half = (each.unsqueeze(-2) for each in rotations[:2])
+    sine, half = (rotation.unsqueeze(-2) for rotation in rotations[:2])
     p, q = x.chunk(2, -1)
     if (phase := rotations[2]) is not None:
         q = q * phase.unsqueeze(-2)
@@ -128,11 +128,11 @@ def eigh_jacobi(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
         return worst, adjoint(turned).contiguous(), *(_rotate_pairs(each, rotations) for each in v)
 
     basis = (identity(small, size, small.shape[-1]),) if vectors else ()
-    rest, *found = _sweep_until_converged(step, small, *basis)
+    rest, *bases = _sweep_until_converged(step, small, *basis)
     values = real(diagonal(rest))[..., :size] * scale.squeeze(-1)
     order = _sorting_permutation(values, descending=False)
     values = (values.unsqueeze(-1) * order).sum(-2)
-    return values, found[0][..., :size] @ order.to(a.dtype) if found else a.new_zeros(0)
+    return values, bases[0][..., :size] @ order.to(a.dtype) if bases else a.new_zeros(0)
 
 
 def svd_jacobi(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, Tensor, Tensor]:
@@ -157,15 +157,15 @@ def svd_jacobi(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, 
         product = torch.sqrt(lengths[0]) * torch.sqrt(lengths[1])
         worst = between.abs() / torch.where(product == 0, 1.0, product)
         rotations = _rotations(*lengths, torch.where(worst > torch.finfo(a.dtype).eps, between, 0.0))
-        return worst, *(_rotate_pairs(each, rotations) for each in (a, *v))
+        return worst, *(_rotate_pairs(tensor, rotations) for tensor in (a, *v))
 
     basis = (identity(small, columns, small.shape[-1]),) if vectors else ()
-    turned, *found = _sweep_until_converged(step, small, *basis)
+    turned, *bases = _sweep_until_converged(step, small, *basis)
     turned = turned[..., :columns]
     values = torch.sqrt(abs_squared(turned).sum(-2))
     order = _sorting_permutation(values, descending=True)
     values = (values.unsqueeze(-1) * order).sum(-2)
-    if not found:
+    if not bases:
         return a.new_zeros(0), values * scale.squeeze(-1), a.new_zeros(0)
     order = order.to(a.dtype)
     packed, tau = reflect_to_upper(turned @ order)
@@ -173,7 +173,7 @@ def svd_jacobi(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, 
     u = apply_reflections(packed, tau, identity(a, rows, rows if full else columns))
     if u.shape[-1] != columns:
         signs = torch.nn.functional.pad(signs, (0, u.shape[-1] - columns), value=1.0)
-    return u * signs.unsqueeze(-2), values * scale.squeeze(-1), adjoint(found[0][..., :columns] @ order)
+    return u * signs.unsqueeze(-2), values * scale.squeeze(-1), adjoint(bases[0][..., :columns] @ order)
 
 
 def from_lower_triangle(a: Tensor) -> Tensor:

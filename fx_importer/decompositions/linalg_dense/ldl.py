@@ -55,9 +55,9 @@ def _choose_pivot(rest: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     at = indices_along(rest, -1)
     here, below = at == k, at > k
-    found = column(rest, here)
-    top = pivot_magnitude(column(found, here)).unsqueeze(-1)
-    sizes = torch.where(below, pivot_magnitude(found), -1.0)
+    entries = column(rest, here)
+    top = pivot_magnitude(column(entries, here)).unsqueeze(-1)
+    sizes = torch.where(below, pivot_magnitude(entries), -1.0)
     largest = torch.clamp(sizes.amax(-1, keepdim=True), min=0.0)
     other = torch.where(torch.logical_and(below, sizes == largest), at, rest.shape[-1] - 1).amin(-1, keepdim=True)
     candidate = pivot_magnitude(column(rest, at == other))
@@ -97,8 +97,8 @@ def packed_ldl(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         x, y = column(rest, here), column(rest, there)
         first, between, last = column(x, here), column(x, there), column(y, there)
         if hermitian:
-            first, last = (real(each).to(rest.dtype) for each in (first, last))
-        first, between, last = (each.unsqueeze(-1) for each in (first, between, last))
+            first, last = (real(position).to(rest.dtype) for position in (first, last))
+        first, between, last = (position.unsqueeze(-1) for position in (first, between, last))
         after = at > second
         x, y = torch.where(after, x, 0.0), torch.where(torch.logical_and(after, two), y, 0.0)
         left, right = _times_inverse_block(
@@ -106,8 +106,8 @@ def packed_ldl(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         )
         left = torch.where(two, left, x / torch.where(first == 0, 1.0, first))
         right = torch.where(two, right, 0.0)
-        for factors, given in ((left, x), (right, y)):
-            rest = rest - factors.unsqueeze(-1) * (conjugate(given) if hermitian else given).unsqueeze(-2)
+        for factors, factor in ((left, x), (right, y)):
+            rest = rest - factors.unsqueeze(-1) * (conjugate(factor) if hermitian else factor).unsqueeze(-2)
 
         left = torch.where(here, first, torch.where(torch.logical_and(there, two), between, left))
         out = torch.where(here.unsqueeze(-2), left.unsqueeze(-1), out)
@@ -150,8 +150,8 @@ def solve_packed(packed: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> 
 
     def backward(i: Tensor, b: Tensor, lower: Tensor, rows: Tensor, with_: Tensor) -> tuple[Tensor]:
         here = indices_along(lower, -1) == size - 1 - i
-        found = column(lower, here)
-        product = ((conjugate(found) if hermitian else found).unsqueeze(-1) * b).sum(-2, keepdim=True)
+        entries = column(lower, here)
+        product = ((conjugate(entries) if hermitian else entries).unsqueeze(-1) * b).sum(-2, keepdim=True)
         b = torch.where(here.unsqueeze(-1), b - product, b)
         return (swap_rows(b, _select_index(rows, here), _select_index(with_, here)),)
 

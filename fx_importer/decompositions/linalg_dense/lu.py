@@ -51,10 +51,10 @@ def packed_lu(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
             pivots = torch.where(here, (chosen + 1).to(torch.int32), pivots)
         else:
             pivots = pivots.clone()
-        found, top = column(a, across == i), row(a, down == i)
+        entries, top = column(a, across == i), row(a, down == i)
         divisor = column(top, across == i)
         info = torch.where(torch.logical_and(info == 0, divisor == 0), (i + 1).to(torch.int32), info)
-        factors = torch.where(down > i, found / torch.where(divisor == 0, 1.0, divisor).unsqueeze(-1), 0.0)
+        factors = torch.where(down > i, entries / torch.where(divisor == 0, 1.0, divisor).unsqueeze(-1), 0.0)
         rest = a - factors.unsqueeze(-1) * torch.where(across > i, top, 0.0).unsqueeze(-2)
         kept = torch.logical_and((down > i).unsqueeze(-1), across == i)
         return torch.where(kept, factors.unsqueeze(-1), rest), pivots, info
@@ -244,9 +244,9 @@ def slogdet_with_factors(a: Tensor) -> Any:
         one = a.new_ones(a.shape[:-2])
         return one, torch.zeros_like(real(one)), a.clone(), a.new_zeros(a.shape[:-1], dtype=torch.int32)
     packed, pivots = packed_lu_for_determinant(a)
-    found = diagonal(packed)
-    sign = torch.sgn(found).prod(-1) * _permutation_sign(pivots, a)
-    return sign, torch.log(found.abs()).sum(-1), packed, pivots
+    entries = diagonal(packed)
+    sign = torch.sgn(entries).prod(-1) * _permutation_sign(pivots, a)
+    return sign, torch.log(entries.abs()).sum(-1), packed, pivots
 
 
 @decomposes(aten.linalg_det.default, aten.det.default)

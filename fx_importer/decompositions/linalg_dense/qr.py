@@ -24,19 +24,19 @@ from fx_importer.decompositions.linalg_dense.row_loops import (
 from fx_importer.fx_graph.operators import aten
 
 
-def householder_reflector(found: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``v`` and ``tau`` of the reflection that clears a column below row ``i``, and its new element in row ``i``.
+def householder_reflector(entries: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``v`` and ``tau`` of the reflection that clears ``entries`` below row ``i``, and the new entry ``i``.
 
     ``v`` is one in row ``i`` and zero above. The element left in row ``i`` is real, and has the sign opposite to the
     one before, so that nothing cancels (``larfg``; Golub & Van Loan, 5.1). A column that is zero below, and real in row
     ``i``, is left unchanged, with a ``tau`` of zero.
     """
-    down = indices_along(found, -1)
-    below = torch.where(down > i, found, 0.0)
-    top = column(found, down == i)
+    down = indices_along(entries, -1)
+    below = torch.where(down > i, entries, 0.0)
+    top = column(entries, down == i)
     largest = torch.maximum(torch.amax(below.abs(), -1), top.abs())
     scale = torch.where(largest == 0, 1.0, largest)
-    small = torch.where(down >= i, found, 0.0) / scale.unsqueeze(-1)
+    small = torch.where(down >= i, entries, 0.0) / scale.unsqueeze(-1)
     length = torch.sqrt(abs_squared(small).sum(-1)) * scale
     idle = torch.amax(below.abs(), -1) == 0
     if top.is_complex():
@@ -60,12 +60,12 @@ def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
 
     def step(i: Tensor, a: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
         down, across = indices_along(a, -2), indices_along(a, -1)
-        found = column(a, across == i)
-        whole, factor, top = householder_reflector(found, i)
+        entries = column(a, across == i)
+        whole, factor, top = householder_reflector(entries, i)
         product = (conjugate(whole).unsqueeze(-1) * a).sum(-2)
         moved = torch.where(across > i, product * conjugate(factor).unsqueeze(-1), 0.0)
         rest = a - whole.unsqueeze(-1) * moved.unsqueeze(-2)
-        stored = torch.where(down > i, whole, torch.where(down == i, top.unsqueeze(-1), found))
+        stored = torch.where(down > i, whole, torch.where(down == i, top.unsqueeze(-1), entries))
         tau = torch.where(indices_along(tau, -1) == i, factor.unsqueeze(-1), tau)
         return torch.where(across == i, stored.unsqueeze(-1), rest), tau
 

@@ -30,8 +30,8 @@ def adaptive_avg_pool_without_elements(x: Tensor, output_size: Sequence[int]) ->
 @decomposes(aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool_without_elements(x: Tensor, output_size: Sequence[int]) -> Any:
     """Return maxima and indices without elements where the input or the output has none."""
-    found = adaptive_avg_pool_without_elements(x, output_size)
-    return found if found is NotImplemented else (found, torch.zeros_like(found, dtype=torch.int64))
+    result = adaptive_avg_pool_without_elements(x, output_size)
+    return result if result is NotImplemented else (result, torch.zeros_like(result, dtype=torch.int64))
 
 
 WITHOUT_ELEMENTS = (adaptive_avg_pool_without_elements, adaptive_max_pool_without_elements)
@@ -47,8 +47,8 @@ def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     if axes == 2 and all(size % number == 0 for size, number in zip(sizes, output_size, strict=True)):
         batch = x if x.dim() == 4 else x.unsqueeze(0)
         kernel = [size // number for size, number in zip(sizes, output_size, strict=True)]
-        found = aten.max_pool2d_with_indices(batch, kernel)
-        return found if x.dim() == 4 else tuple(each.squeeze(0) for each in found)
+        results = aten.max_pool2d_with_indices(batch, kernel)
+        return results if x.dim() == 4 else tuple(result.squeeze(0) for result in results)
     return window_maxima(x, [adaptive_windows(size, number) for size, number in zip(sizes, output_size, strict=True)])
 
 
@@ -61,8 +61,8 @@ def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
         return torch.mean(x, (-3, -2, -1), keepdim=True)
     windows = [adaptive_windows(size, number) for size, number in zip(x.shape[-3:], output_size, strict=True)]
     total = window_sums(x, windows)
-    for axis, each in enumerate(reversed(windows)):
-        total = total / (each.ends - each.starts).to(x.dtype).reshape(-1, *[1] * axis)
+    for axis, window in enumerate(reversed(windows)):
+        total = total / (window.ends - window.starts).to(x.dtype).reshape(-1, *[1] * axis)
     return total
 
 

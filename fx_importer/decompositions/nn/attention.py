@@ -36,7 +36,7 @@ def scaled_dot_product_attention(
     if dtype in (torch.float16, torch.bfloat16):
         query, key, value = query.float(), key.float(), value.float()
     if enable_gqa and key.shape[-3] != value.shape[-3]:
-        key, value = (repeat_heads(each, query.shape[-3] // each.shape[-3]) for each in (key, value))
+        key, value = (repeat_heads(tensor, query.shape[-3] // tensor.shape[-3]) for tensor in (key, value))
     grouped = enable_gqa and query.shape[-3] != key.shape[-3]
     weights = attention_weights(query, key, attn_mask, is_causal, scale, grouped=grouped)
     if dropout_p > 0.0:

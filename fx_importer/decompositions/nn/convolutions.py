@@ -38,7 +38,7 @@ class _Geometry:
     def per_axis(self, axes: int) -> tuple[list[int], ...]:
         """Return stride, padding, dilation and output padding, each with a value per axis."""
         stride, padding, dilation, output_padding = self.stride, self.padding, self.dilation, self.output_padding
-        return tuple(per_axis(each, axes) for each in (stride, padding, dilation, output_padding))
+        return tuple(per_axis(setting, axes) for setting in (stride, padding, dilation, output_padding))
 
 
 def _transposed_where(condition: Callable[[_Geometry, Tensor, Tensor], bool]) -> Decomposition:
@@ -49,21 +49,21 @@ def _transposed_where(condition: Callable[[_Geometry, Tensor, Tensor], bool]) ->
 
     @decomposes(aten.convolution.default)
     def rule(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
-        given = _Geometry(*geometry)
+        windows = _Geometry(*geometry)
         static = all(isinstance(size, int) for size in weight.shape)
         return (
-            _as_forward_convolution(x, weight, bias, given)
-            if given.transposed and static and condition(given, x, weight)
+            _as_forward_convolution(x, weight, bias, windows)
+            if windows.transposed and static and condition(windows, x, weight)
             else NotImplemented
         )
 
     return rule
 
 
-def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, given: _Geometry) -> Tensor:
+def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: _Geometry) -> Tensor:
     """Return a transposed convolution as a forward convolution of the input with interior padding."""
-    axes, groups = x.dim() - 2, given.groups
-    stride, padding, dilation, output_padding = given.per_axis(axes)
+    axes, groups = x.dim() - 2, geometry.groups
+    stride, padding, dilation, output_padding = geometry.per_axis(axes)
     widths: list[int] = []  # from the last axis on; negative widths crop
     for i in reversed(range(axes)):
         x = pad_interior(x, 2 + i, stride[i])
@@ -81,32 +81,33 @@ def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, give
 
 
 transposed_grouped_or_dilated = _transposed_where(
-    lambda given, *_: given.groups > 1 or any(each != 1 for each in given.dilation)
+    lambda geometry, *_: geometry.groups > 1 or any(each != 1 for each in geometry.dilation)
 )
 transposed_volumes_of_dynamic_size = _transposed_where(lambda _, x, __: x.dim() == 5 and not are_static(*x.shape[2:]))
 transposed_volumes_that_crop = _transposed_where(
-    lambda given, x, weight: (
-        x.dim() == 5 and any(width >= size for width, size in zip(given.per_axis(3)[1], weight.shape[2:], strict=True))
+    lambda geometry, x, weight: (
+        x.dim() == 5
+        and any(width >= size for width, size in zip(geometry.per_axis(3)[1], weight.shape[2:], strict=True))
     )
 )
-transposed_groups = _transposed_where(lambda given, *_: given.groups > 1)
-transposed_with_uneven_output_padding = _transposed_where(lambda given, *_: len(set(given.output_padding)) > 1)
+transposed_groups = _transposed_where(lambda geometry, *_: geometry.groups > 1)
+transposed_with_uneven_output_padding = _transposed_where(lambda geometry, *_: len(set(geometry.output_padding)) > 1)
 
 
 @decomposes(aten.convolution.default)
 def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
     """Convolve integers that TOSA does not: sum over channels and kernel positions of elementwise products."""
     if x.dtype in (torch.uint8, torch.int8):
-        wide = (None if each is None else each.to(torch.int32) for each in (x, weight, bias))
+        wide = (None if tensor is None else tensor.to(torch.int32) for tensor in (x, weight, bias))
         result = aten.convolution(*wide, *geometry)
         return result.to(x.dtype)  # the low bits of a sum depend on the low bits of its terms only
     if not is_static(weight) or x.dtype not in (torch.int16, torch.int32, torch.int64):
         return NotImplemented
-    given = _Geometry(*geometry)
-    if given.transposed:
-        return _as_forward_convolution(x, weight, bias, given)
+    windows = _Geometry(*geometry)
+    if windows.transposed:
+        return _as_forward_convolution(x, weight, bias, windows)
     axes = x.dim() - 2
-    stride, padding, dilation, _ = given.per_axis(axes)
+    stride, padding, dilation, _ = windows.per_axis(axes)
     x = pad(x, [width for each in reversed(padding) for width in (each, each)])
     batch, kernel = x.shape[0], weight.shape[2:]
     sizes = [
@@ -120,8 +121,8 @@ def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometr
         seen = x
         for axis, (at, apart, step, size) in enumerate(zip(place, dilation, stride, sizes, strict=True), 2):
             seen = aten.slice.Tensor(seen, axis, at * apart, at * apart + (size - 1) * step + 1, step)
-        seen = seen.reshape(batch, given.groups, 1, weight.shape[1], math.prod(sizes))
-        factor = weight[(..., *place)].reshape(1, given.groups, -1, weight.shape[1], 1)
+        seen = seen.reshape(batch, windows.groups, 1, weight.shape[1], math.prod(sizes))
+        factor = weight[(..., *place)].reshape(1, windows.groups, -1, weight.shape[1], 1)
         term = (seen * factor).sum(3, dtype=x.dtype)
         total = term if total is None else total + term
     assert total is not None
@@ -132,8 +133,8 @@ def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometr
 @decomposes(aten.conv_tbc.default)
 def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """Convolve [time, batch, channels] with [kernel, channels, results]: a 1-D convolution of other axes."""
-    found = aten.convolution(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, [1], [pad], [1], False, [0], 1)
-    return found.permute(2, 0, 1)
+    result = aten.convolution(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, [1], [pad], [1], False, [0], 1)
+    return result.permute(2, 0, 1)
 
 
 @decomposes(aten.convolution.default)
@@ -158,7 +159,7 @@ def convolution_by_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geome
 
     def convolve(group: int) -> Tensor:  # of slices, which take dynamic other axes
         part = None if bias is None else bias.narrow(0, outer * group, outer)
-        taken = x.narrow(1, inner * group, inner), weight.narrow(0, outer * group, outer), part
-        return aten.convolution.default(*taken, *sizes, False, output_padding, 1)
+        operands = x.narrow(1, inner * group, inner), weight.narrow(0, outer * group, outer), part
+        return aten.convolution.default(*operands, *sizes, False, output_padding, 1)
 
     return torch.cat([convolve(group) for group in range(groups)], 1)

@@ -96,9 +96,9 @@ def embedding_bag_by_rows(weight: Tensor, indices: Tensor, offsets: Tensor, *set
 
 def _sums_by_rows(inside: Tensor, bag: Tensor, rows: Tensor) -> Tensor:
     wide = torch.float32 if rows.dtype in HALF_DTYPES else rows.dtype
-    taken = torch.where(inside.any(0).unsqueeze(-1), rows.to(wide), torch.zeros((), dtype=wide))
+    selected = torch.where(inside.any(0).unsqueeze(-1), rows.to(wide), torch.zeros((), dtype=wide))
     zeros = torch.zeros((inside.shape[0], rows.shape[1]), dtype=wide)
-    return torch.index_put(zeros, (torch.clamp(bag, min=0).to(torch.int64),), taken, accumulate=True)
+    return torch.index_put(zeros, (torch.clamp(bag, min=0).to(torch.int64),), selected, accumulate=True)
 
 
 @decomposes(aten._embedding_bag_forward_only.default)
@@ -125,18 +125,18 @@ def _forward_only(
     *settings: Any,
     **named: Any,
 ) -> Any:
-    found = rule(weight, indices, offsets, scale_grad_by_freq, mode, *settings, **named)
-    if found is NotImplemented or mode != 0 or is_empty(indices):
-        return found
+    result = rule(weight, indices, offsets, scale_grad_by_freq, mode, *settings, **named)
+    if result is NotImplemented or mode != 0 or is_empty(indices):
+        return result
     zeros = torch.zeros_like(offsets, dtype=indices.dtype)
-    return (*found[:2], zeros, zeros)
+    return (*result[:2], zeros, zeros)
 
 
 def _sums_fast(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int | None) -> bool:
     """Return whether eager, on the CPU, sums rows by their offsets; then, for sums, without the bag of each index."""
     rows = [weight.stride(1), *([] if per_sample_weights is None else [per_sample_weights.stride(0)])]
     unpadded = padding_idx is None or padding_idx < 0
-    contiguous = all(isinstance(each, int) and each == 1 for each in rows)
+    contiguous = all(isinstance(row, int) and row == 1 for row in rows)
     return mode != 2 and unpadded and contiguous and weight.dtype in (torch.float32, *HALF_DTYPES)
 
 

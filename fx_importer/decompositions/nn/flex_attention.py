@@ -27,22 +27,22 @@ FLEX_ATTENTION = torch.ops.higher_order.flex_attention
 
 def decompose_flex_attention(program: ExportedProgram) -> ExportedProgram:
     """Return a copy of ``program``, sharing its weights, with ``flex_attention`` decomposed."""
-    modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
-    if not any(each.graph.find_nodes(op="call_function", target=FLEX_ATTENTION) for each in modules):
+    modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
+    if not any(module.graph.find_nodes(op="call_function", target=FLEX_ATTENTION) for module in modules):
         return program
     return with_rewritten_graphs(program, _decompose_graph)
 
 
 def _decompose_graph(graph: fx.Graph, owner: fx.GraphModule) -> None:
-    found = graph.find_nodes(op="call_function", target=FLEX_ATTENTION)
-    for node in found:
+    calls = graph.find_nodes(op="call_function", target=FLEX_ATTENTION)
+    for node in calls:
         _decompose_node(node, owner)
-    if found:
+    if calls:
         eliminate_dead_code(graph)  # the code that made its mask, which torch cannot trace again inside a branch
 
 
 def _decompose_node(node: fx.Node, owner: fx.GraphModule) -> None:
-    inputs = [each for each in node.all_input_nodes if each.op != "get_attr" or "val" in each.meta]
+    inputs = [operand for operand in node.all_input_nodes if operand.op != "get_attr" or "val" in operand.meta]
 
     def compute(*values: Any) -> tuple[Tensor, ...]:
         known = dict(zip(inputs, values, strict=True))
@@ -52,8 +52,8 @@ def _decompose_node(node: fx.Node, owner: fx.GraphModule) -> None:
 
         return flex_attention(*map_arg(node.args, value_of), **map_arg(node.kwargs, value_of))  # type: ignore[arg-type]
 
-    examples = [each.meta["val"] for each in inputs]
-    with torch.no_grad(), next(each.fake_mode for each in examples if isinstance(each, FakeTensor)):
+    examples = [operand.meta["val"] for operand in inputs]
+    with torch.no_grad(), next(example.fake_mode for example in examples if isinstance(example, FakeTensor)):
         traced = make_fx(compute)(*examples)
     for each in traced.graph.nodes:
         each.meta["stack_trace"] = node.meta.get("stack_trace")
@@ -92,7 +92,7 @@ def flex_attention(
     del kernel_options
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
     batch, heads = query.shape[:2]
-    key, value = (_broadcast_heads(each, batch, heads) for each in (key, value))
+    key, value = (_broadcast_heads(tensor, batch, heads) for tensor in (key, value))
     scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
     indices = [torch.arange(size) for size in scores.shape]
     counts = _vmap_over_scores(block_mask[-1], (), len(mask_mod_other_buffers))(*indices, *mask_mod_other_buffers)

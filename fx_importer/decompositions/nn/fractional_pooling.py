@@ -62,9 +62,9 @@ def _fractional_max_pool(operator: Any, order: Sequence[int]) -> Decomposition:
             places = elements if places is None else places * sizes[axis] + elements
         assert places is not None
         places = places.to(torch.int64).flatten(1, axes).flatten(2)
-        found = torch.gather(rows, 1, places.flatten(1)).reshape(places.shape)
-        values, first = torch.max(found, -1, keepdim=True)
-        last = torch.amax(torch.where(found.isnan(), torch.arange(places.shape[-1]), -1), -1, keepdim=True)
+        elements = torch.gather(rows, 1, places.flatten(1)).reshape(places.shape)
+        values, first = torch.max(elements, -1, keepdim=True)
+        last = torch.amax(torch.where(elements.isnan(), torch.arange(places.shape[-1]), -1), -1, keepdim=True)
         indices = torch.gather(places, -1, torch.where(last < 0, first, last))
         result = (*x.shape[:-axes], *outputs)
         return values.reshape(result), indices.reshape(result)

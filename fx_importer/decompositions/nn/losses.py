@@ -42,7 +42,7 @@ def linear_cross_entropy(
     loss = functional.cross_entropy(
         scores, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     ).to(x.dtype)
-    found = [x.new_zeros(0, 0), x.new_zeros(0, 0), x.new_zeros(0)]
+    gradients = [x.new_zeros(0, 0), x.new_zeros(0, 0), x.new_zeros(0)]
     if any(wanted):
         kept = target != ignore_index
         labels = (target.unsqueeze(1) == torch.arange(matrix.shape[0])) & kept.unsqueeze(1)
@@ -51,9 +51,11 @@ def linear_cross_entropy(
         if reduction == "mean":
             share = share / torch.sum(share)
         of_scores = (torch.softmax(scores, 1) - labels.to(precision)) * share.unsqueeze(1)
-        all_found = of_scores @ matrix, of_scores.transpose(0, 1) @ rows, torch.sum(of_scores, 0)
-        found = [one.to(x.dtype) if want else none for one, none, want in zip(all_found, found, wanted, strict=True)]
-    return loss, *found
+        all_gradients = of_scores @ matrix, of_scores.transpose(0, 1) @ rows, torch.sum(of_scores, 0)
+        gradients = [
+            one.to(x.dtype) if want else none for one, none, want in zip(all_gradients, gradients, wanted, strict=True)
+        ]
+    return loss, *gradients
 
 
 @decomposes(torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default)

@@ -77,8 +77,10 @@ def native_group_norm(
         grouped = _to_float32(x).unflatten(1, (groups, c // groups))
         result, mean, scale = _normalize(grouped, list(range(2, grouped.dim())), eps)
         result = result.flatten(1, 2)
-    weight, bias = (None if each is None else each.reshape(1, -1, *[1] * (x.dim() - 2)) for each in (weight, bias))
-    mean, scale = (each.reshape(n, groups).to(x.dtype) for each in (mean, scale))
+    weight, bias = (
+        None if tensor is None else tensor.reshape(1, -1, *[1] * (x.dim() - 2)) for tensor in (weight, bias)
+    )
+    mean, scale = (tensor.reshape(n, groups).to(x.dtype) for tensor in (mean, scale))
     return _affine(result, weight, bias).to(x.dtype), mean, scale
 
 

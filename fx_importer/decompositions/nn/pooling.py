@@ -22,13 +22,13 @@ _max_pool_values: ContextVar[bool] = ContextVar("for_values", default=False)
 
 
 def _max_pool(axes: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
-    settings = [per_axis(each, axes) for each in (kernel, stride or kernel, padding, dilation)]
+    settings = [per_axis(setting, axes) for setting in (kernel, stride or kernel, padding, dilation)]
     sizes = x.shape[-axes:]
     windows = [
         sliding_windows(size, length, step, pad, spread, ceil_mode)
         for size, length, step, pad, spread in zip(sizes, *settings, strict=True)
     ]
-    return NotImplemented if any(each.has_empty for each in windows) else window_maxima(x, windows)
+    return NotImplemented if any(window.has_empty for window in windows) else window_maxima(x, windows)
 
 
 def _values_and_indices(operator: OpOverload, *, of_dynamic_shape: bool) -> Decomposition:
@@ -43,10 +43,10 @@ def _values_and_indices(operator: OpOverload, *, of_dynamic_shape: bool) -> Deco
             return NotImplemented
         defaults: tuple[Any, ...] = ((), 0, 1, False)
         kernel, stride, padding, dilation, ceil_mode = (*settings, *defaults[len(settings) - 1 :])
-        found = _max_pool(axes, x, kernel, stride, padding, dilation, ceil_mode)
-        if found is NotImplemented:
+        result = _max_pool(axes, x, kernel, stride, padding, dilation, ceil_mode)
+        if result is NotImplemented:
             return NotImplemented
-        values, indices = found
+        values, indices = result
         small = x.is_floating_point() or (axes == 2 and x.dtype == torch.int8)  # no backend pools other integers
         if small and x.dim() == axes + 2 and not ceil_mode and set(per_axis(dilation, axes)) == {1}:
             if not are_static(*sizes):  # the C++ lowering drops a padding at the end
@@ -102,7 +102,7 @@ def avg_pool(
 ) -> Any:
     """Return window sums divided by window sizes. Plain 2-D pools of floats have a lowering, so no match."""
     axes = 3 if x.dim() == 5 or len(kernel) == 3 else 2
-    settings = [per_axis(each, axes) for each in (kernel, list(stride) or kernel, padding)]
+    settings = [per_axis(setting, axes) for setting in (kernel, list(stride) or kernel, padding)]
     plain = axes == 2 and not ceil_mode and divisor_override is None and x.dim() == 4 and x.is_floating_point()
     if plain and (are_static(*x.shape[2:]) or not any(settings[2])):
         return NotImplemented
@@ -148,8 +148,8 @@ def _with_batch(operator: Any, axes: int) -> Decomposition:
     def rule(x: Tensor, *how: Any, **more: Any) -> Any:
         if x.dim() != axes + 1:
             return NotImplemented
-        found = operator(x.unsqueeze(0), *how, **more)
-        return found.squeeze(0) if isinstance(found, Tensor) else tuple(each.squeeze(0) for each in found)
+        batch = operator(x.unsqueeze(0), *how, **more)
+        return batch.squeeze(0) if isinstance(batch, Tensor) else tuple(result.squeeze(0) for result in batch)
 
     return rule
 

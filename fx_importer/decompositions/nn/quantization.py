@@ -56,7 +56,7 @@ def _quantize_by_tensors(
     """Return ``clamp(round(x / scale) + zero_point)``, by the reciprocal; scale and zero point have one element."""
     factor = (1.0 / scale.reshape([])).to(torch.float32)
     levels = torch.round(x.float() * factor) + zero_point.reshape([])
-    low, high = (each.reshape([]).float() if isinstance(each, Tensor) else each for each in (low, high))
+    low, high = (bound.reshape([]).float() if isinstance(bound, Tensor) else bound for bound in (low, high))
     return torch.clamp(levels, low, high).to(dtype)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 

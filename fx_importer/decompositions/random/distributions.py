@@ -35,8 +35,8 @@ def _without_generator(generator: Any) -> bool:
 @decomposes(aten.bernoulli.default, aten.bernoulli.Tensor)
 def bernoulli(x: Tensor, p: Tensor | None = None, generator: Any = None) -> Tensor:
     """Return one with the probability ``p``, or with the probability that each element gives."""
-    given = x if p is None else p
-    return (_uniform(x.shape) < given).to(x.dtype) if _without_generator(generator) else NotImplemented
+    probability = x if p is None else p
+    return (_uniform(x.shape) < probability).to(x.dtype) if _without_generator(generator) else NotImplemented
 
 
 @decomposes(aten.bernoulli.p)
@@ -59,11 +59,11 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Ten
 @decomposes(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
 def normal(mean: Tensor | float, std: Tensor | float = 1.0, *, generator: Any = None) -> Tensor:
     """Return normal numbers with a mean and a standard deviation for each element."""
-    tensors = [each for each in (mean, std) if isinstance(each, Tensor)]
+    tensors = [tensor for tensor in (mean, std) if isinstance(tensor, Tensor)]
     dtype = torch.result_type(*tensors) if len(tensors) == 2 else tensors[0].dtype
     if not _without_generator(generator) or dtype.is_complex:
         return NotImplemented
-    shape = torch.broadcast_shapes(*(each.shape for each in tensors))
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
     return (torch.randn(shape, dtype=torch.float32) * std + mean).to(dtype)
 
 
@@ -147,13 +147,13 @@ def poisson(x: Tensor, generator: Any = None) -> Tensor:
     k = torch.clamp(about - 4, min=0.0)
     term = torch.exp(torch.special.xlogy(k, rate) - rate - torch.lgamma(k + 1))
     below = torch.special.gammaincc(k + 1, rate)
-    found = k
+    result = k
     for _ in range(8):
-        found = found + (below < u).to(found.dtype)
+        result = result + (below < u).to(result.dtype)
         k = k + 1
         term = term * rate / k
         below = below + term
-    return torch.where(rate < 10_000, found, torch.clamp(about, min=0.0)).to(x.dtype)
+    return torch.where(rate < 10_000, result, torch.clamp(about, min=0.0)).to(x.dtype)
 
 
 @decomposes(aten.rand_like.default)
@@ -173,15 +173,15 @@ def randn_like(x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Tens
 @decomposes(aten.uniform.default)
 def uniform(x: Tensor, low: float = 0.0, high: float = 1.0, generator: Any = None) -> Tensor:
     """Return uniform numbers of an interval."""
-    found = _uniform(x.shape) * (high - low) + low
-    return found.to(x.dtype) if _without_generator(generator) else NotImplemented
+    result = _uniform(x.shape) * (high - low) + low
+    return result.to(x.dtype) if _without_generator(generator) else NotImplemented
 
 
 @decomposes(aten.normal_functional.default)
 def normal_functional(x: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Return normal numbers of one mean and standard deviation."""
-    found = torch.randn(list(x.shape), dtype=torch.float32) * std + mean
-    return found.to(x.dtype) if _without_generator(generator) else NotImplemented
+    result = torch.randn(list(x.shape), dtype=torch.float32) * std + mean
+    return result.to(x.dtype) if _without_generator(generator) else NotImplemented
 
 
 @decomposes(aten.exponential.default)

@@ -17,15 +17,15 @@ def _over_axes(name: str) -> Decomposition:
     @decomposes(getattr(aten, name).dims)
     def rule(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """Reduce the truth of the elements over ``dim``: all axes if it is None, and none if it is empty."""
-        found = x if x.dtype is torch.bool else x != 0
+        result = x if x.dtype is torch.bool else x != 0
         axes = sorted({axis % x.dim() for axis in (range(x.dim()) if dim is None else dim)}) if x.dim() else []
         if len(axes) == x.dim() > 0 and not keepdim:
-            found = over_all(found)
+            result = over_all(result)
         else:
             for axis in reversed(axes):
-                found = over_one(found, axis, keepdim)
-        found = found.clone() if found is x else found
-        return found.to(torch.uint8) if x.dtype is torch.uint8 else found
+                result = over_one(result, axis, keepdim)
+        result = result.clone() if result is x else result
+        return result.to(torch.uint8) if x.dtype is torch.uint8 else result
 
     return rule
 

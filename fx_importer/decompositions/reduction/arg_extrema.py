@@ -55,8 +55,8 @@ def _first(x: Tensor, dim: int | None, keepdim: bool, extremum: Any) -> Tensor:
     """Return the first position of the extremum along ``dim``, or among all elements."""
     rank = x.dim()
     if dim is None:
-        found = _first(x.reshape(-1), 0, False, extremum)
-        return found.reshape([1] * rank) if keepdim else found
+        result = _first(x.reshape(-1), 0, False, extremum)
+        return result.reshape([1] * rank) if keepdim else result
     return torch.argmax((x == extremum(x, dim, True)).float(), dim, keepdim)
 
 

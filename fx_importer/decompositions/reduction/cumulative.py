@@ -28,10 +28,10 @@ def scan(tensors: tuple[Tensor, ...], dim: int, combine: Callable[..., tuple[Ten
     if not isinstance(size, int):
         return _scan_dynamic(tensors, dim, combine)
     while shift < size:
-        before = tuple(each.narrow(dim, 0, size - shift) for each in tensors)
-        after = tuple(each.narrow(dim, shift, size - shift) for each in tensors)
+        before = tuple(tensor.narrow(dim, 0, size - shift) for tensor in tensors)
+        after = tuple(tensor.narrow(dim, shift, size - shift) for tensor in tensors)
         combined = combine(before, after)
-        done = (each.narrow(dim, 0, shift) for each in tensors)
+        done = (tensor.narrow(dim, 0, shift) for tensor in tensors)
         tensors = tuple(torch.cat([a, b], dim) for a, b in zip(done, combined, strict=True))
         shift *= 2
     return tensors

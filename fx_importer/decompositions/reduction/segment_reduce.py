@@ -20,12 +20,12 @@ def segment_mask(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, a
 
     None if neither lengths nor offsets are given, or the mask would be too large.
     """
-    given = lengths if offsets is None else offsets
-    if given is None:
+    boundaries = lengths if offsets is None else offsets
+    if boundaries is None:
         return None
     if offsets is None:
-        ends = torch.cumsum(given, -1)
-        starts = ends - given
+        ends = torch.cumsum(boundaries, -1)
+        starts = ends - boundaries
     else:
         starts, ends = offsets.narrow(-1, 0, offsets.shape[-1] - 1), offsets.narrow(-1, 1, offsets.shape[-1] - 1)
     if not fits(data.numel(), starts.shape[-1]) or is_empty(data):

@@ -74,19 +74,19 @@ def prod_integers(x: Tensor, *where: Any, dtype: torch.dtype | None = None) -> T
     dim, keepdim = (*where, False)[:2] if where else (0, False)
     rows = (x if where and x.dim() else x.reshape(-1)).long().movedim(dim, 0)
     if is_empty(rows):
-        found = torch.ones(rows.shape[1:], dtype=torch.int64)
+        product = torch.ones(rows.shape[1:], dtype=torch.int64)
     elif isinstance(rows.shape[0], int):
-        found = matmul.product_of_rows(rows)
+        product = matmul.product_of_rows(rows)
     else:
-        found = torch.cumprod(rows, 0).select(0, -1)
-    found = found.unsqueeze(dim) if keepdim and x.dim() else found
-    return found if dtype in (None, torch.int64) else found.to(dtype)
+        product = torch.cumprod(rows, 0).select(0, -1)
+    product = product.unsqueeze(dim) if keepdim and x.dim() else product
+    return product if dtype in (None, torch.int64) else product.to(dtype)
 
 
 @decomposes(prims.prod.default)
 def prod_over_axes(x: Tensor, dims: Sequence[int] | None, *, output_dtype: torch.dtype | None = None) -> Tensor:
     """Multiply along one axis after the other."""
-    found = x if output_dtype is None else x.to(output_dtype)
+    product = x if output_dtype is None else x.to(output_dtype)
     for axis in sorted(range(x.dim()) if dims is None else dims, reverse=True):
-        found = torch.prod(found, axis, dtype=found.dtype)
-    return found.clone() if found is x else found
+        product = torch.prod(product, axis, dtype=product.dtype)
+    return product.clone() if product is x else product

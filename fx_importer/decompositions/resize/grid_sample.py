@@ -79,5 +79,5 @@ def _gather(x: Tensor, places: list[Tensor]) -> Tensor:
     for index, size in zip(indices[1:], x.shape[3:], strict=True):
         place = place * size + index
     channels = place.flatten(2).expand(x.shape[0], x.shape[1], -1)
-    found = torch.gather(flat, 2, channels).reshape(*x.shape[:2], *place.shape[2:])
-    return torch.where(inside.unsqueeze(1), found, 0.0)
+    result = torch.gather(flat, 2, channels).reshape(*x.shape[:2], *place.shape[2:])
+    return torch.where(inside.unsqueeze(1), result, 0.0)

@@ -60,22 +60,22 @@ def _resize(
 ) -> Any:
     matrices: list[Tensor] = []
     dtype = torch.promote_types(x.dtype, torch.float32)
-    for size, outputs, given in zip(x.shape[-2:], sizes, positive_scales(scales, 2), strict=True):
-        scale = step_of(size, outputs, aligned, given, dtype)
+    for size, outputs, scale_factor in zip(x.shape[-2:], sizes, positive_scales(scales, 2), strict=True):
+        scale = step_of(size, outputs, aligned, scale_factor, dtype)
         matrices.append(weights_of(size, outputs, scale, filter, reach, dtype).to(x.dtype))
     return matrices[0] @ (x @ matrices[1].transpose(0, 1))
 
 
-def step_of(size: int, outputs: int, aligned: bool, given: float | None, dtype: torch.dtype) -> float | Tensor:
+def step_of(size: int, outputs: int, aligned: bool, scale_factor: float | None, dtype: torch.dtype) -> float | Tensor:
     """Return the distance of outputs in elements, as a rank-0 tensor where a size is dynamic."""
-    if not aligned and given is not None:
-        return 1 / given
+    if not aligned and scale_factor is not None:
+        return 1 / scale_factor
     if aligned and isinstance(outputs, int) and outputs <= 1:
         return 0.0
     distances = (size - 1, outputs - 1) if aligned else (size, outputs)
     if are_static(size, outputs):
         return distances[0] / distances[1]
-    parts = [torch.scalar_tensor(each, dtype=dtype) for each in distances]
+    parts = [torch.scalar_tensor(distance, dtype=dtype) for distance in distances]
     return torch.div(parts[0], parts[1])
 
 
@@ -131,16 +131,16 @@ def _of_bytes(operator: Any, weights: Callable[[int, int, Any, bool], Tensor]) -
     ) -> Any:
         if x.dtype is not torch.uint8:
             return NotImplemented
-        found = x.to(torch.int32)
+        result = x.to(torch.int32)
         scales = positive_scales((scales_h, scales_w), 2)
         for axis in (1, 0):
             size, outputs = x.shape[axis + 2], sizes[axis]
             if statically_known_true(size == outputs):  # whatever the scale is
                 continue
             weight = weights(size, outputs, step_of(size, outputs, aligned, scales[axis], torch.float64), aligned)
-            found = _rounded_sums(found if axis else found.mT, weight)
-            found = found if axis else found.mT
-        return found.to(torch.uint8)
+            result = _rounded_sums(result if axis else result.mT, weight)
+            result = result if axis else result.mT
+        return result.to(torch.uint8)
 
     return rule
 

@@ -32,8 +32,8 @@ def median_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 @decomposes(aten.nanmedian.default)
 def nanmedian(x: Tensor) -> Any:
     """Return the lower of the middle elements, ignoring NaN."""
-    found = _median_dim(x.reshape(-1), 0, False, ignoring_nan=True)
-    return found if found is NotImplemented else found[0]
+    result = _median_dim(x.reshape(-1), 0, False, ignoring_nan=True)
+    return result if result is NotImplemented else result[0]
 
 
 @decomposes(aten.nanmedian.dim)
@@ -59,7 +59,7 @@ def _median_dim(x: Tensor, dim: int, keepdim: bool, ignoring_nan: bool) -> Any:
         place = place.to(torch.int64)
         value, index = values.gather(dim, place), indices.gather(dim, place)
     else:
-        value, index = (each.narrow(dim, (size - 1) // 2, 1) for each in (values, indices))
+        value, index = (tensor.narrow(dim, (size - 1) // 2, 1) for tensor in (values, indices))
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 

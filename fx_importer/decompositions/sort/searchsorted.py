@@ -37,23 +37,23 @@ def searchsorted(
     if not isinstance(size, int) or (is_static(values) and size * values.numel() <= MAX_COMPARISONS):
         row = ordered.unsqueeze(-2)
         each = values.unsqueeze(-1)
-        found = count(~(row > each if right else row >= each))
+        result = count(~(row > each if right else row >= each))
     else:
-        found = _binary_search(ordered, values, right)
-    return found.reshape(x.shape).to(kind)
+        result = _binary_search(ordered, values, right)
+    return result.reshape(x.shape).to(kind)
 
 
 def _binary_search(ordered: Tensor, x: Tensor, right: bool) -> Tensor:
     """Search by setting the bits of the results, the highest first, as long as the element is before ``x``."""
     size = ordered.shape[-1]
-    found = torch.zeros_like(x, dtype=torch.int64)
+    result = torch.zeros_like(x, dtype=torch.int64)
     for digit in reversed(range(size.bit_length())):
-        tried = found + (1 << digit)
+        tried = result + (1 << digit)
         last = torch.clamp(tried, max=size) - 1
         at = ordered.gather(-1, last) if ordered.dim() > 1 else ordered[last]
         before = ~(at > x if right else at >= x) & (tried <= size)
-        found = torch.where(before, tried, found)
-    return found
+        result = torch.where(before, tried, result)
+    return result
 
 
 @decomposes(aten.bucketize.Tensor, aten.bucketize.Scalar)
@@ -67,8 +67,8 @@ def isin(elements: Tensor, others: Tensor, *, assume_unique: bool = False, inver
     """Return whether each of ``elements`` is among ``others``."""
     if not fits(elements.numel(), others.numel()):
         return NotImplemented
-    found = count(elements.unsqueeze(-1) == others.reshape(-1)) > 0
-    return ~found if invert else found
+    result = count(elements.unsqueeze(-1) == others.reshape(-1)) > 0
+    return ~result if invert else result
 
 
 SEARCHES = (searchsorted, bucketize, isin)

@@ -75,8 +75,8 @@ def _argsort_bitonic(keys: Tensor, descending: bool) -> Tensor:
         distance = run // 2
         while distance:
             blocks = full // (2 * distance)
-            halves = [each.reshape(*rows, blocks, 2, distance) for each in (keys, places)]
-            (a, b), (place_a, place_b) = ((each.select(-2, 0), each.select(-2, 1)) for each in halves)
+            halves = [tensor.reshape(*rows, blocks, 2, distance) for tensor in (keys, places)]
+            (a, b), (place_a, place_b) = ((half.select(-2, 0), half.select(-2, 1)) for half in halves)
             upward = ((positions(blocks) * (2 * distance)) & run).reshape(blocks, 1) == 0
             swap = _comes_after(a, b, place_a, place_b, descending) == upward
             keys = torch.stack([torch.where(swap, b, a), torch.where(swap, a, b)], -2).reshape(*rows, full)

@@ -32,7 +32,7 @@ def decomposes_in_float(*operators: Operator) -> Callable[[Callable[..., Tensor]
             if dtype.is_complex:
                 return NotImplemented
             wide = torch.float32 if dtype in HALF_DTYPES else dtype
-            return function(*(_to_tensor(each, wide) for each in operands), *rest, **kwargs).to(dtype)
+            return function(*(_to_tensor(operand, wide) for operand in operands), *rest, **kwargs).to(dtype)
 
         return decomposes(*operators)(rule)
 
@@ -41,7 +41,7 @@ def decomposes_in_float(*operators: Operator) -> Callable[[Callable[..., Tensor]
 
 def _float_dtype(*operands: Tensor | float) -> torch.dtype:
     dtype = functools.reduce(
-        torch.promote_types, (torch.result_type(operands[0], each) for each in operands[1:] or operands)
+        torch.promote_types, (torch.result_type(operands[0], operand) for operand in operands[1:] or operands)
     )
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
 

@@ -183,7 +183,7 @@ def complex_matmul(a: Tensor, b: Tensor) -> Any:
     """Return the matrix product, as four products of parts."""
     if not a.is_complex():
         return NotImplemented
-    (ar, ai), (br, bi) = (parts_of_tensor(each) for each in (a, b))
+    (ar, ai), (br, bi) = (parts_of_tensor(operand) for operand in (a, b))
     times = torch.mm if a.dim() == 2 else torch.bmm
     return torch.complex(times(ar, br) - times(ai, bi), times(ar, bi) + times(ai, br))
 

@@ -87,7 +87,7 @@ def _on_nonzero(operator: OpOverload) -> Decomposition:
     """Return the rule that computes ``operator`` of ``x != 0``."""
 
     def rule(*args: Any, **kwargs: Any) -> Any:
-        if not is_complex(*(each for each in args if isinstance(each, Tensor))):
+        if not is_complex(*(argument for argument in args if isinstance(argument, Tensor))):
             return NotImplemented
         return operator(*tree_map(lambda e: e != 0 if is_complex(e) else e, args), **kwargs)
 

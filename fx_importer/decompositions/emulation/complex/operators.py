@@ -49,7 +49,7 @@ def _on_both_parts(operator: OpOverload) -> Decomposition:
     """Return the rule that computes ``operator`` of the real parts of its arguments and of the imaginary ones."""
 
     def rule(*args: Any, **kwargs: Any) -> Any:
-        if not any(isinstance(each, Tensor) and each.is_complex() for each in tree_leaves((args, kwargs))):
+        if not any(isinstance(leaf, Tensor) and leaf.is_complex() for leaf in tree_leaves((args, kwargs))):
             return NotImplemented
 
         def take(part: int) -> Any:

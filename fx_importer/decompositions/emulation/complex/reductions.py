@@ -54,12 +54,12 @@ def prod_dim(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype |
     rank = x.dim()
     x = x.to(kind).movedim(dim, 0) if rank else x.to(kind).unsqueeze(0)
     if not isinstance(x.shape[0], int):
-        found = torch.cumprod(x, 0).select(0, -1)
+        product = torch.cumprod(x, 0).select(0, -1)
     elif not len(x):
-        found = torch.full(x.shape[1:], 1.0, dtype=kind)
+        product = torch.full(x.shape[1:], 1.0, dtype=kind)
     else:
-        found = matmul.product_of_rows(x)
-    return found.unsqueeze(dim) if keepdim and rank else found
+        product = matmul.product_of_rows(x)
+    return product.unsqueeze(dim) if keepdim and rank else product
 
 
 @decomposes(aten.prod.default)

@@ -40,9 +40,9 @@ def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram
     """
     if program.graph_signature.backward_signature is not None:
         raise RetraceRequired("it is a joint graph")
-    for name, held in {**program.state_dict, **program.constants}.items():
-        if isinstance(held, Tensor) and type(held) not in (Tensor, torch.nn.Parameter):
-            raise RetraceRequired(f"'{name}' is of type {type(held).__name__}, which tracing takes apart")
+    for name, tensor in {**program.state_dict, **program.constants}.items():
+        if isinstance(tensor, Tensor) and type(tensor) not in (Tensor, torch.nn.Parameter):
+            raise RetraceRequired(f"'{name}' is of type {type(tensor).__name__}, which tracing takes apart")
     old, graph = program.graph, fx.Graph()
     walk = GraphCopy(graph, ReplacementCache(rules, _mode(old)), SizeNodes(graph))
     placeholders = old.find_nodes(op="placeholder")

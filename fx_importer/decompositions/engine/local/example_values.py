@@ -39,8 +39,8 @@ def type_key(value: Tensor) -> Any:
     if value.layout is not torch.strided:
         return id(value)
     shape, strides = tuple(value.shape), value.stride()
-    if any(type(each) is not int for each in (*shape, *strides)):
-        shape, strides = (tuple(map(size_expression, each)) for each in (shape, strides))
+    if any(type(size) is not int for size in (*shape, *strides)):
+        shape, strides = (tuple(map(size_expression, sizes)) for sizes in (shape, strides))
     complex_bits = value.dtype.is_complex and value.is_conj(), value.is_neg()
     return value.dtype, shape, strides, size_expression(value.storage_offset()), value.device, complex_bits
 
@@ -50,8 +50,8 @@ def has_type_of(result: Any, value: Any) -> bool:
     if isinstance(value, tuple | list):
         return isinstance(result, tuple | list) and all(map(has_type_of, result, value)) and len(result) == len(value)
     if isinstance(value, Tensor):
-        found = result.meta["val"] if isinstance(result, fx.Node) else None
-        return isinstance(found, Tensor) and same_type(found, value) and found.layout == value.layout
+        example = result.meta["val"] if isinstance(result, fx.Node) else None
+        return isinstance(example, Tensor) and same_type(example, value) and example.layout == value.layout
     if isinstance(value, SymNumber):
         return (result.number.node.expr if isinstance(result, SymbolicNumber) else result) == value.node.expr
     return value is None or result == value

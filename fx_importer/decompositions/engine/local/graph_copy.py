@@ -78,15 +78,15 @@ class ReplacementCache:
 
     def _record(self, target: OpOverload, node: fx.Node | SyntheticCall, inputs: list[fx.Node]) -> Replacement:
         values: dict[fx.Node, Tensor] = {}
-        for each in inputs:
-            value = each.meta["val"]
+        for operand in inputs:
+            value = operand.meta["val"]
             if any(value is other for other in values.values()):  # the tracer identifies inputs by identity
                 with self._mode:
                     value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-            values[each] = value
-        args, kwargs = (example_values(each, values) for each in (node.args, node.kwargs))
+            values[operand] = value
+        args, kwargs = (example_values(arguments, values) for arguments in (node.args, node.kwargs))
         piece = trace_rule(target, args, kwargs, list(values.values()), self.rules, self._mode)
-        if any(mutated_arguments(each) for each in piece.steps):
+        if any(mutated_arguments(step) for step in piece.steps):
             piece = self._functional(piece)
         if not has_type_of(piece.result, node.meta.get("val")):
             raise RetraceRequired("its rule computes a result of another type")
@@ -124,15 +124,15 @@ class ReplacementCache:
         graph = fx.Graph()
         walk = GraphCopy(graph, self, None)
         constants: dict[fx.Node, Tensor] = {}
-        for given in (*piece.inputs, *piece.constants):
-            walk.values[given] = graph.node_copy(given)
+        for formal in (*piece.inputs, *piece.constants):
+            walk.values[formal] = graph.node_copy(formal)
         walk.run(piece.steps, piece.inputs[0].graph if piece.inputs else piece.steps[0].graph, piece.result)
-        for given, tensor in piece.constants.items():
-            constants[walk.values[given]] = tensor
+        for formal, tensor in piece.constants.items():
+            constants[walk.values[formal]] = tensor
         for tensor, placeholder in walk.constants.values():
             constants[placeholder] = tensor
-        steps = tuple(each for each in graph.nodes if each.op != "placeholder")
-        inputs = tuple(walk.values[given] for given in piece.inputs)
+        steps = tuple(node for node in graph.nodes if node.op != "placeholder")
+        inputs = tuple(walk.values[formal] for formal in piece.inputs)
         return Replacement(inputs, constants, steps, walk.result(piece.result))
 
 
@@ -213,10 +213,10 @@ class GraphCopy:
     def _put(self, piece: Replacement, inputs: Sequence[fx.Node], node: fx.Node | SyntheticCall) -> Any:
         """Write ``piece`` in place of ``node``, and return its result."""
         values: dict[fx.Node, Any] = {
-            given: self.values[each] for given, each in zip(piece.inputs, inputs, strict=True)
+            placeholder: self.values[each] for placeholder, each in zip(piece.inputs, inputs, strict=True)
         }
-        for given, tensor in piece.constants.items():
-            values[given] = self._constant(tensor, given)
+        for placeholder, tensor in piece.constants.items():
+            values[placeholder] = self._constant(tensor, placeholder)
         kept = {key: value for key, value in node.meta.items() if key not in _META_NOT_COPIED}
         for step in piece.steps:
             args, kwargs = self._of(step.args, values), self._of(step.kwargs, values)
@@ -251,11 +251,11 @@ class GraphCopy:
         """Return a result of the old graph in terms of the new graph."""
         return self._of(argument, self.values)
 
-    def _constant(self, tensor: Tensor, given: fx.Node) -> fx.Node:
+    def _constant(self, tensor: Tensor, placeholder: fx.Node) -> fx.Node:
         if id(tensor) not in self.constants:
             first = self.first_input or next((each for each in self.graph.nodes if each.op != "placeholder"), None)
             with self.graph.inserting_before(first) if first is not None else nullcontext():
                 node = self.graph.placeholder("lifted_tensor")
-            node.meta["val"] = given.meta["val"]
+            node.meta["val"] = placeholder.meta["val"]
             self.constants[id(tensor)] = tensor, node
         return self.constants[id(tensor)][1]

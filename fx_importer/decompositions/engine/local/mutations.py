@@ -46,15 +46,15 @@ class Mutations:
             chain.append(self._same.get(whole, [whole]))
         known = set().union(*chain)
         now = self._order[node]
-        for each in self._groups[node]:
-            if each in known and (each.op == "call_function" or each in self._writable):
+        for alias in self._groups[node]:
+            if alias in known and (alias.op == "call_function" or alias in self._writable):
                 continue
-            if each.op != "call_function":
-                raise RetraceRequired(f"it writes to the memory of '{each.name}'")
-            if self._order.get(each, now) < now:
-                readers = [f", by {user.name}" for user in each.users if self._order.get(user, -1) > now]
-                if readers or each in self._results:
+            if alias.op != "call_function":
+                raise RetraceRequired(f"it writes to the memory of '{alias.name}'")
+            if self._order.get(alias, now) < now:
+                readers = [f", by {user.name}" for user in alias.users if self._order.get(user, -1) > now]
+                if readers or alias in self._results:
                     raise RetraceRequired(
-                        f"it writes to memory that is read as '{each.name}' later{''.join(readers[:1])}"
+                        f"it writes to memory that is read as '{alias.name}' later{''.join(readers[:1])}"
                     )
         return chain

@@ -52,9 +52,9 @@ def _is_no_op_conversion(node: fx.Node, source: fx.Node) -> bool:
     new, old = node.meta.get("val"), source.meta.get("val")
     if not isinstance(new, Tensor) or not isinstance(old, Tensor) or (new.dtype, new.device) != (old.dtype, old.device):
         return False
-    names = [each.name for each in node.target._schema.arguments]  # type: ignore[union-attr]
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    return not given.get("copy") and given.get("memory_format") in (None, torch.preserve_format)
+    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return not arguments.get("copy") and arguments.get("memory_format") in (None, torch.preserve_format)
 
 
 @cache
@@ -89,8 +89,12 @@ def _non_mutating_form(operator: OpOverload) -> OpOverload | None:
     packet = operator.overloadpacket.__name__
     if not packet.endswith("_") or packet.endswith("__"):
         return None
-    found = getattr(getattr(torch.ops, operator.namespace), packet.removesuffix("_"), None)
-    forms = (getattr(found, name) for name in found.overloads()) if isinstance(found, OpOverloadPacket) else ()
+    functional = getattr(getattr(torch.ops, operator.namespace), packet.removesuffix("_"), None)
+    forms = (
+        (getattr(functional, name) for name in functional.overloads())
+        if isinstance(functional, OpOverloadPacket)
+        else ()
+    )
     return next((form for form in forms if _has_same_arguments(form, operator)), None)
 
 
@@ -102,11 +106,13 @@ def _has_same_arguments(form: OpOverload, operator: OpOverload) -> bool:
 
 
 def _arguments(operator: OpOverload) -> list[tuple[str, str]]:
-    return [(each.name, str(each.type)) for each in operator._schema.arguments]
+    return [(argument.name, str(argument.type)) for argument in operator._schema.arguments]
 
 
 def _writes_to_first_only(operator: OpOverload) -> bool:
-    writes = [each.alias_info is not None and each.alias_info.is_write for each in operator._schema.arguments]
+    writes = [
+        argument.alias_info is not None and argument.alias_info.is_write for argument in operator._schema.arguments
+    ]
     return writes[0] and not any(writes[1:])
 
 

@@ -115,10 +115,10 @@ class RuleTracer(TorchDispatchMode):
         if isinstance(value, SymNumber):
             return SymbolicNumber(value)
         if isinstance(value, Tensor):
-            found = self._known.get(id(value))
-            if found is None:
+            known = self._known.get(id(value))
+            if known is None:
                 raise RetraceRequired("its rule reads a tensor that it did not compute")
-            return found[1]
+            return known[1]
         if isinstance(value, tuple | list):
             items = [self.nodes_of(each) for each in value]
             return tuple(items) if isinstance(value, tuple) else items
@@ -176,7 +176,7 @@ def trace_rule(
         RetraceRequired: if the rule cannot be traced alone, or its graph depends on more than the arguments.
     """
     recorder = RuleTracer(rules)
-    given = tuple(map(recorder.input, inputs))
+    placeholders = tuple(map(recorder.input, inputs))
     fresh = [] if mode.shape_env is None else mode.shape_env.pending_fresh_unbacked_symbols
     before = len(fresh)
     symbolic = enable_python_dispatcher() if has_symbolic_sizes((args, kwargs)) else nullcontext()
@@ -199,7 +199,7 @@ def trace_rule(
     same = whole and repr((steps[0].args, steps[0].kwargs)) == repr(
         (recorder.nodes_of(args), recorder.nodes_of(kwargs))
     )
-    return Replacement(given, recorder.constants, steps, result, is_whole=same)
+    return Replacement(placeholders, recorder.constants, steps, result, is_whole=same)
 
 
 def _is_no_op_as_strided(func: OpOverload, args: Any) -> bool:

@@ -93,9 +93,9 @@ class SizeNodes:
         return made
 
     def _known(self, expression: sympy.Basic) -> fx.Node | None:
-        found = self._nodes.get(expression)
-        if found is None and expression in self._axes:
+        size_node = self._nodes.get(expression)
+        if size_node is None and expression in self._axes:
             node, axis = self._axes[expression]
-            found = self._nodes[expression] = self._graph.call_function(aten.sym_size.int, (node, axis))
-            found.meta["val"] = node.meta["val"].shape[axis]
-        return found
+            size_node = self._nodes[expression] = self._graph.call_function(aten.sym_size.int, (node, axis))
+            size_node.meta["val"] = node.meta["val"].shape[axis]
+        return size_node
