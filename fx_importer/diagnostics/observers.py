@@ -1,4 +1,4 @@
-"""Observers of compilations: what is printed, dumped, timed and recorded of stages and passes.
+"""Observers of stages and passes, which print, dump, time or record them.
 
 They see the compilation that was asked for, and none that diagnosis, a bisection or a fallback runs within it.
 """

@@ -39,9 +39,9 @@ class Progress:
 
     @property
     def remaining(self) -> float | None:
-        """Estimated remaining seconds at the rate so far; None if there is no good estimate.
+        """Estimated remaining seconds at the rate so far; None without a good estimate.
 
-        There is none for passes: one may take a thousand times as long as the next.
+        Passes have none: one may take a thousand times as long as the next.
         """
         part, least = _MIN_FRACTION_AND_SECONDS
         if not self.total or self.unit == "passes" or self.done < part * self.total or self.counted_for < least:

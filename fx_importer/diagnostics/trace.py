@@ -186,7 +186,7 @@ class Trace:
                 record.remarks.append(f"the module before the stage could not be recreated: {problem}")
 
     def not_reached(self) -> tuple[str, ...]:
-        """Return the names of the planned stages that have not begun."""
+        """Return the names of the planned stages that did not begin."""
         return self.planned[len(self.stages) :]
 
     def _failed(self, record: StageRecord, error: Exception) -> StageFailed:

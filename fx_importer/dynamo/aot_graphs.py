@@ -54,7 +54,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Graph:
-    """The program that a graph computes, and the mapping of its inputs and outputs to those of the program."""
+    """The program that a graph computes, and how its inputs and outputs map to the program's."""
 
     program: ExportedProgram | None
     """None if nothing is computed."""

@@ -53,7 +53,7 @@ class Settings:
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None, mode: str | None = None) -> Settings:
-        """Return the settings of `torch.compile`'s options and mode. Raise `UsageError` for what is not accepted."""
+        """Return the settings of `torch.compile`'s options and mode. Raise `UsageError` for an invalid one."""
         if mode not in _MODES:
             raise UsageError(
                 f"mode={mode!r} is Inductor's: backend 'fx_importer' accepts 'default', and 'max-autotune', which "

@@ -128,7 +128,7 @@ class DynamoCompiler:
 
 @dataclass
 class _Captured:
-    """The graph of a call in ATen operators, and what its inputs and outputs were in that call."""
+    """The graph of a call in ATen operators, with the inputs and outputs of that call."""
 
     graph: fx.GraphModule
     """Returns the new values of the mutated inputs, and then what TorchDynamo's graph returns."""
@@ -207,7 +207,7 @@ def _tensors_of(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, An
     else:
         parts = [(f"{name}.{key}", each) for key, each in getattr(value, "__dict__", {}).items()]
     for path, each in parts:
-        if not isinstance(each, int):  # a number in an object is no result
+        if not isinstance(each, int):  # a number in an object is not a result
             yield from _tensors_of(each, path, seen)
 
 

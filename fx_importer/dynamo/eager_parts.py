@@ -107,7 +107,7 @@ def _eager(module: fx.GraphModule) -> Run:
 
 
 def _is_operator(node: fx.Node) -> bool:
-    """Return whether ``node`` computes tensors; what computes sizes is compiled with what uses them."""
+    """Return whether ``node`` computes tensors; computations of sizes are compiled with their users."""
     return not _is_item(node) and any(isinstance(each, Tensor) for each in pytree.tree_leaves(node.meta.get("val")))
 
 

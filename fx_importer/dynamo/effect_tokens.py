@@ -16,7 +16,7 @@ def tokens_of(graph: fx.Graph) -> list[fx.Node]:
 
 
 def given_token(node: fx.Node) -> fx.Node | None:
-    """Return the input that begins the chain of effects that ends with the token ``node``; None if it is no token."""
+    """Return the input that begins the chain of effects that ends with ``node``; None if it is not a token."""
     effect: Any = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else None
     if not isinstance(effect, fx.Node) or effect.target is not torch.ops.higher_order.with_effects:
         return None

@@ -33,10 +33,10 @@ _CHOOSES = frozenset(("decomposition_table", "extra", "backend_legal_ops", "pipe
 def with_gradient_kernels(settings: Settings, graph: fx.Graph) -> Mapping[str, Any]:
     """Return the options of `lower` for ``graph``, by which the JIT calls the operators that compute these gradients.
 
-    Decomposed, the gradient of a weight would be a convolution by a kernel of the size of the image, and that of the
-    input would have zeros between its elements; both are slower, and need transposed copies of their operands. That of
-    a max pool would be sums into elements by their indices, on one thread. Where a graph saves such indices, they and
-    the values are found at once. Rules of the user come first; other engines, and TOSA, which validates every
+    Decomposed, the gradient of a weight would be a convolution by a kernel of the size of the image, and the gradient
+    of the input would have zeros between its elements; both are slower, and need transposed copies of their operands.
+    The gradient of a max pool would be sums into elements by their indices, on one thread. If a graph saves indices,
+    they and the values are found at once. Rules of the user come first; other engines, and TOSA, which validates every
     operation, get the decompositions.
     """
     given = settings.lowering
@@ -68,7 +68,7 @@ def _pools_at_once() -> Lowerings:
 
 @functools.cache
 def _keep_freed_memory() -> None:
-    """Have glibc keep more of what is freed: up to twice the largest block, of at most 32 MiB, that was freed before.
+    """Have glibc keep more freed memory: up to twice the largest block, of at most 32 MiB, that was freed before.
 
     Otherwise it returns the results of each kernel to the system, and the next call gets them page by page: that was a
     third of the time of a training step.

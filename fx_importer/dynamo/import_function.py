@@ -91,7 +91,7 @@ def import_function(
         *args: its positional arguments.
         dynamic: as for `torch.compile`: with True, sizes are symbolic.
         kwargs: keyword arguments of ``fn``.
-        **options: ``output_type``, ``mutation``, and those of `lower` that say how a program is lowered.
+        **options: ``output_type``, ``mutation``, and the lowering options of `lower`.
 
     Raises:
         UsageError: for an unknown option.

@@ -154,7 +154,7 @@ def _subgraph(argument: Any) -> fx.Graph | None:
 
 
 def _view_bases(node: fx.Node) -> Iterator[fx.Node]:
-    """Yield the nodes that ``node`` may be a view of, and that are no views themselves."""
+    """Yield the nodes that ``node`` may be a view of, and that are not views themselves."""
     is_operator = isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
     bases = may_share_memory_with(node) if is_operator else []
     if not bases:

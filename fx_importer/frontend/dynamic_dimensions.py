@@ -23,7 +23,7 @@ def with_dimensions(dynamic_shapes: Any) -> Any:
     several times becomes a ``Dim``, so that sizes of one name are one size, which torch.export checks.
 
     Raises:
-        UsageError: for a string that is no identifier.
+        UsageError: for a string that is not an identifier.
     """
     leaves, spec = pytree.tree_flatten(dynamic_shapes)
     names = Counter(leaf for leaf in leaves if isinstance(leaf, str))
@@ -37,7 +37,7 @@ def with_dimensions(dynamic_shapes: Any) -> Any:
 
 
 def _dims(leaves: list[Any]) -> Iterator[Any]:
-    """Yield the dimensions with a name in ``leaves``: of an expression such as ``2 * n``, that of ``n``."""
+    """Yield the named dimensions in ``leaves``: ``n`` for an expression such as ``2 * n``."""
     yield from (getattr(leaf, "root", leaf) for leaf in leaves if isinstance(leaf, Dim))
 
 

@@ -1,7 +1,7 @@
 """Fake and meta tensors: export of modules that were built on the meta device or under FakeTensorMode.
 
-The program of such a module is that of the CPU, but its weights are on the meta device: they have shapes and dtypes,
-and no values.
+Such a module is exported as on the CPU, but its weights are on the meta device: they have shapes and dtypes, and no
+values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Comparison of an exported program that has ``flex_attention`` with its model, in eager.
 
-torch.export traces ``score_mod`` and ``mask_mod`` by Dynamo, apart from the rest of the model. What they close over is
-not always what the model has at the call: Dynamo looks through ``functools.lru_cache``, for one. Nothing says so.
+torch.export traces ``score_mod`` and ``mask_mod`` with Dynamo, apart from the rest of the model. Their closures may
+hold other values than at the call, because Dynamo traces through ``functools.lru_cache``. torch does not report this.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def check_flex_attention(
 
 
 def _difference(actual: Any, expected: Any) -> str:
-    """Return how two results differ by more than rounding, which is empty for results that are no tensors."""
+    """Return how two results differ by more than rounding, or an empty string for results that are not tensors."""
     if not isinstance(expected, Tensor):
         return ""
     try:

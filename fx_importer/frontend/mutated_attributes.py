@@ -1,4 +1,4 @@
-"""Mutated tensor attributes of modules that are no registered buffers: they become state.
+"""Mutated tensor attributes of modules that are not registered buffers: they become state.
 
 An example is a cache that a library keeps in an object. torch.export lifts it as a constant, even if it is the same
 tensor as a buffer, and torch's passes then reject the mutation.

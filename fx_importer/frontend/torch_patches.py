@@ -245,7 +245,7 @@ def warnings_filtered(action: Any, message: str = "", category: type[Warning] = 
 
 
 class _Replaced:
-    """A patched attribute: its original, and the values of the open scopes, of which the last one counts."""
+    """A patched attribute: its original, and the values of the open scopes; the last one counts."""
 
     def __init__(self, patch: Patch):
         self.patch, self.original = patch, patch.read()

@@ -16,7 +16,7 @@ import torch
 
 @contextmanager
 def attributes_restored(module: torch.nn.Module) -> Iterator[None]:
-    """Restore the values of such tensors of ``module`` that the body mutates."""
+    """Restore the values of tensors of ``module`` that the body mutates, except for parameters and buffers."""
     before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in _attributes(module)]
     try:
         yield
@@ -28,7 +28,7 @@ def attributes_restored(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _attributes(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Yield the tensors reachable from ``module`` that are no parameters or buffers."""
+    """Yield the tensors reachable from ``module`` that are neither parameters nor buffers."""
     seen: set[int] = set()
     todo: list[Any] = [module]
     while todo:

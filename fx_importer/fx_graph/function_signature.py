@@ -100,7 +100,7 @@ class Result:
     """For an output: the name of the written input or state that it is in eager, or is a view of. Here it has memory
     of its own, so that later writes to either do not change the other."""
     sharding: Sharding | None = None
-    """As that of an `Argument`. None if the partitioner chooses."""
+    """As for an `Argument`. None if the partitioner chooses."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Function:
 
 
 def function_from_json(found: Any, types: Types = ()) -> Function:
-    """Return the function of a JSON object; ``types`` are those of nested inputs and outputs, see `tree_from_json`.
+    """Return the function of a JSON object; ``types`` are the types of nested inputs and outputs, see `tree_from_json`.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: if it describes none.
@@ -178,7 +178,7 @@ def _tree(found: Any, types: Types) -> Tree:
 
 
 def _check_inputs(tree: Tree) -> None:
-    """Raise ValueError unless ``tree`` is that of positional and keyword arguments."""
+    """Raise ValueError unless ``tree`` has positional and keyword arguments."""
     spec = tree.spec
     if spec is None:
         return

@@ -14,7 +14,7 @@ OUT_TAG = getattr(torch.Tag, "out", None)
 def operator_named(name: str) -> OpOverload | OpOverloadPacket | None:
     """Return the operator that torch prints as ``name``, with or without its overload or a leading ``torch.``.
 
-    None if no such operator is registered in this process.
+    None if it is not registered in this process.
     """
     parts = name.removeprefix("torch.").removeprefix("ops.").split(".")
     if len(parts) not in (2, 3) or not all(parts):

@@ -86,7 +86,7 @@ def _check_text(text: str, where: str, form: re.Pattern[str] = _NAME) -> None:
 
 
 def check_operator(name: str) -> None:
-    """Raise `Unsafe` unless ``name`` is that of an operator, or of a function of numbers."""
+    """Raise `Unsafe` unless ``name`` names an operator or a function of numbers."""
     first, *rest = name.split(".")
     if first in ("_operator", "math") and len(rest) == 1 and rest[0] in _NUMBER_FUNCTIONS:
         return
@@ -177,7 +177,7 @@ def _check_code(text: str, is_known_call: Any, what: str) -> None:
 
 
 def _loose_texts(tree: ast.AST) -> set[int]:
-    """Return the texts in an expression that are no arguments of a call, which checks them."""
+    """Return the strings in an expression that are not arguments of a call; calls check their own."""
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     texts = {id(each) for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
     return texts - {id(each) for call in calls for each in call.args}

@@ -87,7 +87,7 @@ def _check_entries(path: Path, names: list[str]) -> None:
         if not _ENTRY.fullmatch(name.partition("/")[2]):
             raise Unsafe(f"it holds '{name}', which is no plain data")
     try:
-        reader = torch._C.PyTorchFileReader(str(path))  # what torch.export.load reads with
+        reader = torch._C.PyTorchFileReader(str(path))  # torch.export.load uses it too
         check_model(_json(reader, "models/model.json"))
         for kind in ("weights", "constants"):
             _check_tensors(_json(reader, f"data/{kind}/model_{kind}_config.json"), kind)

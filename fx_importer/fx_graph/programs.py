@@ -76,7 +76,7 @@ def graph_module(
 
 
 def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite, *, in_place: bool = False) -> fx.GraphModule:
-    """Return a copy of ``module`` with ``rewrite`` applied to its graph and to those of its submodules.
+    """Return a copy of ``module`` with ``rewrite`` applied to its graph and its submodules' graphs.
 
     With ``in_place``, the graphs themselves are rewritten, not copies.
     """

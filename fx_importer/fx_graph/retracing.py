@@ -46,9 +46,9 @@ def run_decompositions(
 
 
 def _forget_pending_symbols(program: ExportedProgram) -> None:
-    """Forget fresh sizes that depend on values and are in no graph: those of an earlier lowering of ``program``.
+    """Forget fresh data-dependent sizes that an earlier lowering of ``program`` left, and that are in no graph.
 
-    torch would miss them in what it traces: "Pending unbacked symbols not in returned outputs".
+    torch would miss them in the traced graph: "Pending unbacked symbols not in returned outputs".
     """
     values = tree_leaves([node.meta.get("val") for node in program.graph.nodes])
     for shapes in {each.fake_mode.shape_env for each in values if isinstance(each, FakeTensor)}:

@@ -59,7 +59,7 @@ class SizeExpression:
 
 
 def _symbols(node: ast.AST) -> Iterator[str]:
-    """Return the names in ``node``; raise ValueError if it is no arithmetic of them."""
+    """Return the names in ``node``; raise ValueError unless it is arithmetic on them."""
     match node:
         case ast.Name(id=name) if name not in FUNCTIONS and name != "math":
             yield name

@@ -33,7 +33,7 @@ view, which tensors of MLIR do not have; or the sizes of pools, whose operators 
 def guards_of(program: ExportedProgram) -> list[sympy.Basic]:
     """Return the conditions on symbolic sizes that tracing ``program`` assumed, in order and each once.
 
-    Those of strides are left out, but for a program from a ``.pt2`` file, which does not say where guards come from.
+    Guards on strides are left out, except for a program from a ``.pt2`` file, which does not record their source.
     """
     environment = _environment(program)
     if environment is None:

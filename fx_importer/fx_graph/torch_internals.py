@@ -1,7 +1,7 @@
-"""What of torch may differ between releases: private names that this package uses, and operators that come and go.
+"""Differences between releases of torch: private names that this package uses, and operators that come and go.
 
-`PRIVATE_NAMES` lists the names, and `lacking` those that the installed torch has not. Operators that a release lacks
-are `MissingOperator`: `fx_importer.fx_graph.operators`. Nothing here or elsewhere reads torch's version number.
+`PRIVATE_NAMES` lists the names; `lacking` yields the ones that the installed torch lacks. Operators that a release
+lacks are `MissingOperator`: `fx_importer.fx_graph.operators`. Nothing here or elsewhere reads torch's version number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from fx_importer.frontend.torch_patches import PATCHES
 from fx_importer.fx_graph.operators import Namespace
 
-with suppress(ImportError):  # it registers the operators of the fused loss, which torch 2.12 has not
+with suppress(ImportError):  # it registers the operators of the fused loss, which torch 2.12 lacks
     importlib.import_module("torch.nn.modules.linear_cross_entropy")
 torch_nn: Any = Namespace("torch_nn")
 

@@ -1,7 +1,7 @@
 """JSON of the structure of nested inputs and outputs, read without importing what it names.
 
-The schema is that of `torch.utils._pytree.treespec_dumps`: ``[1, node]``, where a node has the keys ``type`` (null for
-a leaf), ``context`` and ``children_spec``. Types are looked up among those that are known in this process.
+The schema follows `torch.utils._pytree.treespec_dumps`: ``[1, node]``, where a node has the keys ``type`` (null for
+a leaf), ``context`` and ``children_spec``. Types are looked up among the ones known in this process.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def tree_from_json(found: Any, types: Types = ()) -> pytree.TreeSpec:
 
     Raises:
         UnknownType: if it has a type that is neither in ``types`` nor registered with torch under its name.
-        ValueError, KeyError, TypeError: if it is no structure.
+        ValueError, KeyError, TypeError: if it is not a tree.
     """
     version, node = found
     if version != 1:

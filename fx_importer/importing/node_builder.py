@@ -88,7 +88,7 @@ class NodeBuilder:
         )
 
     def torch_op(self, name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:
-        """Append ``torch.<name>``, or ``torch.operator "torch.<name>"`` if the torch dialect has no such operation."""
+        """Append ``torch.<name>``, or ``torch.operator "torch.<name>"`` if the torch dialect lacks it."""
         full = f"torch.{name}"
         if self.fx_importer.is_registered(full):
             return self.op(full, results, operands)
@@ -118,7 +118,10 @@ class NodeBuilder:
         Raises:
             UnsupportedNodeError: for anything else.
         """
-        key = (type(value), value if value == value and value != 0 else repr(value))  # NaN, and -0.0 beside 0.0
+        key = (
+            type(value),
+            value if value == value and value != 0 else repr(value),
+        )  # NaN differs from itself, and -0.0 equals 0.0
         found = self._constants.get(key)
         if found is None:
             found = self._constants[key] = constant_op(self, value)

@@ -20,7 +20,7 @@ class InputGuards:
     """Assertions on dynamic input sizes: ranges, equality of sizes with the same expression, and other guards."""
 
     def __init__(self, build: NodeBuilder, ranges: Mapping[Any, Any], guards: Sequence[sympy.Basic]):
-        """``ranges`` is ``ExportedProgram.range_constraints``, ``guards`` are those of `guards_of` the program."""
+        """``ranges`` is ``ExportedProgram.range_constraints``, ``guards`` is ``guards_of(program)``."""
         self._build = build
         self._ranges = ranges
         self._guards = guards
@@ -55,7 +55,7 @@ class InputGuards:
             self._equal(value, known, f"{name} is not {self._words(expression)}")
 
     def _solve(self, expression: sympy.Expr, name: str, value: ir.Value) -> None:
-        """Solve for the symbol of which ``value`` is a multiple plus a constant, since other sizes may use it."""
+        """Solve for the symbol if ``value`` is a multiple of it plus a constant, since other sizes may use it."""
         build = self._build
         offset, product = expression.as_coeff_Add()
         factor, symbol = product.as_coeff_Mul()

@@ -40,9 +40,9 @@ def run_isolated(
         what: the name of the function in errors.
         function: a function of a module.
         *arguments: its arguments.
-        limits: the limits; those of memory are of the process and those that it has started together.
-        environment: its environment variables, except for ``PYTHONPATH``; by default those of this process.
-        directory: its working directory; by default that of this process.
+        limits: the limits; memory counts for the process and its child processes together.
+        environment: its environment variables, except for ``PYTHONPATH``; by default `os.environ`.
+        directory: its working directory; by default the current one.
 
     Raises:
         CrashedError: if the process ends by a signal or an exception, or exceeds a limit.
@@ -68,7 +68,7 @@ def output_of(command: Sequence[str | Path], seconds: float) -> subprocess.Compl
 
     Raises:
         subprocess.TimeoutExpired: if it takes longer than ``seconds``.
-        OSError: if there is no such command.
+        OSError: if the command does not exist.
     """
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(command[0]))

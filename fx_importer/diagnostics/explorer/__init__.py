@@ -1,4 +1,4 @@
-"""The explorer: a page, and JSON, that link source lines with what they became after each stage."""
+"""The explorer: a page, and JSON, that link source lines with the IR after each stage."""
 
 from fx_importer.diagnostics.explorer.contents import SCHEMA_VERSION, Contents, contents_of
 from fx_importer.diagnostics.explorer.page import html_page, json_text

@@ -43,7 +43,7 @@ def contents_of(
         recorder: what there was after each of them.
         summary: of the module; None if the lowering failed.
         error: the failure.
-        seconds: times of stages by name, instead of those of ``trace``.
+        seconds: times of stages by name, instead of the times in ``trace``.
         checks: the outputs that were compared with eager's, as in the JSON.
         divergences: the first operations that differ, as in the JSON; files of places by their paths.
     """

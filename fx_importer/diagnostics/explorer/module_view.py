@@ -46,7 +46,7 @@ def _number(op: ir.Operation | ir.OpView) -> int:
 
 
 def _place_with_users(found: list[ir.Operation], places: list[int], sites: Sites) -> None:
-    """Give operations that have no sites those of their users."""
+    """Give operations without sites the sites of their users."""
     for number in reversed(range(len(found))):  # users come after what they use
         op = found[number]
         if not places[number] and op.results and not op.regions:
@@ -87,7 +87,7 @@ def _unmarked(text: str) -> tuple[list[str], list[int | None], dict[int, int]]:
 
 
 def _nodes(found: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
-    """Yield the arguments and operations of functions, with what they use of each other."""
+    """Yield the arguments and operations of functions, with the values they use of each other."""
     nodes: dict[tuple[int, int], int] = {}
 
     def inputs(op: ir.Operation) -> Iterable[int]:
@@ -111,7 +111,7 @@ def _nodes(found: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
 
 
 def _key(value: ir.Value) -> tuple[int, int]:
-    """Return what `_nodes` knows ``value`` by: the number of its operation, and that of an argument of its region."""
+    """Return the key of ``value`` in `_nodes`: the number of its operation, and its number as an argument."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return _number(owner.owner), ir.BlockArgument(value).arg_number

@@ -17,7 +17,7 @@ from fx_importer.mlir.module_summary import operation_counts
 
 @dataclass(frozen=True)
 class Recorded:
-    """What there was after a stage that passed."""
+    """The IR after a stage that passed."""
 
     stage: str
     counts: Mapping[str, int]
@@ -47,5 +47,5 @@ class Recorder(Observer):
             self.recorded[number] = Recorded(record.name, node_counts(record.programs), view)
 
     def add_module(self, number: int, stage: str, module: ir.Operation) -> None:
-        """Record ``module`` as what there was after the stage ``number``."""
+        """Record ``module`` as the IR after the stage ``number``."""
         self.recorded[number] = Recorded(stage, operation_counts(module), module_view(module, self.sites))

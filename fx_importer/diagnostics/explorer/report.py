@@ -11,7 +11,7 @@ from fx_importer.diagnostics.explorer.page import html_page
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a model, stage by stage; in a notebook, the explorer of it."""
+    """The IR of a model, stage by stage; a notebook shows it in the explorer."""
 
     contents: Contents = field(repr=False)
     """What the page shows, as JSON values (docs/explorer.schema.json)."""

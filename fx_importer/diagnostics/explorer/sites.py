@@ -34,12 +34,12 @@ class Sites:
     numbers: dict[Site, int] = field(default_factory=dict)
     sets: list[tuple[int, ...]] = field(default_factory=lambda: [()])
     classes: dict[str, str] = field(default_factory=dict)
-    """Names of the classes of submodules, by qualified name; that of the model is ``""``."""
+    """Names of the classes of submodules, by qualified name; the model's own is ``""``."""
     _set_numbers: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
     _of_location: dict[ir.Attribute, int] = field(default_factory=dict)
 
     def of_location(self, location: ir.Location) -> int:
-        """Return the number of the set of sites that ``location`` holds, of which fused locations have several."""
+        """Return the number of the set of sites in ``location``; a fused location has several sites."""
         key = location.attr
         if key not in self._of_location:
             self._of_location[key] = self._set(_sites(location))
@@ -75,7 +75,7 @@ def _sites(location: ir.Location) -> Iterator[Site]:
             yield from _sites(part)
     else:
         frames, names = read_location(location)
-        yield _site(frames, names[0] if names and frames else None)  # a name alone is that of a value
+        yield _site(frames, names[0] if names and frames else None)  # a lone name is a value's
 
 
 def _site(frames: tuple[Frame, ...], module: str | None) -> Site:

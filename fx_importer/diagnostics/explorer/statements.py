@@ -11,7 +11,7 @@ _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.A
 
 
 def long_statements(source: str) -> Iterator[tuple[int, int]]:
-    """Yield the first and last lines of simple statements of ``source`` that take several; none if it is no Python."""
+    """Yield the first and last lines of simple multi-line statements of ``source``; none if it is not valid Python."""
     try:
         with warnings_filtered("ignore"):  # of escape sequences in strings
             tree = ast.parse(source)

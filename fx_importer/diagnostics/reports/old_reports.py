@@ -15,7 +15,7 @@ MAX_BYTES = 200_000_000
 
 
 def remove_old_reports(newest: Path) -> None:
-    """Remove the oldest of the user's reports beside ``newest``, down to `MAX_REPORTS` and `MAX_BYTES`.
+    """Remove the oldest of the user's reports other than ``newest``, down to `MAX_REPORTS` and `MAX_BYTES`.
 
     ``newest`` itself is kept. Links, and directories of other users, are not touched.
     """

@@ -39,7 +39,7 @@ class OpsRegistry(MutableMapping[Any, NodeEmitter]):
 
     There are built-in entries for all operators of the torch dialect and all that have a decomposition; whether a given
     call is supported is only known when it is lowered. Keys are operators or names, ``"add.Tensor"``,
-    ``"aten.add.Tensor"``, or those of Buddy Compiler's registries, ``"AddOp"``; a name without an overload stands for
+    ``"aten.add.Tensor"``, or names of Buddy Compiler's registries, ``"AddOp"``; a name without an overload stands for
     all overloads.
     """
 

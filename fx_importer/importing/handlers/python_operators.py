@@ -69,7 +69,7 @@ def import_symbolic(node: fx.Node, build: NodeBuilder) -> ir.Value:
     """Import arithmetic, a comparison or a conversion of symbolic scalars.
 
     Raises:
-        UnsupportedNodeError: if Python or the torch dialect has no such operation on these types.
+        UnsupportedNodeError: if Python or the torch dialect lacks the operation on these types.
     """
     operands = [build.values(x) if isinstance(x, (list, tuple)) else build.value(x) for x in node.args]
     return SYMBOLIC_FUNCTIONS[node.target](Scalars(build), *operands)

@@ -26,7 +26,7 @@ _FILLED: dict[Any, int] = {aten.full.default: 1, aten.full_like.default: 1, aten
 def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
     """Import ``namespace.op.overload`` with its arguments in the schema's order and its defaults filled in.
 
-    An operator that the torch dialect has not registered becomes ``torch.operator``. A tensor filled with a complex
+    An operator that the torch dialect lacks becomes ``torch.operator``. A tensor filled with a complex
     number is a literal.
 
     Raises:
