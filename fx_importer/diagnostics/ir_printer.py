@@ -97,7 +97,7 @@ def module_text(module: ir.Operation) -> str:
 def diff_lines(before: str, after: str) -> Iterator[str]:
     """Yield the lines that differ, with three around them; lines that differ in the numbers of values are equal."""
     old, new = before.splitlines(), after.splitlines()
-    compared = ([_VALUE.sub("%", each) for each in lines] for lines in (old, new))
+    compared = ([_VALUE.sub("%", line) for line in lines] for lines in (old, new))
     for group in SequenceMatcher(None, *compared, autojunk=False).get_grouped_opcodes(3):
         (_, a1, _, b1, _), (_, _, a2, _, b2) = group[0], group[-1]
         yield f"@@ -{a1 + 1},{a2 - a1} +{b1 + 1},{b2 - b1} @@"

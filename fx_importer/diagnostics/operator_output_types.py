@@ -27,7 +27,9 @@ class OperatorOutputType:
 
     def __str__(self) -> str:
         line = f"{self.output_type.value}: {self.op}" + (f", {self.count} times" if self.count > 1 else "")
-        return "\n".join([line, *([f"  {self.reason}"] if self.reason else []), *(f"  {each}" for each in self.places)])
+        return "\n".join(
+            [line, *([f"  {self.reason}"] if self.reason else []), *(f"  {place}" for place in self.places)]
+        )
 
 
 def operators_lowered_to(output_type: OutputType, module: ir.Operation) -> list[OperatorOutputType]:

@@ -48,7 +48,7 @@ class PassTimes(Observer):
             count = sum(operation_counts(module.operation).values())
         passes, self._passes = self._passes, []
         # Of a pipeline's stage, the time without what observers and the verifier take between its passes.
-        seconds = sum(each[1] for each in passes) if record.pipeline and passes else record.seconds
+        seconds = sum(pass_[1] for pass_ in passes) if record.pipeline and passes else record.seconds
         self.rows += [(record.name, seconds, count), *passes]
 
     def table(self) -> str:

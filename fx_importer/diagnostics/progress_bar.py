@@ -44,8 +44,8 @@ def progress_line(*, auto_refresh: bool = True) -> Iterator[ProgressCallback | N
     def callback(now: Progress) -> None:
         nonlocal stage
         if now.stage != stage:  # a new task, to restart the elapsed time
-            for each in line.task_ids:
-                line.remove_task(each)
+            for id_ in line.task_ids:
+                line.remove_task(id_)
             line.add_task(now.stage, total=None, count="", remaining="")
             stage = now.stage
         (task,) = line.task_ids

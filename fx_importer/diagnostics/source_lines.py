@@ -18,7 +18,7 @@ def source_line(file: str, line: int) -> str | None:
 def source_lines(file: str) -> list[str] | None:
     """Return the lines of a Python file, or of a cell of a notebook; None for other files."""
     try:
-        return [each.rstrip("\n") for each in linecache.getlines(file)] or None if _is_python(file) else None
+        return [line.rstrip("\n") for line in linecache.getlines(file)] or None if _is_python(file) else None
     except (OSError, ValueError):
         return None
 

@@ -86,34 +86,34 @@ class Trace:
 
     def summary(self) -> str:
         """Return the seconds of all stages, and of those that took long: ``1.23 s: export 1.02, decompose 0.15``."""
-        total = sum(each.seconds for each in self.stages)
-        listed = [f"{each.name} {each.seconds:.2f}" for each in self.stages if each.seconds >= total / 50]
-        failed = [f"{each.name} failed" for each in self.stages if each.failure]
+        total = sum(stage.seconds for stage in self.stages)
+        listed = [f"{stage.name} {stage.seconds:.2f}" for stage in self.stages if stage.seconds >= total / 50]
+        failed = [f"{stage.name} failed" for stage in self.stages if stage.failure]
         return f"{total:.2f} s" + (f": {', '.join([*listed, *failed])}" if listed or failed else "")
 
     def table(self) -> str:
         """Return a line for each stage, with its seconds and its share of all, as text."""
-        total = sum(each.seconds for each in self.stages)
+        total = sum(stage.seconds for stage in self.stages)
         rows = [
-            f"{each.name:<20} {each.seconds:8.3f} s {each.seconds / (total or 1):6.1%}"
-            + ("  failed" if each.failure else "")
-            for each in self.stages
+            f"{stage.name:<20} {stage.seconds:8.3f} s {stage.seconds / (total or 1):6.1%}"
+            + ("  failed" if stage.failure else "")
+            for stage in self.stages
         ]
         return "\n".join([*rows, f"{'all':<20} {total:8.3f} s"])
 
     def to_chrome(self) -> dict[str, Any]:
         """Return the stages as JSON values in Chrome's trace event format, which Perfetto opens; times in µs."""
-        first = min((each.start for each in self.stages), default=0.0)
+        first = min((stage.start for stage in self.stages), default=0.0)
         events = [
             {
-                "name": each.name,
+                "name": stage.name,
                 "ph": "X",
                 "pid": 0,
                 "tid": 0,
-                "ts": (each.start - first) * 1e6,
-                "dur": each.seconds * 1e6,
+                "ts": (stage.start - first) * 1e6,
+                "dur": stage.seconds * 1e6,
             }
-            for each in self.stages
+            for stage in self.stages
         ]
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
@@ -139,8 +139,8 @@ class Trace:
         self.stages.append(record)
         asked_for = stage_observers() if self.planned else ()  # not for one of several attempts
         observers = (*([self.dumps] if self.dumps else ()), *asked_for)
-        for each in observers:
-            each.before(self, record, module)
+        for observer in observers:
+            observer.before(self, record, module)
         if module is not None and (self.entering or (pipeline and recreate is None)):
             record.snapshot = module.operation.clone()
         if pipeline:
@@ -174,8 +174,8 @@ class Trace:
             if record.failure is None:
                 record.seconds = time.perf_counter() - start
                 record.snapshot = None
-            for each in observers:
-                each.after(self, record, module)
+            for observer in observers:
+                observer.after(self, record, module)
             record.programs = None
 
     def _take_snapshot(self, record: StageRecord, recreate: Callable[[], ir.Operation] | None) -> None:

@@ -77,7 +77,7 @@ class Graph:
         drawn = [node for node in graph.find_nodes(op="placeholder") if node not in positions]
         positions |= {node: Drawn(i) for i, node in enumerate(drawn)}
 
-        given = {node: each for node, each in positions.items() if isinstance(each, Given)}
+        given = {node: position for node, position in positions.items() if isinstance(position, Given)}
         returned, effects, computed = _apart(graph, given)
         if not computed and not effects:
             return cls(None, (), (), returned, {})
@@ -144,17 +144,17 @@ def _apart(
     computed: dict[fx.Node, int] = {}
     effects: list[fx.Node] = []
     origins: list[Given | Computed | Known] = []
-    for each in outputs:
-        if not isinstance(each, fx.Node):
-            origins.append(Known(each))
-        elif each in inputs:
-            origins.append(inputs[each])
-        elif token := given_token(each):
+    for output in outputs:
+        if not isinstance(output, fx.Node):
+            origins.append(Known(output))
+        elif output in inputs:
+            origins.append(inputs[output])
+        elif token := given_token(output):
             origins.append(inputs[token])
-            effects.append(each)
+            effects.append(output)
         else:
-            position = computed.setdefault(each, len(computed))
-            origins.append(Computed(position, _order(each.meta.get("val"))))
+            position = computed.setdefault(output, len(computed))
+            origins.append(Computed(position, _order(output.meta.get("val"))))
     return tuple(origins), effects, list(computed)
 
 

@@ -59,17 +59,17 @@ def program_of(module: fx.GraphModule, mutated: Sequence[str] = ()) -> ExportedP
         graph=module.graph,
         graph_signature=ExportGraphSignature(
             [
-                *(InputSpec(InputKind.TOKEN, each, None) for each in tokens),
+                *(InputSpec(InputKind.TOKEN, token, None) for token in tokens),
                 *(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name) for name in constants),
-                *(InputSpec(InputKind.USER_INPUT, each, None) for each in inputs),
+                *(InputSpec(InputKind.USER_INPUT, input_, None) for input_ in inputs),
             ],
             [
-                *(OutputSpec(OutputKind.TOKEN, each, None) for each in effects),
+                *(OutputSpec(OutputKind.TOKEN, effect, None) for effect in effects),
                 *(
                     OutputSpec(OutputKind.USER_INPUT_MUTATION, each, name)
                     for each, name in zip(changed, mutated, strict=True)
                 ),
-                *(OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in outputs),
+                *(OutputSpec(OutputKind.USER_OUTPUT, output, None) for output in outputs),
             ],
         ),
         state_dict={},
@@ -132,8 +132,8 @@ def _argument(node: fx.Node) -> ArgumentSpec:
 def symbolic(graph: fx.Graph) -> Iterator[SymInt]:
     """Yield every symbolic size in the example values."""
     for node in graph.nodes:
-        for each in pytree.tree_leaves(node.meta.get("val")):
-            sizes = each.shape if isinstance(each, torch.Tensor) else (each,)
+        for leaf in pytree.tree_leaves(node.meta.get("val")):
+            sizes = leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)
             yield from (size for size in sizes if isinstance(size, SymInt))
 
 

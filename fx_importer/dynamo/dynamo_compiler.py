@@ -89,13 +89,13 @@ class DynamoCompiler:
         """
         args, kwargs = without_aliases(args, kwargs, fn if isinstance(fn, torch.nn.Module) else torch.nn.Module())
         captured, result = _captured(fn, args, kwargs, self.aot_autograd_decomposition, self.dynamic)
-        arguments = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-        computed = {id(each) for each in captured.outputs}
+        arguments = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        computed = {id(output) for output in captured.outputs}
         returned = [
-            each for each in pytree.tree_leaves(result) if isinstance(each, Tensor) and id(each) not in computed
+            leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor) and id(leaf) not in computed
         ]
         captured.take([*arguments, *returned])
-        given = {id(each): position for position, each in enumerate(arguments)}
+        given = {id(argument): position for position, argument in enumerate(arguments)}
         inputs = captured.inputs
         order = sorted(range(len(inputs)), key=lambda i: given.get(id(inputs[i]), -1))
         params = [inputs[i] for i in order if isinstance(inputs[i], Tensor) and id(inputs[i]) not in given]
@@ -120,7 +120,7 @@ class DynamoCompiler:
         with lowered.module.context, ir.Location.unknown():
             self.lowered = _results_first(lowered, self.func_name)
         changed = [
-            each.name for each in self.lowered.manifest.functions[self.func_name].results if each.kind == "input"
+            result.name for result in self.lowered.manifest.functions[self.func_name].results if result.kind == "input"
         ]
         self.results = (*results, *changed)
         return self.lowered.module, params
@@ -140,8 +140,8 @@ class _Captured:
 
     def take(self, tensors: Sequence[Tensor]) -> None:
         """Add the tensors that the graph does not take as inputs that it does not read."""
-        known = {id(each) for each in self.inputs}
-        missing = {id(each): each for each in tensors if id(each) not in known}
+        known = {id(input_) for input_ in self.inputs}
+        missing = {id(tensor): tensor for tensor in tensors if id(tensor) not in known}
         mode = fake_mode_of(self.graph.graph) or FakeTensorMode()
         first = next(node for node in self.graph.graph.nodes if node.op != "placeholder")
         for number, each in enumerate(missing.values()):

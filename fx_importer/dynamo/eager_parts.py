@@ -28,7 +28,7 @@ class Part:
     def of(cls, owner: fx.GraphModule, nodes: Sequence[fx.Node]) -> Part:
         """Return ``nodes`` of the graph of ``owner``, in order; results of several values come with their items."""
         inside = set(nodes)
-        read = dict.fromkeys(each for node in nodes for each in node.all_input_nodes if each not in inside)
+        read = dict.fromkeys(source for node in nodes for source in node.all_input_nodes if source not in inside)
         inputs = [node for node in read if node.op != "get_attr"]
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
         for node in inputs:
@@ -108,7 +108,7 @@ def _eager(module: fx.GraphModule) -> Run:
 
 def _is_operator(node: fx.Node) -> bool:
     """Return whether ``node`` computes tensors; computations of sizes are compiled with their users."""
-    return not _is_item(node) and any(isinstance(each, Tensor) for each in pytree.tree_leaves(node.meta.get("val")))
+    return not _is_item(node) and any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(node.meta.get("val")))
 
 
 def _has_items(node: fx.Node) -> bool:

@@ -85,7 +85,7 @@ def fastest(program: ExportedProgram, lowered: Lowered, function: Loaded, settin
     Tried are the JIT at LLVM's highest level, and all other engines of this process that are installed. A program with
     effects runs once in each call, and so on the given engine.
     """
-    if any(each.kind is InputKind.TOKEN for each in program.graph_signature.input_specs):
+    if any(spec.kind is InputKind.TOKEN for spec in program.graph_signature.input_specs):
         return function
 
     def on_engine(engine: Engine) -> Loaded:

@@ -117,7 +117,7 @@ class _Function:
     def __init__(self, graph: Graph, caller: Callable[..., Sequence[Any]]):
         self._graph = graph
         self._caller = caller
-        given = [each.position for each in graph.takes if isinstance(each, Given)]
+        given = [take.position for take in graph.takes if isinstance(take, Given)]
         self._take = _taking(given) if len(given) == len(graph.takes) else self._with_draws
         """Returns what the program takes."""
         self._as_computed = [*graph.gives] == [Computed(i, None) for i in range(len(graph.gives))]
@@ -142,7 +142,7 @@ class _Function:
             for symbol, (position, axis) in graph.sizes.items()
         }
         drawn = [draw(sizes) for draw in graph.draws]
-        return [drawn[each.position] if isinstance(each, Drawn) else inputs[each.position] for each in graph.takes]
+        return [drawn[take.position] if isinstance(take, Drawn) else inputs[take.position] for take in graph.takes]
 
 
 def _taking(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -169,7 +169,7 @@ class _BySizes:
     functions: dict[Hashable, Run] = field(default_factory=dict[Hashable, Run])
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        sizes = tuple(each.shape if isinstance(each, torch.Tensor) else each for each in inputs)
+        sizes = tuple(input_.shape if isinstance(input_, torch.Tensor) else input_ for input_ in inputs)
         if sizes not in self.functions:
             with preserve_node_meta():  # keep source locations
                 static = make_fx(fx.Interpreter(self.module).run, tracing_mode="fake")(*inputs)

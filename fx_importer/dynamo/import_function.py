@@ -65,7 +65,7 @@ class Imported:
 
         kind = f" of {self.graphs[0].options.output_type.value}" if self.graphs else ""
         lines = [f"{_counted(len(self.graphs), 'graph')}{kind}, {_counted(len(self.breaks), 'break')}"]
-        lines += [f"  graph {position}: {sized(each)}" for position, each in enumerate(self.graphs)]
+        lines += [f"  graph {position}: {sized(graph)}" for position, graph in enumerate(self.graphs)]
         lines += [f"  break {position}: {each}" for position, each in enumerate(self.breaks)]
         return "\n".join(lines)
 
@@ -247,7 +247,7 @@ class _Bound(nn.Module):
                     values.append(getattr(self.get_submodule(owner), last))
                 else:
                     values.append(place if isinstance(place, tuple) else given[place])
-            values = [values[each[0]].shape[each[1]] if isinstance(each, tuple) else each for each in values]
+            values = [values[value[0]].shape[value[1]] if isinstance(value, tuple) else value for value in values]
             with preserve_node_meta():  # keep source locations
                 return fx.Interpreter(self.__dict__["graph"]).run(*values)
 

@@ -106,15 +106,15 @@ def aliases_of_written(program: ExportedProgram) -> dict[int, str]:
     A functional program, which has no operators that write, does not show it.
     """
     written = {name for name, _ in mutated_placeholders(program.graph)}
-    names = {each.arg.name: each.target or each.arg.name for each in program.graph_signature.input_specs}
-    outputs = [each for each in program.graph_signature.output_specs if each.kind in _OUTPUTS]
+    names = {spec.arg.name: spec.target or spec.arg.name for spec in program.graph_signature.input_specs}
+    outputs = [spec for spec in program.graph_signature.output_specs if spec.kind in _OUTPUTS]
     returned: Any = program.graph.output_node().args[0]
     values = returned[len(returned) - len(outputs) :]  # after new values of state
     found: dict[int, str] = {}
-    for leaf, each in enumerate(values):
-        bases = list(_view_bases(each)) if isinstance(each, fx.Node) else []
+    for leaf, value in enumerate(values):
+        bases = list(_view_bases(value)) if isinstance(value, fx.Node) else []
         for base in bases:
-            if base.name in written and _dtype(base) == _dtype(each):
+            if base.name in written and _dtype(base) == _dtype(value):
                 found[leaf] = names[base.name]
     return found
 
@@ -159,8 +159,8 @@ def _view_bases(node: fx.Node) -> Iterator[fx.Node]:
     bases = may_share_memory_with(node) if is_operator else []
     if not bases:
         yield node
-    for each in bases:
-        yield from _view_bases(each)
+    for base in bases:
+        yield from _view_bases(base)
 
 
 def _tensors(

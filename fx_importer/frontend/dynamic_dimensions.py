@@ -50,9 +50,9 @@ def dimension_names(f: Any, program: ExportedProgram, dynamic_shapes: Any) -> di
     structure = program.call_spec.in_spec
     if dynamic_shapes is None or isinstance(f, ExportedProgram) or structure is None:
         return {}
-    inputs = [each.arg for each in program.graph_signature.input_specs if each.kind is InputKind.USER_INPUT]
+    inputs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
-    args, kwargs = pytree.tree_unflatten([values.get(each.name) for each in inputs], structure)
+    args, kwargs = pytree.tree_unflatten([values.get(input_.name) for input_ in inputs], structure)
     bound: Any = (*args, *kwargs.values())
     if isinstance(dynamic_shapes, Mapping):
         try:
@@ -72,7 +72,7 @@ def _sizes(shapes: Any, value: Any) -> Iterator[tuple[Any, Any]]:
     tensor = isinstance(value, torch.Tensor)
     parts: Any = value.shape if tensor else value
     if isinstance(shapes, Mapping) and (tensor or isinstance(value, Mapping)):
-        found = [(each, parts[key]) for key, each in shapes.items()]
+        found = [(shape, parts[key]) for key, shape in shapes.items()]
     elif isinstance(shapes, Sequence) and isinstance(parts, Sequence) and not isinstance(shapes, str):
         found = list(zip(shapes, parts, strict=False))
     else:

@@ -42,7 +42,7 @@ def on_fake_cpu(
     if not any(map(is_fake_or_meta, tensors)):
         yield *given, lambda program: program
         return
-    mode = next((each.fake_mode for each in tensors if isinstance(each, FakeTensor)), None) or FakeTensorMode()
+    mode = next((tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)), None) or FakeTensorMode()
     made: dict[int, tuple[Tensor, Any]] = {}  # with the original, which keeps its id() taken
 
     def fake(tensor: Any) -> Any:
@@ -102,7 +102,7 @@ def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
         program = with_rewritten_graphs(program, lambda graph, owner: _move_to_cpu(graph))
     on_meta_device = copy.copy(program)
     on_meta_device._state_dict = {name: meta(each) for name, each in program.state_dict.items()}
-    on_meta_device._constants = {name: meta(each) for name, each in program.constants.items()}
+    on_meta_device._constants = {name: meta(constant) for name, constant in program.constants.items()}
     on_meta_device._example_inputs = pytree.tree_map(meta, program.example_inputs)
     return on_meta_device
 
@@ -124,4 +124,4 @@ def _move_to_cpu(graph: fx.Graph) -> None:
 
 
 def _is_on_meta(node: fx.Node) -> bool:
-    return any(isinstance(each, Tensor) and each.is_meta for each in pytree.tree_leaves(node.meta.get("val")))
+    return any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in pytree.tree_leaves(node.meta.get("val")))

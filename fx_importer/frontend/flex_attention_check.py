@@ -77,7 +77,7 @@ def _difference(actual: Any, expected: Any) -> str:
 def _results(run: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], buffers: list[Tensor]) -> list[Any]:
     """Return the flat results of ``run`` on copies of the inputs; it leaves ``buffers`` as they are."""
     args, kwargs = pytree.tree_map_only(Tensor, lambda each: each.detach().clone(), (tuple(args), dict(kwargs)))
-    before = [(each, each._version, each.clone()) for each in buffers]
+    before = [(buffer, buffer._version, buffer.clone()) for buffer in buffers]
     with (
         torch.no_grad(),
         torch.random.fork_rng(),
@@ -88,7 +88,7 @@ def _results(run: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
         torch.manual_seed(0)
         try:
             results = run(*args, **kwargs)
-            return [each.clone() if isinstance(each, Tensor) else each for each in pytree.tree_leaves(results)]
+            return [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in pytree.tree_leaves(results)]
         finally:
             for tensor, version, values in before:
                 if tensor._version != version:

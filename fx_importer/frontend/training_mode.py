@@ -28,7 +28,7 @@ def warn_of_training_mode(program: ExportedProgram, name: str) -> None:
 def _in_training(program: ExportedProgram) -> Iterator[fx.Node]:
     for node in program.graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):
-            bound = dict(zip((each.name for each in node.target._schema.arguments), node.args, strict=False))
+            bound = dict(zip((argument.name for argument in node.target._schema.arguments), node.args, strict=False))
             bound |= node.kwargs
             trains = any(bound.get(each) is True for each in _TRAINING) and bound.get("p", bound.get("dropout", 1)) != 0
             if trains or ("attention" in str(node.target) and bound.get("dropout_p", 0) != 0):

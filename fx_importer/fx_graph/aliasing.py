@@ -56,7 +56,7 @@ def alias_sets(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:
 
 def aliases_of_mutated(graph: fx.Graph) -> set[fx.Node]:
     """Return the nodes that may alias memory which a node of ``graph`` mutates (conservatively)."""
-    if not (written := [each for node in graph.nodes for each in mutated_arguments(node)]):
+    if not (written := [argument for node in graph.nodes for argument in mutated_arguments(node)]):
         return set()
     groups = alias_sets(graph)
     return set().union(*(groups[each] for each in written))

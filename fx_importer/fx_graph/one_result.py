@@ -51,7 +51,7 @@ def with_one_result(program: ExportedProgram, number: int, *, without: int = 0) 
         ExportGraphSignature(list(signature.input_specs), [signature.output_specs[place] for place in kept]),
     )
     if guards := getattr(program, "_guards_code", None):  # tracing again evaluates them
-        changed._guards_code = [each for each in guards if not any(f"L['{name}']" in each for name in names)]
+        changed._guards_code = [guard for guard in guards if not any(f"L['{name}']" in guard for name in names)]
     changed._module_call_graph = copy.copy(program.module_call_graph)
     changed._module_call_graph[0] = dataclasses.replace(
         program.module_call_graph[0],
@@ -69,7 +69,7 @@ def with_one_result(program: ExportedProgram, number: int, *, without: int = 0) 
 
 def _read_sizes_of(nodes: Sequence[fx.Node], node: fx.Node) -> None:
     """Read the dynamic sizes of ``node`` from inputs of the same sizes among ``nodes`` (export reads one for all)."""
-    sizes = {str(size): (each, axis) for each in nodes for axis, size in enumerate(_shape(each))}
+    sizes = {str(size): (node, axis) for node in nodes for axis, size in enumerate(_shape(node))}
     for user in tuple(node.users):
         if user.target is torch.ops.aten.sym_size.int:
             axis: Any = user.args[1]

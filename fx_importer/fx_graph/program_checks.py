@@ -126,9 +126,13 @@ def check_expression(text: str) -> None:
 def _is_size_call(call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Name) or call.func.id not in _FUNCTIONS:
         return False
-    texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    texts = [
+        argument.value
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
     if call.func.id in ("Symbol", "Dummy", "Float"):
-        return all(_SYMBOL.fullmatch(each) for each in texts)
+        return all(_SYMBOL.fullmatch(text) for text in texts)
     if call.func.id in _POWERS and not _is_small_power(call.args):
         return False
     return not texts and not call.keywords
@@ -142,15 +146,15 @@ def _is_small_power(arguments: Sequence[ast.expr]) -> bool:
     """Whether evaluating it takes little time: no numbers that grow without limit."""
     if len(arguments) != 2 or any(map(_has_power, arguments)):
         return False
-    constants = [each.value for each in ast.walk(arguments[1]) if isinstance(each, ast.Constant)]
-    numbers = [each for each in constants if isinstance(each, int | float)]
+    constants = [node.value for node in ast.walk(arguments[1]) if isinstance(node, ast.Constant)]
+    numbers = [constant for constant in constants if isinstance(constant, int | float)]
     return len(numbers) <= 2 and all(abs(number) <= _GREATEST_POWER for number in numbers)
 
 
 def _has_power(expression: ast.expr) -> bool:
     return any(
-        isinstance(each, ast.Pow | ast.LShift) or (isinstance(each, ast.Name) and each.id in _POWERS)
-        for each in ast.walk(expression)
+        isinstance(node, ast.Pow | ast.LShift) or (isinstance(node, ast.Name) and node.id in _POWERS)
+        for node in ast.walk(expression)
     )
 
 
@@ -178,9 +182,9 @@ def _check_code(text: str, is_known_call: Any, what: str) -> None:
 
 def _loose_texts(tree: ast.AST) -> set[int]:
     """Return the strings in an expression that are not arguments of a call; calls check their own."""
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
-    texts = {id(each) for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
-    return texts - {id(each) for call in calls for each in call.args}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    texts = {id(node) for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return texts - {id(argument) for call in calls for argument in call.args}
 
 
 def _is_arithmetic(node: ast.AST, is_known_call: Any, *, guard: bool) -> bool:

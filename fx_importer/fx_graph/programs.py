@@ -198,7 +198,7 @@ def with_tensors(program: ExportedProgram, tensors: Mapping[str, torch.Tensor]) 
     """Return a copy of ``program`` with the state and constants in ``tensors`` replaced; types must agree."""
     changed = copy.copy(program)
     changed._state_dict = {name: tensors.get(name, each) for name, each in program.state_dict.items()}
-    changed._constants = {name: tensors.get(name, each) for name, each in program.constants.items()}
+    changed._constants = {name: tensors.get(name, constant) for name, constant in program.constants.items()}
     return changed
 
 
@@ -246,8 +246,8 @@ def empty_on(
 
 def fake_mode_of(graph: fx.Graph) -> FakeTensorMode | None:
     """Return the fake mode of the example values of ``graph``; None if it has none."""
-    leaves = (each for node in graph.nodes for each in tree_leaves(node.meta.get("val")))
-    return next((each.fake_mode for each in leaves if isinstance(each, FakeTensor)), None)
+    leaves = (leaf for node in graph.nodes for leaf in tree_leaves(node.meta.get("val")))
+    return next((leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)), None)
 
 
 def is_empty(value: object) -> bool:
@@ -266,7 +266,7 @@ def add_examples(graph: fx.Graph) -> None:
         if "val" not in node.meta and (found := node.meta.get("tensor_meta")) is not None:
             several = isinstance(found, list | tuple) and not isinstance(found, TensorMetadata)
             examples = [_example(each) for each in (found if several else [found])]
-            if all(each is not None for each in examples):
+            if all(example is not None for example in examples):
                 node.meta["val"] = tuple(examples) if several else examples[0]
 
 

@@ -51,13 +51,13 @@ def _forget_pending_symbols(program: ExportedProgram) -> None:
     torch would miss them in the traced graph: "Pending unbacked symbols not in returned outputs".
     """
     values = tree_leaves([node.meta.get("val") for node in program.graph.nodes])
-    for shapes in {each.fake_mode.shape_env for each in values if isinstance(each, FakeTensor)}:
+    for shapes in {value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor)}:
         if shapes is not None:
             shapes.pending_fresh_unbacked_symbols.clear()
 
 
 def _modules(program: ExportedProgram) -> list[fx.GraphModule]:
-    return [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
+    return [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
 
 
 def _with_contiguous_branches(program: ExportedProgram) -> ExportedProgram:
@@ -106,10 +106,10 @@ def _few_overrides(program: ExportedProgram, rules: Mapping[Any, object]) -> dic
         return {}  # another torch
     nodes = [node for module in _modules(program) for node in module.graph.nodes]
     operators = {each for each in (*rules, *(node.target for node in nodes)) if isinstance(each, OpOverload)}
-    composites = {each for each in operators if _is_composite(each)}
+    composites = {operator for operator in operators if _is_composite(operator)}
     values: dict[Patch, Any] = {COMPOSITES: lambda: composites, IS_COMPOSITE: _is_composite}
-    tensors = (each for node in nodes for each in tree_leaves(node.meta.get("val")) if isinstance(each, torch.Tensor))
-    if all(each.device.type in ("cpu", "meta") for each in tensors):
+    tensors = (leaf for node in nodes for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor))
+    if all(tensor.device.type in ("cpu", "meta") for tensor in tensors):
         keys = torch._C.DispatchKey
         values[OVERRIDDEN_KEYS] = [keys.CPU, keys.Meta]
         values[OVERRIDDEN_AUTOGRAD_KEYS] = [keys.AutogradCPU, keys.AutogradMeta]

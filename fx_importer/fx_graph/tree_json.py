@@ -54,7 +54,7 @@ def tree_from_json(found: Any, types: Types = ()) -> pytree.TreeSpec:
     version, node = found
     if version != 1:
         raise ValueError(f"structures of version {version!r} are not known")
-    return _node_from_json(node, {qualified_name(each): each for each in types})
+    return _node_from_json(node, {qualified_name(type_): type_ for type_ in types})
 
 
 def qualified_name(type_: type) -> str:
@@ -102,7 +102,7 @@ def _node_from_json(node: Any, types: Mapping[str, type]) -> pytree.TreeSpec:
 
 
 def _keys(keys: Any, children: Sequence[Any]) -> list[Any]:
-    if not isinstance(keys, list) or any(isinstance(each, list | dict) for each in keys):
+    if not isinstance(keys, list) or any(isinstance(key, list | dict) for key in keys):
         raise ValueError(f"{keys!r} are no keys")
     if len(keys) != len(children) or len(set(keys)) != len(keys):
         raise ValueError(f"the keys {keys!r} are not those of {len(children)} entries")
@@ -155,7 +155,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, pytree.TreeSpec):
         return tree_to_json(value)
     if dataclasses.is_dataclass(value):
-        pairs = [(each, getattr(value, each.name)) for each in dataclasses.fields(value)]
+        pairs = [(field_, getattr(value, field_.name)) for field_ in dataclasses.fields(value)]
         return {each.name: to_plain(found) for each, found in pairs if found != each.default}
     if isinstance(value, Mapping):
         return {key: to_plain(each) for key, each in value.items()}

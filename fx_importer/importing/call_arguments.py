@@ -37,7 +37,7 @@ class CallArguments:
     def of(cls, node: fx.Node, build: NodeBuilder) -> CallArguments:
         """Return the empty arguments of the call that ``node`` is."""
         dtypes = node.meta.get("model_dtypes")
-        return cls(build, iter([str(each).removeprefix("torch.") for each in dtypes]) if dtypes else None)
+        return cls(build, iter([str(dtype).removeprefix("torch.") for dtype in dtypes]) if dtypes else None)
 
     def argument(self, given: Any) -> OperatorArgument:
         """Return the record of an argument of the operator, and add the operands of the function for it."""

@@ -253,7 +253,7 @@ class FxImporter:
         build.unsupported = [*outer, *walker.unsupported_nodes]
         returned: Any = graph.output_node().args[0]
         results = returned if isinstance(returned, (list, tuple)) else [returned]
-        if missing := [each.name for each in results if isinstance(each, fx.Node) and each in walker.missing]:
+        if missing := [result.name for result in results if isinstance(result, fx.Node) and result in walker.missing]:
             raise UnsupportedNodeError(f"its graph returns {missing[0]}, which cannot be imported")
         return build.values(results)
 

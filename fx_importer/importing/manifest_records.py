@@ -22,8 +22,8 @@ def held_in(
 ) -> tuple[dict[str, manifest.Held], dict[str, manifest.Held]]:
     """Return the state arguments of a function, by name in the state dict, and its constant tensors, by name."""
     state, kept = {}, {}
-    arguments = {each.node.name: each.name for each in signature.arguments if each.kind == "state"}
-    constants = {each.node.name: each.spec.target for each in signature.constants}
+    arguments = {argument.node.name: argument.name for argument in signature.arguments if argument.kind == "state"}
+    constants = {constant.node.name: constant.spec.target for constant in signature.constants}
     for spec in program.graph_signature.input_specs:
         for names, held in ((arguments, state), (constants, kept)):
             if (target := names.get(spec.arg.name)) is not None:
@@ -36,8 +36,8 @@ def weights_outside(
     program: ExportedProgram, signature: Signature, weights: TensorAttributes
 ) -> Iterator[tuple[str, manifest.Weight]]:
     """Yield the weights of the program outside the module, each with its resource or argument."""
-    passed = [(each.name, each.node, False) for each in signature.arguments if each.kind == "weight"]
-    named = [(each.spec.target or "", each.node, True) for each in signature.constants if each.external]
+    passed = [(argument.name, argument.node, False) for argument in signature.arguments if argument.kind == "weight"]
+    named = [(constant.spec.target or "", constant.node, True) for constant in signature.constants if constant.external]
     if not passed and not named:
         return
     names: dict[Any, list[str]] = {}

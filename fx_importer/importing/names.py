@@ -23,24 +23,24 @@ def with_names(function: Function, inputs: Sequence[str], outputs: Sequence[str]
             program returns gradients, which are named by placeholders.
     """
     if inputs:
-        if any(each.kind == "gradient" for each in function.results):
+        if any(result.kind == "gradient" for result in function.results):
             raise UsageError("input_names does not name the inputs of a program that returns gradients")
-        given = [each for each in function.arguments if each.kind == "input"]
+        given = [argument for argument in function.arguments if argument.kind == "input"]
         _check("input_names", inputs, given)
         names = {each.leaf: name for each, name in zip(given, inputs, strict=True)}
         function = replace(
             function,
             arguments=tuple(
-                replace(_named(each, names), placeholder=each.name) if each.kind == "input" else each
-                for each in function.arguments
+                replace(_named(argument, names), placeholder=argument.name) if argument.kind == "input" else argument
+                for argument in function.arguments
             ),
-            results=tuple(_named(each, names) if each.kind == "input" else each for each in function.results),
+            results=tuple(_named(result, names) if result.kind == "input" else result for result in function.results),
         )
     if outputs:
-        returned = [each for each in function.results if each.kind == "output"]
+        returned = [result for result in function.results if result.kind == "output"]
         _check("output_names", outputs, returned)
         names = {each.leaf: name for each, name in zip(returned, outputs, strict=True)}
-        results = (_named(each, names) if each.kind == "output" else each for each in function.results)
+        results = (_named(result, names) if result.kind == "output" else result for result in function.results)
         function = replace(function, results=tuple(results))
     return function
 
@@ -52,7 +52,7 @@ def _named(each: Named, names: Mapping[int | None, str]) -> Named:
 def _check(keyword: str, names: Sequence[str], values: Sequence[Argument] | Sequence[Result]) -> None:
     what = keyword.split("_")[0]
     if len(names) != len(values):
-        there = ", ".join(each.name for each in values) or "none"
+        there = ", ".join(value.name for value in values) or "none"
         raise UsageError(f"{keyword} names {len(names)} {what}s, but the function has {len(values)}: {there}")
     if wrong := [repr(name) for name, count in Counter(names).items() if count > 1 or not name]:
         raise UsageError(f"{keyword} has names that are empty or occur twice: {', '.join(wrong)}")

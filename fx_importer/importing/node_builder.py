@@ -97,7 +97,7 @@ class NodeBuilder:
 
     def describe(self, result: ir.Value, attribute: str, dtypes: Sequence[torch.dtype]) -> None:
         """Set an attribute with torch's dtype names on the operation of ``result``."""
-        names = [ir.StringAttr.get(str(each).removeprefix("torch."), context=self._context) for each in dtypes]
+        names = [ir.StringAttr.get(str(dtype).removeprefix("torch."), context=self._context) for dtype in dtypes]
         result.owner.attributes[attribute] = ir.ArrayAttr.get(names, context=self._context)
 
     # --- values -----------------------------------------------------------------------------------------------------

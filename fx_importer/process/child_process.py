@@ -50,13 +50,13 @@ def kill_group(leader: int) -> None:
 def group_memory(leader: int) -> int:
     """Return the anonymous memory of ``leader`` and its process group in bytes."""
     members = {leader}
-    for each in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = each.read_text().rpartition(")")[2].split()
+            fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended
         if int(fields[2]) == leader:
-            members.add(int(each.parent.name))
+            members.add(int(path.parent.name))
     return sum(map(anonymous_memory, members))
 
 

@@ -132,7 +132,7 @@ def _wait(child: subprocess.Popen[str], limits: Limits) -> tuple[str, str | None
         left = None if end is None else max(0.0, end - time.monotonic())
         pauses = [left] if limits.memory is None else [left, _MEMORY_INTERVAL]
         try:
-            _, output = child.communicate(timeout=min((each for each in pauses if each is not None), default=None))
+            _, output = child.communicate(timeout=min((pause for pause in pauses if pause is not None), default=None))
             return output, None
         except subprocess.TimeoutExpired:
             if limits.memory is not None and group_memory(child.pid) > limits.memory:

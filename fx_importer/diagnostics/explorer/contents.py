@@ -64,15 +64,15 @@ def contents_of(
         "functions": dict(summary.functions) if summary else {},
         "stages": stages,
         "not_reached": list(trace.not_reached()) if error else [],
-        "views": [_view(each, _refused(each, recorder, sites, problems), names) for each in views],
+        "views": [_view(view, _refused(view, recorder, sites, problems), names) for view in views],
         "node_names": list(names),
         "modules": dict(recorder.sites.classes),
         "site_sets": [list(each) for each in recorder.sites.sets],
         "sites": [
-            {"module": each.module, "frames": [[files[path], line] for path, line in each.frames]} for each in sites
+            {"module": site.module, "frames": [[files[path], line] for path, line in site.frames]} for site in sites
         ],
         "files": [_file(path) for path in paths],
-        "constants": [asdict(each) for each in summary.constants] if summary else [],
+        "constants": [asdict(constant) for constant in summary.constants] if summary else [],
         "problems": _with_files(problems, files),
         "checks": list(checks),
         "divergences": _with_files(divergences, files),
@@ -109,7 +109,7 @@ def _view(view: View, refused: list[int], names: dict[str, int]) -> Contents:
         "lines": list(view.lines),
         "site_sets": list(view.sites),
         "refused": refused,
-        "nodes": [[each.line, names.setdefault(each.name, len(names)), list(each.inputs)] for each in view.nodes],
+        "nodes": [[node.line, names.setdefault(node.name, len(names)), list(node.inputs)] for node in view.nodes],
     }
 
 
@@ -133,8 +133,8 @@ def _problems(error: FxImporterError | None, stages: Sequence[StageRecord]) -> l
     """Return the unsupported operators and nodes of a failure; files of places by their paths."""
     nodes = error.unsupported_nodes if isinstance(error, UnsupportedProgramError) else ()
     causes = error.causes if isinstance(error, (UnsupportedProgramError, StageFailed, CrashedError)) else ()
-    failed = next((each.name for each in stages if each.failure), "")
-    return [*(_node_problem(each, failed) for each in nodes), *map(_cause_problem, causes)]
+    failed = next((stage.name for stage in stages if stage.failure), "")
+    return [*(_node_problem(node, failed) for node in nodes), *map(_cause_problem, causes)]
 
 
 def _node_problem(node: UnsupportedNode, stage: str) -> Contents:
@@ -156,26 +156,26 @@ def _cause_problem(cause: Cause) -> Contents:
         "operator": cause.op,
         "stage": cause.stage,
         "reason": cause.reason,
-        "places": [{"file": each.file, "line": each.line, "module": each.module} for each in cause.places],
+        "places": [{"file": place.file, "line": place.line, "module": place.module} for place in cause.places],
         "suggestions": list(cause.suggestions),
     }
 
 
 def _frames(sites: Sequence[Site], problems: Sequence[Contents]) -> list[Frame]:
     """Return the source lines that ``sites`` and ``problems`` name, those nearest to the user's code first."""
-    inner = [each.frames[0] for each in sites if each.frames]
-    others = [frame for each in sites for frame in each.frames[1:]]
+    inner = [site.frames[0] for site in sites if site.frames]
+    others = [frame for site in sites for frame in site.frames[1:]]
     places = [(each["file"], each["line"]) for problem in problems for each in problem["places"]]
-    return [*inner, *others, *(each for each in places if each[0] is not None)]
+    return [*inner, *others, *(place for place in places if place[0] is not None)]
 
 
 def _refused(view: View, recorder: Recorder, sites: Sequence[Site], problems: Sequence[Contents]) -> list[int]:
     """Return the numbers of the lines of ``view`` that are operators which were refused, at their places."""
     wanted: dict[str, set[Frame]] = {}
-    for each in problems:
-        name = ".".join(each["operator"].split(".")[:2])
+    for problem in problems:
+        name = ".".join(problem["operator"].split(".")[:2])
         if name:
-            wanted.setdefault(name, set()).update((place["file"], place["line"]) for place in each["places"])
+            wanted.setdefault(name, set()).update((place["file"], place["line"]) for place in problem["places"])
     if not wanted:
         return []
     at = [{frame for number in each for frame in sites[number].frames} for each in recorder.sites.sets]

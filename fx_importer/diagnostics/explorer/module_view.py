@@ -51,7 +51,7 @@ def _place_with_users(found: list[ir.Operation], places: list[int], sites: Sites
         op = found[number]
         if not places[number] and op.results and not op.regions:
             users = [_number(use.owner) for result in op.results for use in result.uses]
-            places[number] = sites.of_users(places[each] for each in users)
+            places[number] = sites.of_users(places[user] for user in users)
 
 
 def _unmarked(text: str) -> tuple[list[str], list[int | None], dict[int, int]]:
@@ -101,7 +101,7 @@ def _nodes(found: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
             for argument in block.arguments:
                 nodes[_key(argument)] = len(nodes)
                 yield Node(starts.get(_number(function), 0), "argument", ())
-            for op in (each.operation for each in block.operations):
+            for op in (op.operation for op in block.operations):
                 number = _number(op)
                 if number not in starts or (not op.operands and _CONSTANT.search(op.name)):
                     continue

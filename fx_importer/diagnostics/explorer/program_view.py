@@ -43,7 +43,7 @@ def _append_graph(
     rows.append((f"graph {name} {{", 0))
     for node in graph.graph.nodes:
         if node.op == "call_function" or node.op == "output" or node.name in arguments:
-            inputs = tuple(numbers[each] for each in node.all_input_nodes if each in numbers)
+            inputs = tuple(numbers[source] for source in node.all_input_nodes if source in numbers)
             called = {"call_function": str(node.target), "placeholder": "argument"}.get(node.op, node.op)
             numbers[node] = len(nodes)
             nodes.append(Node(len(rows), called, inputs))
@@ -55,7 +55,9 @@ def _append_graph(
 
 
 def _node_text(node: fx.Node) -> str:
-    arguments = [_value(each) for each in node.args] + [f"{key}={_value(each)}" for key, each in node.kwargs.items()]
+    arguments = [_value(argument) for argument in node.args] + [
+        f"{key}={_value(argument)}" for key, argument in node.kwargs.items()
+    ]
     called = str(node.target) if node.op == "call_function" else f"{node.op} {node.target}"
     if callable(node.target) and not isinstance(node.target, torch._ops.OpOverload):
         called = getattr(node.target, "__name__", called)

@@ -57,7 +57,7 @@ class Sites:
         return self._number(united if len(united) <= _MOST_USERS else ())
 
     def _set(self, sites: Iterable[Site]) -> int:
-        known = [each for each in sites if each.module or each.frames]
+        known = [site for site in sites if site.module or site.frames]
         return self._number({self.numbers.setdefault(each, len(self.numbers)) for each in known})
 
     def _number(self, members: Iterable[int]) -> int:
@@ -79,4 +79,4 @@ def _sites(location: ir.Location) -> Iterator[Site]:
 
 
 def _site(frames: tuple[Frame, ...], module: str | None) -> Site:
-    return Site(module, tuple(each for each in frames if not is_torch(each[0])))
+    return Site(module, tuple(frame for frame in frames if not is_torch(frame[0])))

@@ -17,8 +17,8 @@ def long_statements(source: str) -> Iterator[tuple[int, int]]:
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    for each in ast.walk(tree):
-        if isinstance(each, _SIMPLE) and each.end_lineno is not None and each.end_lineno > each.lineno:
-            is_text = isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+    for node in ast.walk(tree):
+        if isinstance(node, _SIMPLE) and node.end_lineno is not None and node.end_lineno > node.lineno:
+            is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             if not is_text:
-                yield each.lineno, each.end_lineno
+                yield node.lineno, node.end_lineno

@@ -134,14 +134,14 @@ def _facts(trace: Trace, record: StageRecord, error: Exception, options: Options
         "stage": record.name,
         "error": reason_of(error),
         "failure": dataclasses.asdict(Failure.of(record.name, error)),
-        "causes": [dataclasses.asdict(each) for each in record.causes],
-        "diagnostics": [dataclasses.asdict(each) | {"where": each.where} for each in diagnostics],
+        "causes": [dataclasses.asdict(cause) for cause in record.causes],
+        "diagnostics": [dataclasses.asdict(diagnostic) | {"where": diagnostic.where} for diagnostic in diagnostics],
         "crash": _crash(error) if isinstance(error, CrashedError) else None,
         "traceback": None if diagnostics or isinstance(error, CrashedError) else _traceback(error),
         "stages": [
             *(
-                {"name": each.name, "outcome": "failed" if each.failure else "passed", "seconds": each.seconds}
-                for each in trace.stages
+                {"name": stage.name, "outcome": "failed" if stage.failure else "passed", "seconds": stage.seconds}
+                for stage in trace.stages
             ),
             *({"name": name, "outcome": "not reached", "seconds": None} for name in trace.not_reached()),
         ],
@@ -162,7 +162,7 @@ def _not_recorded(options: Options) -> list[str]:
     """Return the names of given options that are Python objects, which a report cannot hold."""
     given, default = options.decompositions, DecompositionOptions()
     not_recorded = [name for name in ("table", "extra") if getattr(given, name) != getattr(default, name)]
-    not_recorded += ["lowerings"] * any(not isinstance(each, str) for each in options.lowering.lowerings)
+    not_recorded += ["lowerings"] * any(not isinstance(lowering, str) for lowering in options.lowering.lowerings)
     return not_recorded if options.lowering.pipeline is None else [*not_recorded, "pipeline"]
 
 

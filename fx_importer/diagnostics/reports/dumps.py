@@ -48,8 +48,8 @@ class Dumps(Observer):
         if record.failure is None:
             self._write(record, "after", module)
         stages = [
-            {"name": each.name, "outcome": "failed" if each.failure else "passed", "seconds": each.seconds}
-            for each in trace.stages
+            {"name": stage.name, "outcome": "failed" if stage.failure else "passed", "seconds": stage.seconds}
+            for stage in trace.stages
         ]
         (self.directory / "stages.json").write_text(json.dumps(stages, indent=2), encoding="utf-8")
 

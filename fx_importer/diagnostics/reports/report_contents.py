@@ -31,7 +31,7 @@ def save_program(program: ExportedProgram, path: Path) -> str:
     Raises:
         Exception: of any type, if torch cannot serialize the program.
     """
-    size = sum(_bytes(each) for each in _tensors(program))
+    size = sum(_bytes(tensor) for tensor in _tensors(program))
     if size <= WEIGHTS_LIMIT:
         torch.export.save(program, path)
         return f"`{path.name}` is the exported program with its weights: check before sharing."
@@ -42,7 +42,7 @@ def save_program(program: ExportedProgram, path: Path) -> str:
 
 def _tensors(program: ExportedProgram) -> list[torch.Tensor]:
     held = (program.state_dict, program.constants, program.example_inputs)
-    return [each for each in pytree.tree_leaves(held) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in pytree.tree_leaves(held) if isinstance(leaf, torch.Tensor)]
 
 
 def _bytes(tensor: torch.Tensor) -> int:
@@ -62,7 +62,7 @@ def _with_zeros(program: ExportedProgram) -> ExportedProgram:
 
     bare = copy.copy(program)
     bare._state_dict = {name: zero(each) for name, each in program.state_dict.items()}
-    bare._constants = {name: zero(each) for name, each in program.constants.items()}
+    bare._constants = {name: zero(constant) for name, constant in program.constants.items()}
     bare._example_inputs = pytree.tree_map(zero, program.example_inputs)
     return bare
 

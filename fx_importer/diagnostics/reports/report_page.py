@@ -25,15 +25,19 @@ def page(facts: Mapping[str, Any]) -> str:
 
 def _causes(causes: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = [
-        (_code(each["call"]), _places(each["places"]), *map(_plain, (each["reason"], "; ".join(each["suggestions"]))))
-        for each in causes
+        (
+            _code(cause["call"]),
+            _places(cause["places"]),
+            *map(_plain, (cause["reason"], "; ".join(cause["suggestions"]))),
+        )
+        for cause in causes
     ]
     return ["## Unsupported operators", "", *_table(("operator", "source", "reason", "suggestions"), rows)]
 
 
 def _places(places: Iterable[Mapping[str, Any]]) -> str:
     """Return each source line once, with its text and number of calls."""
-    counts = Counter((each["file"], each["line"], each["source"]) for each in places)
+    counts = Counter((place["file"], place["line"], place["source"]) for place in places)
     messages = [
         (f"{file}:{line}" if file else "an unknown line")
         + (f", {_code(source)}" if source else "")

@@ -53,7 +53,9 @@ class OpsRegistry(MutableMapping[Any, NodeEmitter]):
     @classmethod
     def of(cls, functions: Mapping[Any, NodeEmitter]) -> OpsRegistry:
         """Return a registry with the entries of ``functions``, for the output type of the built-in ones among them."""
-        into = next((each.into for each in functions.values() if isinstance(each, BuiltIn)), OutputType.TOSA)
+        into = next(
+            (function.into for function in functions.values() if isinstance(function, BuiltIn)), OutputType.TOSA
+        )
         registry = cls("primary", into)
         for key, rule in functions.items():
             if not isinstance(rule, BuiltIn):
@@ -114,7 +116,7 @@ def _overloads(name: str, key: Any) -> list[OpOverload]:
     if isinstance(found, OpOverload):
         return [found]
     if isinstance(found, OpOverloadPacket):
-        return [getattr(found, each) for each in found.overloads()]
+        return [getattr(found, overload) for overload in found.overloads()]
     raise UsageError(f"{name}.ops_registry: {key!r} is no operator, such as torch.ops.aten.add.Tensor or 'add.Tensor'")
 
 

@@ -51,7 +51,7 @@ def collectives_in_groups(groups: Mapping[str, ProcessGroup], *, branches: bool)
         devices = torch.tensor(group.replica_groups, dtype=torch.int64).numpy()
         i64 = ir.IntegerType.get_signless(64, op.context)
         op.attributes[REPLICA_GROUPS] = ir.DenseElementsAttr.get(devices, type=i64, context=op.context)
-        axes = [ir.StringAttr.get(each, op.context) for each in group.axes]
+        axes = [ir.StringAttr.get(axis, op.context) for axis in group.axes]
         op.attributes[MESH_AXES] = ir.ArrayAttr.get(axes, op.context)
         op.attributes[CHANNEL] = ir.IntegerAttr.get(i64, next(channels))
         return results

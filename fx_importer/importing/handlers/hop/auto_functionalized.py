@@ -47,7 +47,9 @@ def operator_of(node: fx.Node) -> OpOverload:
 
 def written_by(overload: OpOverload) -> list[str]:
     """Return the names of the arguments that an operator mutates."""
-    return [each.name for each in overload._schema.arguments if each.alias_info and each.alias_info.is_write]
+    return [
+        argument.name for argument in overload._schema.arguments if argument.alias_info and argument.alias_info.is_write
+    ]
 
 
 def call_functionally(

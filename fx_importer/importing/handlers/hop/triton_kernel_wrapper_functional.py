@@ -41,27 +41,29 @@ def import_triton_kernel(node: fx.Node, build: NodeBuilder) -> list[ir.Value]:
     examples: Mapping[str, torch.Tensor] = build.example(node)
     call = CallArguments.of(node, build)
     grids = tuple(call.argument([*grid, 1, 1][:3]) for grid in node.kwargs["grid"])  # type: ignore[union-attr]
-    parameters = tuple(call.argument(each) for each in launch.parameters.values())
-    returns = tuple(Returned(call.tensor(each), (position,)) for position, each in enumerate(examples.values()))
+    parameters = tuple(call.argument(parameter) for parameter in launch.parameters.values())
+    returns = tuple(Returned(call.tensor(example), (position,)) for position, example in enumerate(examples.values()))
     name = launch.function.__name__
     kernel = TritonKernel(
         name,
         launch.function.cache_key,
         tuple(launch.parameters),
         tuple(examples),
-        tuple(each.variant for each in launch.configurations),
+        tuple(configuration.variant for configuration in launch.configurations),
     )
     operator = f"triton.{launch.function.fn.__module__}.{launch.function.fn.__qualname__}"
     stub = OperatorStub(operator, (*grids, *parameters), tuple(call.takes), returns, kernel=kernel)
     KNOWN_KERNELS[stub.to_json()] = KnownKernel(launch.function, launch.configurations[0].constants)
 
     known = map_arg(launch.parameters, build.example)
-    texts = [_triton_ir(launch.function, {**known, **each.constants}) for each in launch.configurations]
+    texts = [
+        _triton_ir(launch.function, {**known, **configuration.constants}) for configuration in launch.configurations
+    ]
     symbol = re.sub(r"\W", "_", name)
     names = (f"{symbol}{f'_{number}' if number else ''}" for number in itertools.count())
     with build.ambient():
-        attributes = {TRITON_IR_ATTRIBUTE: ir.ArrayAttr.get([ir.StringAttr.get(each) for each in texts])}
-        types = [build.types.of(each) for each in examples.values()]
+        attributes = {TRITON_IR_ATTRIBUTE: ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])}
+        types = [build.types.of(example) for example in examples.values()]
         stubs = OperatorStubs(build.fx_importer.module_op)
         return list(stubs.call(stub, call.operands, types, names, attributes).results)
 
@@ -102,7 +104,7 @@ class _Launch:
                 f"the Triton kernel {kernel.__name__} is launched with {', '.join(unknown)}: of the options, only "
                 f"{', '.join(LAUNCH_OPTIONS)} are known"
             )
-        fixed = {each.name for each in kernel.params if each.is_constexpr}
+        fixed = {param.name for param in kernel.params if param.is_constexpr}
         passed = {name: given[name] for name in kernel.arg_names if name in given and name not in fixed}
         configurations = []
         for config in configs:
