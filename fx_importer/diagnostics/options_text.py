@@ -58,4 +58,4 @@ def _to_text(value: Any) -> Any:
     if not isinstance(value, tuple):
         return value
     names = [_to_text(each) for each in value]  # rules in Python have no text form, but names of registries do
-    return [each for each in names if isinstance(each, str)]
+    return [name for name in names if isinstance(name, str)]
