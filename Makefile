@@ -4,9 +4,13 @@ PYTHON ?= python3
 WORKERS ?= 2
 
 # What `make check` runs: a minute on one core, while pyright has the other.
-FAST := tests/test_layers.py tests/test_manifest.py tests/test_output_types.py tests/fx_passes tests/frontend \
-	$(filter-out %_linear_algebra.py,$(wildcard tests/decompositions/test_*.py)) tests/importing tests/mlir tests/pipelines \
-	tests/rewrites
+FAST := tests/test_layers.py tests/test_architecture.py tests/test_manifest.py tests/test_output_types.py tests/api/test_lower.py \
+	tests/fx_passes tests/frontend $(filter-out %_linear_algebra.py,$(wildcard tests/decompositions/test_*.py)) tests/importing \
+	tests/mlir tests/pipelines tests/rewrites tests/compiler tests/calls \
+	tests/engines/jit/test_jit_backend.py tests/quantization/test_plan.py
+
+# What `make nightly` runs with processes that start anew, and are no forks of tests/fork_server.py.
+NEW_INTERPRETERS := tests/process tests/cli tests/api tests/installation tests/reduction tests/engines
 
 # Interpreters that `make matrix` does not find by itself: paths.
 PYTHONS ?=
@@ -20,7 +24,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test slow profile lint format docs explorer bench ratios matrix newest clean
+.PHONY: help setup demo check fast test slow nightly profile lint format docs explorer bench ratios matrix newest release clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +53,10 @@ test: lint ## Check style and types, and run the tests but the slow ones.
 
 slow: $(INSTALLED) ## Run the slow tests, which `make test` leaves out.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
+
+nightly: slow ## Run the slow tests, the tests of processes with new interpreters, and those beside the newest torch.
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --new-interpreters $(NEW_INTERPRETERS)
+	@$(MAKE) --no-print-directory newest
 
 profile: $(INSTALLED) ## Run the same tests, and list the tests and files that take longest.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations=40
@@ -84,6 +92,9 @@ matrix: $(INSTALLED) ## Test beside each torch and Python that installs, and wri
 newest: $(INSTALLED) ## Test beside the newest torch that the package accepts.
 	$(BIN)/python -m benchmarks.version_matrix --python $(BIN)/python --workers $(WORKERS) $(NEWEST) \
 		--only $$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'):newest
+
+release: $(INSTALLED) ## Check, test, build and tag the version of pyproject.toml; see docs/releases.md.
+	$(BIN)/python -m testing.release
 
 clean: ## Remove .venv, caches and what the demo wrote.
 	rm -rf $(VENV) .pytest_cache .ruff_cache out

@@ -1,7 +1,7 @@
-"""Carry a PyTorch model to MLIR: ``export_and_import(model, x, output_type="tosa")``.
+"""Compile PyTorch models to MLIR: ``export_and_import(model, x, output_type="tosa")``.
 
-The public names are those of ``__init__.pyi``, and of the packages that the documentation imports from. Each is
-imported when it is first used: ``fx-importer --help`` need not wait for torch.
+``__init__.pyi`` lists the public names. Each is imported when it is first used, so that ``fx-importer --help`` need
+not wait for torch.
 """
 
 from typing import Any
@@ -14,6 +14,10 @@ _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fx-importer")
     try:
         return _attribute(name)
     except ImportError as error:

@@ -57,3 +57,5 @@ from .verification import MismatchError as MismatchError
 from .verification import Verdict as Verdict
 from .weights import link as link
 from .weights import read_weights as read_weights
+
+__version__: str

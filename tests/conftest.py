@@ -31,7 +31,13 @@ def reports_in_tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--new-interpreters", action="store_true", help="start every process anew, without forks")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("new_interpreters"):
+        return
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[fork_server.FOLDER] = str(fork_server.the_server().folder)  # for all workers
     else:
@@ -114,5 +120,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(autouse=True)
 def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start processes as forks of a server, except in tests marked ``new_interpreter``."""
-    if request.node.get_closest_marker("new_interpreter"):
+    if request.node.get_closest_marker("new_interpreter") or request.config.getoption("new_interpreters"):
         monkeypatch.setattr(fork_server.ForkingPopen, "forks", False)

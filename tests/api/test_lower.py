@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import inspect
 
 import pytest
 import torch
 
+import fx_importer
 from benchmarks import options_page
 from fx_importer import OutputType, UsageError, export_and_import, lower
 from fx_importer.api.keywords import options_of
@@ -46,6 +48,10 @@ def test_an_option_is_declared_once():
         *("dynamic_shapes", "table", "extra", "pipeline", "func_visibility"),  # Python values
         *("graph", "stages", "passes"),  # their output is standard output
     }
+
+
+def test_version_is_the_installed_one():
+    assert fx_importer.__version__ == importlib.metadata.version("fx-importer")
 
 
 def test_page_of_options_is_current():
