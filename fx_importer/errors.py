@@ -87,7 +87,7 @@ class UnsupportedProgramError(FxImporterError):
         self.headline = headline
         self.unsupported_nodes = tuple(unsupported_nodes)
         self.causes = tuple(causes)
-        lines = [headline, *(f"  {each}".replace("\n", "\n  ") for each in self.unsupported_nodes)]
+        lines = [headline, *(f"  {node}".replace("\n", "\n  ") for node in self.unsupported_nodes)]
         if causes:
             lines += ["the lowering would then fail at", *(f"  {e}".replace("\n", "\n  ") for e in self.causes)]
         super().__init__("\n".join([*lines, *filter(None, [remark])]))

@@ -141,7 +141,7 @@ class Manifest:
 
     def __repr__(self) -> str:
         counts = (("functions", self.functions), ("state", self.state), ("weights outside", self.weights))
-        parts = [f"{name} {len(each)}" for name, each in counts if each]
+        parts = [f"{name} {len(records)}" for name, records in counts if records]
         return f"<Manifest {self.output_type}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
@@ -150,14 +150,14 @@ class Manifest:
     @property
     def weights_by_name(self) -> dict[str, Weight]:
         """The weights that are not in the module, by name in the state dict."""
-        return {each.name: each for each in self.weights.values()}
+        return {weight.name: weight for weight in self.weights.values()}
 
     def passing(self, dtypes: Mapping[str, str]) -> Manifest:
         """Return the manifest with tensors of the dtypes in ``dtypes`` (by name) passed as the given dtypes."""
 
-        def passed(each: Any) -> Any:
-            as_ = None if each.type.shape is None else dtypes.get(each.type.dtype)
-            return dataclasses.replace(each, passed_as=as_ or each.passed_as)
+        def passed(value: Any) -> Any:
+            as_ = None if value.type.shape is None else dtypes.get(value.type.dtype)
+            return dataclasses.replace(value, passed_as=as_ or value.passed_as)
 
         functions = {
             name: dataclasses.replace(
@@ -178,17 +178,17 @@ class Manifest:
                 functions[name] = dataclasses.replace(
                     functions[name],
                     results=tuple(
-                        dataclasses.replace(each, alias_of=leaves.get(each.leaf))
-                        if each.kind == "output" and each.leaf is not None
-                        else each
-                        for each in results
+                        dataclasses.replace(result, alias_of=leaves.get(result.leaf))
+                        if result.kind == "output" and result.leaf is not None
+                        else result
+                        for result in results
                     ),
                 )
         return dataclasses.replace(self, functions=functions)
 
     def with_dimension_names(self, names: Mapping[str, Mapping[str, str]]) -> Manifest:
         """Return the manifest with symbols renamed, by function and symbol; a name that is taken renames nothing."""
-        functions = {name: each.with_symbols(names.get(name, {})) for name, each in self.functions.items()}
+        functions = {name: function.with_symbols(names.get(name, {})) for name, function in self.functions.items()}
         return dataclasses.replace(self, functions=functions)
 
     def to_json(self, indent: int | None = 2) -> str:
@@ -219,32 +219,32 @@ class Manifest:
             raise UsageError(f"not a manifest of format {FORMAT}: {type(error).__name__}: {error}") from error
 
 
-def _manifest(found: Any, types: Types) -> Manifest:
-    stubs = found.get("operator_stubs", {})
-    if found["format"] != FORMAT:
-        raise ValueError(f"this one is of format {found['format']}")
+def _manifest(facts: Any, types: Types) -> Manifest:
+    stubs = facts.get("operator_stubs", {})
+    if facts["format"] != FORMAT:
+        raise ValueError(f"this one is of format {facts['format']}")
     return Manifest(
-        name_from_json(found["output_type"]),
-        {name: function_from_json(each, types) for name, each in found["functions"].items()},
-        {name: _held(each) for name, each in found["state"].items()},
-        {name: _held(each) for name, each in found["constants"].items()},
-        {name: operator_stub_from_json(each) for name, each in stubs.items()},
-        names_from_json(found.get("fallback", ())),
-        {name: _weight(each) for name, each in found.get("weights", {}).items()},
-        {name_from_json(name): _positive(size) for name, size in found.get("mesh", {}).items()},
-        {name: _process_group(each) for name, each in found.get("process_groups", {}).items()},
+        name_from_json(facts["output_type"]),
+        {name: function_from_json(record, types) for name, record in facts["functions"].items()},
+        {name: _held(record) for name, record in facts["state"].items()},
+        {name: _held(record) for name, record in facts["constants"].items()},
+        {name: operator_stub_from_json(record) for name, record in stubs.items()},
+        names_from_json(facts.get("fallback", ())),
+        {name: _weight(record) for name, record in facts.get("weights", {}).items()},
+        {name_from_json(name): _positive(size) for name, size in facts.get("mesh", {}).items()},
+        {name: _process_group(record) for name, record in facts.get("process_groups", {}).items()},
     )
 
 
-def _held(found: Any) -> Held:
-    held = Held(**fields_from_json(found))
+def _held(facts: Any) -> Held:
+    held = Held(**fields_from_json(facts))
     if held.kind not in get_args(HeldKind) or not isinstance(held.type, ValueType) or type(held.persistent) is not bool:
-        raise ValueError(f"{found} is no tensor of a program")
+        raise ValueError(f"{facts} is no tensor of a program")
     return held
 
 
-def _weight(found: Any) -> Weight:
-    fields = fields_from_json(found)
+def _weight(facts: Any) -> Weight:
+    fields = fields_from_json(facts)
     file = fields.get("file")
     weight = Weight(
         **fields | {"also": names_from_json(fields.get("also", ())), "file": None if file is None else _file(file)}
@@ -257,10 +257,10 @@ def _weight(found: Any) -> Weight:
     return weight
 
 
-def _process_group(found: Any) -> ProcessGroup:
-    group = ProcessGroup(names_from_json(found["axes"]), tuple(map(tuple, found["replica_groups"])))
-    if any(type(each) is not int or each < 0 for devices in group.replica_groups for each in devices):
-        raise ValueError(f"{found} is no process group")
+def _process_group(facts: Any) -> ProcessGroup:
+    group = ProcessGroup(names_from_json(facts["axes"]), tuple(map(tuple, facts["replica_groups"])))
+    if any(type(device) is not int or device < 0 for devices in group.replica_groups for device in devices):
+        raise ValueError(f"{facts} is no process group")
     return group
 
 
@@ -270,9 +270,9 @@ def _positive(size: Any) -> int:
     return size
 
 
-def _file(found: Any) -> File:
-    file = File(**found)
-    named = all(isinstance(each, str) and "\0" not in each for each in (file.path, file.name, file.sha256))
-    if not named or any(type(each) is not int or not 0 <= each < 2**63 for each in (file.offset, file.nbytes)):
-        raise ValueError(f"{found} is no part of a file")
+def _file(facts: Any) -> File:
+    file = File(**facts)
+    named = all(isinstance(text, str) and "\0" not in text for text in (file.path, file.name, file.sha256))
+    if not named or any(type(number) is not int or not 0 <= number < 2**63 for number in (file.offset, file.nbytes)):
+        raise ValueError(f"{facts} is no part of a file")
     return file

@@ -21,7 +21,7 @@ class Option:
     """The keyword of `lower`, or None if there is none."""
     default: Any
     help: str
-    """What it does, in one sentence or two."""
+    """Its effect, in one sentence or two."""
     python: str = ""
     """Sentences that apply to the keyword only."""
     command: str = ""
@@ -107,17 +107,17 @@ def group(options: type, heading: str) -> Any:
 
 def groups_of(options: type) -> dict[str, OptionGroup]:
     """Return the groups that a dataclass declares, by field name."""
-    return {each.name: each.metadata["group"] for each in fields(options) if "group" in each.metadata}
+    return {field_.name: field_.metadata["group"] for field_ in fields(options) if "group" in field_.metadata}
 
 
 def declared(options: type, group: str = "") -> tuple[Option, ...]:
     """Return the options that the fields of a dataclass declare, as members of ``group``."""
     return tuple(
-        each.metadata["option"](
-            name=each.name,
+        field_.metadata["option"](
+            name=field_.name,
             group=group,
-            default={} if each.default is MISSING else each.default,
+            default={} if field_.default is MISSING else field_.default,
         )
-        for each in fields(options)
-        if "option" in each.metadata
+        for field_ in fields(options)
+        if "option" in field_.metadata
     )

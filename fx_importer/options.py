@@ -384,13 +384,15 @@ GROUPS: Mapping[str, OptionGroup] = groups_of(Options)
 
 OPTIONS: tuple[Option, ...] = (
     *declared(Options),
-    *(each for name, kind in GROUPS.items() for each in declared(kind.options, name)),
+    *(option for name, kind in GROUPS.items() for option in declared(kind.options, name)),
 )
 """Every option that a lowering depends on. Names and keywords are unique."""
 
 CALL_OPTIONS: tuple[Option, ...] = declared(CallOptions, "call")
 
-KEYWORDS: Mapping[str, Option] = {each.keyword: each for each in (*OPTIONS, *CALL_OPTIONS) if each.keyword is not None}
+KEYWORDS: Mapping[str, Option] = {
+    option.keyword: option for option in (*OPTIONS, *CALL_OPTIONS) if option.keyword is not None
+}
 """All keywords of `lower`."""
 
 

@@ -21,17 +21,17 @@ class _Kind(type):
     """Metaclass that makes the class iterable like an enumeration of the built-in output types."""
 
     def __iter__(cls) -> Iterator[OutputType]:
-        return (each for each in _DEFINED.values() if each.base is None)
+        return (output_type for output_type in _DEFINED.values() if output_type.base is None)
 
     def __len__(cls) -> int:
         return len(list(iter(cls)))
 
-    def __contains__(cls, each: object) -> bool:
-        return any(each is own for own in iter(cls))
+    def __contains__(cls, output_type: object) -> bool:
+        return any(output_type is own for own in iter(cls))
 
     @property
     def __members__(cls) -> Mapping[str, OutputType]:
-        return MappingProxyType({each.name: each for each in cls})
+        return MappingProxyType({output_type.name: output_type for output_type in cls})
 
     def __getitem__(cls, name: str) -> OutputType:
         """Return the built-in output type of exactly that name, ``OutputType["TOSA"]``. Raises KeyError."""
@@ -102,8 +102,8 @@ class OutputType(metaclass=_Kind):
             for offer in entry_points(group=ENTRY_POINTS):
                 if _key(offer.name) == _key(name):
                     return _loaded(offer)
-        offered = [each.name for each in entry_points(group=ENTRY_POINTS)]
-        accepted = ", ".join(f"'{each}'" for each in dict.fromkeys([*(e.value for e in _DEFINED.values()), *offered]))
+        offered = [offer.name for offer in entry_points(group=ENTRY_POINTS)]
+        accepted = ", ".join(f"'{offer}'" for offer in dict.fromkeys([*(e.value for e in _DEFINED.values()), *offered]))
         raise UsageError(f"unknown output type {spec!r}: accepted are {accepted} (in any case, with '-' or '_')")
 
     @classmethod
@@ -123,7 +123,7 @@ class OutputType(metaclass=_Kind):
             base: the output type whose decompositions, dtypes and pipeline it starts from.
             pipeline: a function that takes the base's `Pipeline` and returns another, ``lambda pipeline:
                 pipeline.before("contract", my_pass)``; or a whole one. A stage ``contract`` is appended if missing.
-            allows: the dialects that its modules may hold beside ``builtin`` and ``func``, and operations of others,
+            allows: the dialects that its modules may hold in addition to ``builtin`` and ``func``, and operations,
                 ``{"npu", "tosa", "arith.constant"}``. Operations of a dialect unknown to MLIR are
                 unregistered. By default, the contract is the base's.
             decompositions: a function that takes the base's table and returns another, or a whole table.
@@ -135,16 +135,16 @@ class OutputType(metaclass=_Kind):
         where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         if not re.fullmatch(r"[A-Za-z][\w-]*", name):
             raise UsageError(f"{name!r} names no output type: a name is of letters, digits, '-' and '_'")
-        if taken := _find(name):
-            of = f"defined at {taken.where}" if taken.base else "one of the package's own"
+        if existing := _find(name):
+            of = f"defined at {existing.where}" if existing.base else "one of the package's own"
             raise UsageError(
-                f"output type '{name}', at {where}: there is '{taken.value}' already, {of}"
-                + (f"; OutputType.forget({taken.value!r}) takes it away" if taken.base else "")
+                f"output type '{name}', at {where}: there is '{existing.value}' already, {of}"
+                + (f"; OutputType.forget({existing.value!r}) takes it away" if existing.base else "")
             )
         if isinstance(allows, str):
             raise UsageError(f"output type '{name}': allows is a set of dialects: allows={{{allows!r}}}")
         allowed = frozenset(allows)
-        if wrong := [each for each in allowed if not re.fullmatch(r"[A-Za-z_][\w$.-]*", each)]:
+        if wrong := [name for name in allowed if not re.fullmatch(r"[A-Za-z_][\w$.-]*", name)]:
             raise UsageError(f"output type '{name}': allows has {wrong[0]!r}, which names no dialect and no operation")
         if not (decompositions is None or callable(decompositions) or isinstance(decompositions, Mapping)):
             raise UsageError(
@@ -155,8 +155,8 @@ class OutputType(metaclass=_Kind):
     @classmethod
     def forget(cls, name: str) -> None:
         """Unregister an output type of `define`. Raises `UsageError` if there is none of that name."""
-        found = _find(name)
-        if found is None or found.base is None:
+        output_type = _find(name)
+        if output_type is None or output_type.base is None:
             raise UsageError(f"no output type '{name}' was defined")
         del _DEFINED[_key(name)]
 
@@ -247,7 +247,7 @@ class TosaTarget:
         """
         if isinstance(spec, TosaTarget):
             return spec
-        found: dict[str, Any] = {}
+        parts: dict[str, Any] = {}
         for part in spec.split():
             key, _, text = part.partition("=")
             if key not in _TOSA_ALLOWS:
@@ -257,8 +257,8 @@ class TosaTarget:
             if set(values) - set(_TOSA_ALLOWS[key]) or (not several and len(values) != 1):
                 accepted = ", ".join(_TOSA_ALLOWS[key])
                 raise UsageError(f"TOSA target {spec!r}: {key} is {text!r}; accepted are {accepted}")
-            found[key] = values if several else text
-        return cls(**found)
+            parts[key] = values if several else text
+        return cls(**parts)
 
     def __str__(self) -> str:
         profiles, extensions = ",".join(self.profiles), ",".join(self.extensions)

@@ -1,1 +1,1 @@
-"""The cache directory, and what the keys of its entries have in common."""
+"""The cache directory, and the common part of the keys of its entries."""

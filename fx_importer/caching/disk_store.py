@@ -49,12 +49,12 @@ class Store:
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123 - it is a descriptor
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     return None
-                found = file.read()
+                content = file.read()
         except OSError:
             return None
         start = len(_MAGIC) + hashlib.sha256().digest_size
-        data = found[start:]
-        if found[:start] != _MAGIC + hashlib.sha256(data).digest():
+        data = content[start:]
+        if content[:start] != _MAGIC + hashlib.sha256(data).digest():
             _remove(path)
             return None
         with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ class Store:
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
         """Return the files of entries, the least recently used first."""
-        return sorted(self._files(_SUFFIX), key=lambda each: each[1].st_mtime_ns)
+        return sorted(self._files(_SUFFIX), key=lambda entry: entry[1].st_mtime_ns)
 
     def clear(self) -> int:
         """Remove all entries and return their number.
@@ -89,34 +89,34 @@ class Store:
         Raises:
             UsageError: if one cannot be removed.
         """
-        found = [path for path, _ in (*self._files(_SUFFIX), *self._files(_NEW))]
+        paths = [path for path, _ in (*self._files(_SUFFIX), *self._files(_NEW))]
         try:
-            for path in found:
+            for path in paths:
                 path.unlink(missing_ok=True)
         except OSError as error:
             raise UsageError(f"cannot clear the cache in '{self.directory}': {error.strerror or error}") from None
-        return len([path for path in found if path.suffix == _SUFFIX])
+        return len([path for path in paths if path.suffix == _SUFFIX])
 
     def _path(self, key: str) -> Path:
         return self.directory / f"{key}{_SUFFIX}"
 
     def _files(self, suffix: str) -> Iterator[tuple[Path, os.stat_result]]:
         with contextlib.suppress(OSError), os.scandir(self.directory) as files:
-            for each in files:
-                if each.name.endswith(suffix):
+            for file in files:
+                if file.name.endswith(suffix):
                     with contextlib.suppress(OSError):  # another process may have removed it
-                        yield Path(each.path), each.stat()
+                        yield Path(file.path), file.stat()
 
     def _remove_oldest(self) -> None:
-        found = self.entries()
-        total = sum(each.st_size for _, each in found)
-        for path, each in found:
+        entries = self.entries()
+        total = sum(status.st_size for _, status in entries)
+        for path, status in entries:
             if total <= self.limit:
                 break
             _remove(path)
-            total -= each.st_size
-        for path, each in self._files(_NEW):
-            if time.time() - each.st_mtime > _ABANDONED:
+            total -= status.st_size
+        for path, status in self._files(_NEW):
+            if time.time() - status.st_mtime > _ABANDONED:
                 _remove(path)
 
 
@@ -130,8 +130,8 @@ def make_private(directory: Path) -> None:
 
 def check_private(directory: Path) -> None:
     """Raise OSError if another user may write to ``directory``."""
-    found = directory.stat()
-    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = directory.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(f"'{directory}' can be written by other users: chmod 700 it, or name another directory")
 
 

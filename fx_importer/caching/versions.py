@@ -36,8 +36,8 @@ def versions() -> str:
         digest.update(repr((str(path.relative_to(root)), hashlib.sha256(path.read_bytes()).digest())).encode())
     native = Path(ir.__file__ or "").parent / "_mlir_libs"
     libraries = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in native.glob("*.so*"))
-    found = [(name, version(name)) for name in _PACKAGES]
-    return repr((sys.version, torch.version.git_version, found, libraries, digest.hexdigest()))
+    packages = [(name, version(name)) for name in _PACKAGES]
+    return repr((sys.version, torch.version.git_version, packages, libraries, digest.hexdigest()))
 
 
 def settings() -> str:

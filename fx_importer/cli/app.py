@@ -49,9 +49,9 @@ models.command()(quantize)
 models.command()(vela)
 models.command()(view)
 environment.command()(serve)
-for each in (models, files, environment):
-    app.add_typer(each)
+for group in (models, files, environment):
+    app.add_typer(group)
 app.add_typer(llm, name="llm")
-for each in (models, files, environment, llm):
-    for command in each.registered_commands:
+for group in (models, files, environment, llm):
+    for command in group.registered_commands:
         command.cls = Command

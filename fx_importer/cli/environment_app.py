@@ -1,4 +1,4 @@
-"""The commands without a model, or on what is installed, and their arguments."""
+"""Commands that take no model, or inspect the installation, and their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command prints and records of the compilation that it runs."""
+"""Printing and recording of the compilation that a command runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Followed:
-    """What a command adds to its report."""
+    """Additions of a command to its report."""
 
     lowered: Lowered | None = None
     verdict: Verdict | None = None
@@ -78,7 +78,7 @@ class Following:
         wanted = ((recorder, self.report), (printer, self.prints), (times, self.timing))
         error = None
         try:
-            with observing(*(each for each, chosen in wanted if chosen)):
+            with observing(*(observer for observer, chosen in wanted if chosen)):
                 yield followed
         except UsageError:
             raise
@@ -88,7 +88,7 @@ class Following:
         finally:
             if self.timing:
                 _to_stderr(times.table())
-            if missing := [each for each in self.print_ir_after if each not in printer.printed]:
+            if missing := [name for name in self.print_ir_after if name not in printer.printed]:
                 _to_stderr(f"warning: --print-ir-after: not run: {', '.join(missing)}")
             if self.report and recorder.trace:
                 self._write(title, output_type, recorder, followed, error)
@@ -106,7 +106,7 @@ class Following:
         passes = {pass_name(str(step)) for stage in stages for (step,) in single_passes(stage)}
         fx_passes = {fx_pass.name for stage in FX_STAGES for fx_pass in stage.passes}
         known = {*(stage.name for stage in FX_STAGES), *fx_passes, *(stage.name for stage in stages), *passes}
-        if unknown := [each for each in self.print_ir_after if each not in known]:
+        if unknown := [name for name in self.print_ir_after if name not in known]:
             raise UsageError(
                 f"--print-ir-after: no pass or stage is named {', '.join(unknown)}; `fx-importer pipeline MODEL` "
                 "lists them"
@@ -118,10 +118,10 @@ class Following:
         from fx_importer.api.report import contents_of_recording, write_report
 
         assert self.report is not None
-        found = contents_of_recording(
+        contents = contents_of_recording(
             title, output_type, recorder, followed.lowered, followed.verdict, followed.divergences, error
         )
-        write_report(found, self.report)
+        write_report(contents, self.report)
         _to_stderr(f"{self.report}: {self.report.stat().st_size:,} bytes")
 
 

@@ -74,13 +74,13 @@ def takes_following(command: Callable[..., None], report: bool = True) -> Callab
     ``report``: whether ``--report`` is one of them.
     """
     parameters = inspect.signature(command, eval_str=True).parameters
-    own = [each for each in parameters.values() if each.name != "following"]
-    given = {name: hint for name, hint in _OPTIONS.items() if report or name != "report"}
+    own = [parameter for parameter in parameters.values() if parameter.name != "following"]
+    accepted = {name: hint for name, hint in _OPTIONS.items() if report or name != "report"}
     defaults = Following()
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        chosen = {name: values.pop(name) for name in given}
+        chosen = {name: values.pop(name) for name in accepted}
         chosen["print_ir_after"] = tuple(chosen["print_ir_after"] or ())
         command(**values, following=Following(**chosen))
 
@@ -91,10 +91,10 @@ def takes_following(command: Callable[..., None], report: bool = True) -> Callab
             default=None if name == "print_ir_after" else getattr(defaults, name),
             annotation=hint,
         )
-        for name, hint in given.items()
+        for name, hint in accepted.items()
     ]
-    spelled = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in [*own, *derived]]
+    spelled = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in [*own, *derived]]
     # Typer reads both the signature and the annotations.
     run.__signature__ = inspect.Signature(spelled)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in spelled}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in spelled}
     return run

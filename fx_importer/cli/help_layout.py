@@ -75,7 +75,10 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = max(map(len, self.commands))
         for section, names in SECTIONS.items():
-            found = [self.commands[name] for name in names if name in self.commands]
-            rows = [(f"{each.name:<{width}}", each.get_short_help_str(formatter.width - width - 6)) for each in found]
+            commands = [self.commands[name] for name in names if name in self.commands]
+            rows = [
+                (f"{command.name:<{width}}", command.get_short_help_str(formatter.width - width - 6))
+                for command in commands
+            ]
             with formatter.section(section):
                 formatter.write_dl(rows)

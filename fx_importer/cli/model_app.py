@@ -140,7 +140,7 @@ def matrix(
     """Lower a model to every output type, run each on every installed backend, and compare with eager PyTorch."""
     from fx_importer.cli.commands.matrix import OUTPUT_TYPES, show_matrix
 
-    kinds = [OutputType.get(each) for each in output_type or ()] or OUTPUT_TYPES
+    kinds = [OutputType.get(name) for name in output_type or ()] or OUTPUT_TYPES
     if not show_matrix(model, options, kinds, backend, inputs, json, report, trust):
         raise typer.Exit(1)
 
@@ -176,13 +176,13 @@ def bench(
     options: Options = Options(),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
-    """Measure a model on engines beside eager PyTorch and Inductor, and recommend one."""
+    """Measure a model on engines, eager PyTorch and Inductor, and recommend one."""
     import torch
 
     from fx_importer.cli.commands.bench import bench_model
 
-    names = [each.strip() for each in engines.split(",") if each.strip()]
-    kinds = [OutputType.get(each) for each in output_type or ()]
+    names = [name.strip() for name in engines.split(",") if name.strip()]
+    kinds = [OutputType.get(name) for name in output_type or ()]
     bench_model(model, options, names, kinds, threads or torch.get_num_threads(), calls, json, report, trust)
 
 
@@ -202,5 +202,5 @@ def explain(
     from fx_importer.cli.commands.explain import explain_model
     from fx_importer.targets import EXECUTABLE
 
-    if not explain_model(model, options, [OutputType.get(each) for each in output_type or EXECUTABLE], json, trust):
+    if not explain_model(model, options, [OutputType.get(name) for name in output_type or EXECUTABLE], json, trust):
         raise typer.Exit(1)

@@ -20,7 +20,7 @@ ACCEPTED = "a .pt2 file that torch.export.save wrote, or package.module:callable
 def load_model(spec: str, *, trust: bool = False) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
     """Return the model that ``spec`` names, its positional inputs and its keyword inputs; a ``.pt2`` file has its own.
 
-    ``trust`` is that of `read_program`, for files; ``package.module:callable`` is the user's own code, and runs.
+    ``trust`` is passed to `read_program`, for files; ``package.module:callable`` is the user's own code, and runs.
 
     Raises:
         UsageError: if ``spec`` does not name a model.
@@ -30,10 +30,10 @@ def load_model(spec: str, *, trust: bool = False) -> tuple[Any, Sequence[Any], M
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise UsageError(f"'{spec}' names no model: MODEL is {ACCEPTED}")
-    found = named_attribute(module, name)
-    if not callable(found):
-        raise UsageError(f"'{spec}' is a {type(found).__name__}, which cannot be called")
-    return _call(spec, found)
+    attribute = named_attribute(module, name)
+    if not callable(attribute):
+        raise UsageError(f"'{spec}' is a {type(attribute).__name__}, which cannot be called")
+    return _call(spec, attribute)
 
 
 def named_attribute(module: str, name: str) -> Any:

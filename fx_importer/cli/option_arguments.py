@@ -29,21 +29,23 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     parameters = inspect.signature(command, eval_str=True).parameters
     own = [p for p in parameters.values() if p.name != "options"]
-    given = parameters["options"].default
+    declared = parameters["options"].default
     names = {p.name for p in own}
-    derived = [p for p in _parameters(Options() if given is inspect.Parameter.empty else given) if p.name not in names]
+    derived = [
+        p for p in _parameters(Options() if declared is inspect.Parameter.empty else declared) if p.name not in names
+    ]
     defaults = {p.name: p.default for p in _parameters(Options())}
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        given = {p.name: values[p.name] for p in derived}
+        chosen = {p.name: values[p.name] for p in derived}
         if (devices := values.get("devices")) is not None:
-            given["mesh"] = mesh_text(given["mesh"], devices)
-        if given.get("plan") is not None:
+            chosen["mesh"] = mesh_text(chosen["mesh"], devices)
+        if chosen.get("plan") is not None:
             from fx_importer.cli.plan_loading import plan_text  # which imports torch
 
-            given["plan"] = plan_text(given["plan"], given["mesh"])
-        options = options_from_text(defaults | given)
+            chosen["plan"] = plan_text(chosen["plan"], chosen["mesh"])
+        options = options_from_text(defaults | chosen)
         command(**{name: values[name] for name in names}, options=options)
 
     spelled = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *derived]]
@@ -54,7 +56,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def mesh_text(mesh: str | None, devices: int) -> str:
-    """Return ``mesh``, or one with a single axis of ``devices``. Raises `UsageError` if it has not as many."""
+    """Return ``mesh``, or one with a single axis of ``devices``. Raises `UsageError` if the numbers differ."""
     if mesh is None:
         return f"devices={devices}"
     from fx_importer.distributed.mesh import Mesh

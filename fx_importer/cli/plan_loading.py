@@ -34,6 +34,6 @@ def plan_text(spec: str, mesh: str | None) -> str:
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise UsageError(f"'{spec}' names no plan: PLAN is {ACCEPTED}")
-    found: Any = named_attribute(module, name)
-    makes: Any = found if callable(found) and not isinstance(found, Mapping) else None
-    return str(Plan.get(found, axes) if makes is None else plan_on_mesh(makes, axes))
+    value: Any = named_attribute(module, name)
+    makes: Any = value if callable(value) and not isinstance(value, Mapping) else None
+    return str(Plan.get(value, axes) if makes is None else plan_on_mesh(makes, axes))

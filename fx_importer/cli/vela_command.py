@@ -50,5 +50,5 @@ def vela(
     from fx_importer.cli.commands.vela import compile_model
 
     options = {"--system-config": system_config, "--memory-mode": memory_mode}
-    given = tuple(each for name, value in options.items() if value for each in (name, value))
-    compile_model(model, accelerator, output, inputs, given, json, following, trust, activations)
+    words = tuple(word for name, value in options.items() if value for word in (name, value))
+    compile_model(model, accelerator, output, inputs, words, json, following, trust, activations)

@@ -59,13 +59,13 @@ TORCH_DTYPE_TO_MLIR_TYPE: Mapping[torch.dtype, Callable[[], ir.Type]] = {
 
 
 def _numpy_types() -> dict[torch.dtype, type]:
-    found: dict[torch.dtype, type] = {}
+    types: dict[torch.dtype, type] = {}
     for dtype in TORCH_DTYPE_TO_MLIR_TYPE_ASM:
-        with contextlib.suppress(TypeError, NotImplementedError):  # numpy has no such type
-            found[dtype] = torch.empty(0, dtype=dtype).numpy().dtype.type
+        with contextlib.suppress(TypeError, NotImplementedError):  # numpy lacks the type
+            types[dtype] = torch.empty(0, dtype=dtype).numpy().dtype.type
     with contextlib.suppress(ImportError):
-        found[torch.bfloat16] = importlib.import_module("ml_dtypes").bfloat16
-    return found
+        types[torch.bfloat16] = importlib.import_module("ml_dtypes").bfloat16
+    return types
 
 
 TORCH_DTYPE_TO_NPY_TYPE: Mapping[torch.dtype, type] = _numpy_types()
@@ -114,16 +114,18 @@ def _import_changed(function: _Canonicalize, node: fx.Node, build: GraphNodeImpo
 
 def sparsity_encoding(t: torch.Tensor) -> str:
     """Return the text of the sparse encoding of ``t``. Raises `UsageError` for a strided tensor."""
-    found = encoding(t)
-    if found is None:
+    text = encoding(t)
+    if text is None:
         raise UsageError("a strided tensor has no sparse encoding")
-    return found
+    return text
 
 
 def sympy_expr_to_semi_affine_expr(expr: sympy.Expr, symbols_map: Mapping[str, ir.AffineSymbolExpr]) -> ir.AffineExpr:
     """Return ``expr``, with symbols by name, in the current context. Raises `UsageError` unless it is affine."""
     whole = sympy.sympify(expr)
-    positions = {each: symbols_map[str(each)].position for each in whole.free_symbols if isinstance(each, sympy.Symbol)}
+    positions = {
+        symbol: symbols_map[str(symbol)].position for symbol in whole.free_symbols if isinstance(symbol, sympy.Symbol)
+    }
     try:
         return to_affine(whole, positions, ir.Context.current)
     except NotAffine as error:
@@ -131,7 +133,7 @@ def sympy_expr_to_semi_affine_expr(expr: sympy.Expr, symbols_map: Mapping[str, i
 
 
 class RefMapping:
-    """What a `RefTracker` knows of an object."""
+    """Record of a `RefTracker` about an object."""
 
     def __init__(self) -> None:
         self.value: Any = None
@@ -184,7 +186,7 @@ class _LocationsOf(Locations):
 
 
 class FxImporter(importing.FxImporter):
-    """`fx_importer.FxImporter` with torch-mlir's arguments, and those of its attributes that integrators use.
+    """`fx_importer.FxImporter` with torch-mlir's arguments, and the attributes that integrators use.
 
     ``config_check`` has no effect. ``py_attr_tracker`` is kept for hooks that read it: weights are not copied, so that
     there is nothing to share between imports. Raises `UsageError` for a ``graph_node_importer_cls`` of one's own.
@@ -204,7 +206,7 @@ class FxImporter(importing.FxImporter):
             raise UsageError(
                 "graph_node_importer_cls= is not supported: pass handlers of operators to fx_importer.FxImporter"
             )
-        handlers = {op: functools.partial(_import_changed, each) for op, each in NODE_CANONICALIZE.items()}
+        handlers = {op: functools.partial(_import_changed, function) for op, function in NODE_CANONICALIZE.items()}
         super().__init__(module=module, context=context, hooks=hooks, handlers=handlers)
         self._c = self.context
         self._py_attr_tracker = py_attr_tracker or RefTracker()

@@ -52,14 +52,14 @@ def bench_model(
     chosen = chosen_engines(engines, output_types, options)
     with reporting_progress(True):
         progress.enter(f"measure {model}")
-        found = measure(partial(load_model, model, trust=trust), chosen, threads, turns, EVALUATION)
+        measurements = measure(partial(load_model, model, trust=trust), chosen, threads, turns, EVALUATION)
     console = Console() if Console().is_terminal else Console(width=_WIDTH)
-    console.print(table(found))
-    print(*remarks(found), recommendation(found), sep="\n")
+    console.print(table(measurements))
+    print(*remarks(measurements), recommendation(measurements), sep="\n")
     if path is not None:
-        figures = {"model": model, "threads": threads, "engines": [asdict(each) for each in found]}
+        figures = {"model": model, "threads": threads, "engines": [asdict(measurement) for measurement in measurements]}
         save_text(json.dumps(figures, indent=1), path)
     if report is not None:
         call = load_call(model, trust)
-        for kind in dict.fromkeys(each.output_type for each in chosen if each.output_type):
+        for kind in dict.fromkeys(engine.output_type for engine in chosen if engine.output_type):
             report_isolated(model, call, replace(options, output_type=kind), report_for(report, kind))

@@ -21,5 +21,5 @@ def show_cache(clear: bool) -> None:
         print(f"{store.directory}: removed {store.clear()} entries")
         return
     entries = store.entries()
-    size = sum(each.st_size for _, each in entries)
+    size = sum(status.st_size for _, status in entries)
     print(f"{store.directory}: {len(entries)} entries, {size:,} of at most {store.limit:,} bytes")

@@ -40,24 +40,24 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
         check_writable(json_file)
     Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before the export
     target, rules = target_for(options.output_type), layers(options.lowering.lowerings)
-    found = None
+    difference = None
     if model is None:
         lines = target.table(options, rules).lines
         _print(_table(lines), _summary(lines))
     else:
         program = export_model(model, options, trust)
         table = target.table(options, rules, program)
-        lines, found = table.lines, diff_operators(program, decompose(program, table))
-        _print(_comparison(found, lines), str(found))
+        lines, difference = table.lines, diff_operators(program, decompose(program, table))
+        _print(_comparison(difference, lines), str(difference))
     if json_file is not None:
         data: dict[str, Any] = {"output_type": options.output_type.value, "table": list(_rows(lines))}
-        if found is not None:
-            data |= {"before": found.before, "after": found.after}
+        if difference is not None:
+            data |= {"before": difference.before, "after": difference.after}
         save_text(json.dumps(data, indent=1), json_file)
 
 
 def _rows(lines: Lines) -> Iterator[dict[str, str | None]]:
-    for operator, line in sorted(lines.items(), key=lambda each: str(each[0])):
+    for operator, line in sorted(lines.items(), key=lambda item: str(item[0])):
         yield {"operator": str(operator), "decomposed by": line.rule_name or None, "reason": line.reason}
 
 
@@ -70,13 +70,13 @@ def _table(lines: Lines) -> Table:
     return table
 
 
-def _comparison(found: OpDiff, lines: Lines) -> Table:
-    """Return a table with a row per operator. The reason is that of its entry in ``lines``, if there is one."""
+def _comparison(difference: OpDiff, lines: Lines) -> Table:
+    """Return a table with a row per operator. The reason comes from its entry in ``lines``, if any."""
     reasons = {str(operator): line.reason for operator, line in lines.items()}
     table = _with_columns("operator", "before", "after", "reason")
-    for name in found.operators:
-        counts = (str(found.before.get(name, "-")), str(found.after.get(name, "-")))
-        style = "" if found.changes(name) else "dim"
+    for name in difference.operators:
+        counts = (str(difference.before.get(name, "-")), str(difference.after.get(name, "-")))
+        style = "" if difference.changes(name) else "dim"
         table.add_row(*(Text(cell, style) for cell in (name, *counts, reasons.get(name, ""))))
     return table
 

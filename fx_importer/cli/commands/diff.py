@@ -37,12 +37,14 @@ def _counts(a: Mapping[str, int], b: Mapping[str, int]) -> Iterator[str]:
     changed = [name for name in dict.fromkeys((*a, *b)) if a.get(name, 0) != b.get(name, 0)]
     if changed:
         yield f"operations: {sum(a.values()):,} -> {sum(b.values()):,}"
-    for name in sorted(changed, key=lambda each: -abs(a.get(each, 0) - b.get(each, 0))):
+    for name in sorted(changed, key=lambda name: -abs(a.get(name, 0) - b.get(name, 0))):
         yield f"  {b.get(name, 0) - a.get(name, 0):+7,}  {name} ({a.get(name, 0):,} -> {b.get(name, 0):,})"
 
 
 def _constants(a: ModuleSummary, b: ModuleSummary) -> Iterator[str]:
-    before, after = (Counter((each.name, each.type, each.nbytes) for each in side.constants) for side in (a, b))
+    before, after = (
+        Counter((constant.name, constant.type, constant.nbytes) for constant in side.constants) for side in (a, b)
+    )
     if before == after:
         return
     yield f"constants: {readable_bytes(a.nbytes)} -> {readable_bytes(b.nbytes)}"

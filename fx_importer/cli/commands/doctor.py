@@ -16,16 +16,16 @@ def show_checkup(json: Path | None) -> bool:
     Raises:
         UsageError: if the file ``json`` cannot be written.
     """
-    found = doctor()
+    checkup = doctor()
     console = Console()
     if console.is_terminal:
-        console.print(found.table())
-        print("\n".join(found.advice()))
+        console.print(checkup.table())
+        print("\n".join(checkup.advice()))
     else:
-        print(found)
+        print(checkup)
     if json is not None:
         try:
-            json.write_text(found.to_json())  # `saving` imports packages that may be broken
+            json.write_text(checkup.to_json())  # `saving` imports packages that may be broken
         except OSError as error:
             raise UsageError(f"cannot save to '{json}': {error.strerror}") from None
-    return found.works
+    return checkup.works

@@ -30,8 +30,8 @@ def explain_model(
     if json_file is not None:
         check_writable(json_file)
     with reporting_progress(True):
-        found = explain_program(export_model(model, options, trust), options, output_types)
-    print(with_options(str(found)))
+        explanation = explain_program(export_model(model, options, trust), options, output_types)
+    print(with_options(str(explanation)))
     if json_file is not None:
-        save_text(json.dumps(found.to_dict(), indent=1) + "\n", json_file)
-    return bool(found)
+        save_text(json.dumps(explanation.to_dict(), indent=1) + "\n", json_file)
+    return bool(explanation)

@@ -42,7 +42,7 @@ def import_model(
     """Lower the model that ``model`` names, and write it to the file ``output``, or to standard output for ``-``.
 
     The manifest is written to ``manifest``, if given. Weights that are not in the module are read from
-    ``weights_file``, or written to it. ``module_paths`` is that of `Lowered.save`, ``trust`` that of `load_model`;
+    ``weights_file``, or written to it. ``module_paths`` is passed to `Lowered.save`, ``trust`` to `load_model`;
     ``following`` says what to print and record.
 
     Raises:

@@ -20,5 +20,6 @@ def compile_kernels_of(module: Path, target: str, output: Path) -> None:
     if not kernels:
         raise UsageError(f"'{module}' calls no Triton kernels")
     save_kernels(kernels, target, output)
-    for each in kernels:
-        print(f"{each.function}, variant {each.variant}: {each.shared} bytes of shared memory, {each.num_warps} warps")
+    for kernel in kernels:
+        size = f"{kernel.shared} bytes of shared memory, {kernel.num_warps} warps"
+        print(f"{kernel.function}, variant {kernel.variant}: {size}")

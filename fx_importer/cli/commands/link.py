@@ -12,7 +12,7 @@ from fx_importer.weights import link
 def link_module(
     module: Path, output: Path, weights: Sequence[Path] | None, manifest: Path | None, trust: bool = False
 ) -> None:
-    """Write ``module`` with its weights linked in to ``output``. ``trust`` is that of `link`.
+    """Write ``module`` with its weights linked in to ``output``. ``trust`` is passed to `link`.
 
     Raises:
         UsageError: if the output cannot be written (checked first), or the weights do not match.

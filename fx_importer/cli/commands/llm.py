@@ -22,7 +22,7 @@ def import_language_model(
     start = time.perf_counter()
     with following.run(str(folder), output_type.value):
         llm.import_model(folder, output, output_type=output_type, **options)
-    size = sum(each.stat().st_size for each in output.iterdir())
+    size = sum(file.stat().st_size for file in output.iterdir())
     print(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")
 
 
@@ -46,7 +46,7 @@ def run_language_model(
         if streams:
             print(text, end="", flush=True)
 
-    found = model.generate(
+    generations = model.generate(
         prompts,
         max_new_tokens=max_new_tokens,
         temperature=temperature,
@@ -59,21 +59,21 @@ def run_language_model(
     if streams:
         print()
     else:
-        for prompt, each in zip(prompts, found, strict=True):
-            print(f"{prompt}{each.text}")
-    count = sum(len(each.tokens) for each in found)
+        for prompt, generation in zip(prompts, generations, strict=True):
+            print(f"{prompt}{generation.text}")
+    count = sum(len(generation.tokens) for generation in generations)
     rate = f", {len(prompts) * model.steps / model.seconds_of_decode:.1f} tokens per second" if model.steps else ""
     print(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
 
 
 def score_texts(folder: Path, texts: Sequence[str], engine: str, beside: Path | None, lora: Path | None = None) -> None:
-    """Print the perplexity of each text, and that by the import in ``beside``."""
+    """Print the perplexity of each text, and its perplexity by the import in ``beside``."""
     llm = quiet_llm()
-    found = llm.load(folder, engine=engine, lora=lora).score(texts)
+    scores = llm.load(folder, engine=engine, lora=lora).score(texts)
     others = llm.load(beside, engine=engine).score(texts) if beside is not None else []
-    for number, each in enumerate(found):
+    for number, score in enumerate(scores):
         other = f"; {others[number].perplexity:.4f} in {beside}" if others else ""
-        print(f"perplexity {each.perplexity:.4f}, {len(each.tokens)} tokens{other}")
+        print(f"perplexity {score.perplexity:.4f}, {len(score.tokens)} tokens{other}")
 
 
 def quiet_llm():

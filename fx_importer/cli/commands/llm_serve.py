@@ -17,7 +17,7 @@ def serve(folder: Path, engine: str, host: str, port: int, name: str | None, lor
         NotInstalledError: naming the extra, without starlette or uvicorn.
         UsageError: for a folder whose cache is not in pages, or an address that cannot be listened on.
     """
-    if missing := [each for each in ("starlette", "uvicorn") if not is_installed(each)]:
+    if missing := [package for package in ("starlette", "uvicorn") if not is_installed(package)]:
         raise NotInstalledError("fx-importer llm serve", " and ".join(missing), "serve")
     llm = quiet_llm()
     import uvicorn

@@ -101,27 +101,27 @@ def _row(
         run_isolated("the lowering", answer_row, model, request, answer)
     except CrashedError as error:
         return Row(options.output_type, None, str(error), error.signal, _names(options.output_type))
-    found = pickle.loads(answer.read_bytes())
-    if isinstance(found, UsageError):
-        raise found
-    return found
+    row = pickle.loads(answer.read_bytes())
+    if isinstance(row, UsageError):
+        raise row
+    return row
 
 
 def answer_row(model: str, request: str, answer: str) -> None:
     """Lower ``model`` and verify it as ``request`` says, and write the row. This runs in the separate process."""
     options, backends, inputs, following, trust = pickle.loads(Path(request).read_bytes())
-    found: Row | UsageError
+    row: Row | UsageError
     try:
         with following.run(model, options.output_type.value) as followed:
             followed.lowered = lower_model(model, following.prepared(options), trust)
-            given = read_inputs(inputs) if inputs else ()
-            followed.verdict = followed.lowered.verify(inputs=given, backends=backends)
-        found = Row(options.output_type, followed.verdict)
+            input_sets = read_inputs(inputs) if inputs else ()
+            followed.verdict = followed.lowered.verify(inputs=input_sets, backends=backends)
+        row = Row(options.output_type, followed.verdict)
     except UsageError as error:
-        found = UsageError(str(error))
+        row = UsageError(str(error))
     except FxImporterError as error:
-        found = Row(options.output_type, None, str(error), None, _names(options.output_type))
-    Path(answer).write_bytes(pickle.dumps(found))
+        row = Row(options.output_type, None, str(error), None, _names(options.output_type))
+    Path(answer).write_bytes(pickle.dumps(row))
 
 
 def read_inputs(path: Path) -> list[Inputs]:
@@ -135,7 +135,7 @@ def read_inputs(path: Path) -> list[Inputs]:
     except Exception as error:
         raise UsageError(f"'{path}' is not what torch.save writes: {first_line(error)}") from error
     if isinstance(sets, list) and sets:
-        found = [each for each in sets if isinstance(each, tuple) and len(each) == 2 and isinstance(each[1], dict)]
-        if len(found) == len(sets):
-            return [Inputs(tuple(args), kwargs) for args, kwargs in found]
+        pairs = [pair for pair in sets if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], dict)]
+        if len(pairs) == len(sets):
+            return [Inputs(tuple(args), kwargs) for args, kwargs in pairs]
     raise UsageError(f"'{path}' does not hold a list of input sets: torch.save([(args, kwargs), ...], '{path}')")

@@ -56,7 +56,7 @@ def _engine(options: Options, name: str | None) -> Engine | None:
         return default_engine(options.output_type)
     engine = engine_named(name)
     if options.output_type.root not in engine.accepts:
-        accepted = ", ".join(each.value for each in engine.accepts) or "exported programs"
+        accepted = ", ".join(output_type.value for output_type in engine.accepts) or "exported programs"
         raise UsageError(f"--engine {name} runs {accepted}, and not {options.output_type.value}: pass --output-type")
     return engine
 

@@ -31,10 +31,10 @@ def quantize_model(
 ) -> None:
     """Quantize the model that ``model`` names, with the input sets of the file ``inputs`` or its example inputs.
 
-    Prints the accuracy beside the float model, and writes the program to ``output`` if it is given.
+    Prints the accuracy relative to the float model, and writes the program to ``output`` if it is given.
 
     Raises:
-        UsageError: for a model that is quantized, and what `quantize` and `accuracy` refuse.
+        UsageError: for a quantized model, and as `quantize` and `accuracy` raise.
         NotInstalledError: without torchao.
     """
     if output is not None:
@@ -46,7 +46,7 @@ def quantize_model(
         args, kwargs = program.example_inputs or ((), {})
         calls = read_inputs(inputs) if inputs else [Inputs(args, kwargs)]
         quantized = quantize(program, calls, integer_io=integer_io, keep_float=keep_float, activations=activations)
-        found = accuracy(program, quantized, calls, tries=tries)
-    print(found)
+        result = accuracy(program, quantized, calls, tries=tries)
+    print(result)
     if output is not None:
         torch.export.save(exported_quantized(quantized, (calls[0].args, calls[0].kwargs)), output)

@@ -31,7 +31,7 @@ def reduce_model(
 ) -> None:
     """Reduce the model that ``model`` names, or the program of the report in that directory with the report's options.
 
-    The result is written to ``output``, and each step is printed; ``report`` is that of the whole model.
+    The result is written to ``output``, and each step is printed; ``report`` covers the whole model.
 
     Raises:
         UsageError: if ``model`` does not name a model, the backend is unknown, ``output`` exists or cannot be created,

@@ -9,6 +9,6 @@ from fx_importer.api.reproduce import reproduce
 
 def reproduce_report(directory: Path, trust: bool) -> bool:
     """Run the report in ``directory``, print the result, and return whether it failed in the same way."""
-    found = reproduce(directory, trust=trust)
-    print(found)
-    return found.same
+    reproduction = reproduce(directory, trust=trust)
+    print(reproduction)
+    return reproduction.same

@@ -27,7 +27,7 @@ def show_module(path: Path) -> None:
 
 
 def read(path: Path) -> tuple[ir.Module, Manifest | None]:
-    """Return the module in a file, and the manifest in or beside it. Raises `UsageError` if it cannot be read."""
+    """Return the module in a file, and the manifest inside or next to it. Raises `UsageError` if it cannot be read."""
     module = read_untrusted_module(path, unregistered=True)
     return module, manifest_of_file(path, module)
 
@@ -42,7 +42,7 @@ def _lines(path: Path, module: ir.Module, manifest: Manifest | None, summary: Mo
     yield from _shortened([f"  {count:7,}  {name}" for name, count in summary.operations.items()], "kinds")
     if summary.constants:
         yield f"constants: {len(summary.constants)}, {readable_bytes(summary.nbytes)}"
-        yield from _shortened([_constant_row(each) for each in summary.constants], "constants")
+        yield from _shortened([_constant_row(constant) for constant in summary.constants], "constants")
     if manifest is not None and manifest.mesh and manifest.output_type == OutputType.STABLEHLO.value:
         yield from _communication(module, manifest)
     if manifest is not None and manifest.output_type != OutputType.RAW.value:
@@ -50,7 +50,7 @@ def _lines(path: Path, module: ir.Module, manifest: Manifest | None, summary: Mo
 
 
 def _communication(module: ir.Module, manifest: Manifest) -> Iterator[str]:
-    """Yield the mesh, and tables of what each device sends; of a program with a plan, the partitioner decides."""
+    """Yield the mesh, and tables of the bytes that each device sends; the partitioner decides if there is a plan."""
     mesh = Mesh(tuple(manifest.mesh.items()))
     if Plan.of(manifest.functions) is not None:
         yield f"mesh: {mesh}, divided by a partitioner"
@@ -60,9 +60,9 @@ def _communication(module: ir.Module, manifest: Manifest) -> Iterator[str]:
         yield from (f"  {line}" for line in str(of_function(module, name, mesh)).splitlines())
 
 
-def _constant_row(each: Constant) -> str:
-    where = "" if each.in_module else "  outside of the module"
-    return f"  {readable_bytes(each.nbytes):>9}  {each.name or '(a literal)'}: {each.type}{where}"
+def _constant_row(constant: Constant) -> str:
+    where = "" if constant.in_module else "  outside of the module"
+    return f"  {readable_bytes(constant.nbytes):>9}  {constant.name or '(a literal)'}: {constant.type}{where}"
 
 
 def _shortened(rows: Sequence[str], what: str) -> Iterable[str]:
@@ -76,4 +76,4 @@ def _contract(module: ir.Module, output_type: OutputType) -> Iterator[str]:
         return
     problems = [message for _, message in rules.violations(module.operation)]
     yield f"contract: {'broken' if problems else 'held'}"
-    yield from (f"  {each}" for each in problems)
+    yield from (f"  {problem}" for problem in problems)

@@ -54,8 +54,8 @@ def compile_model(
         UsageError: for an unknown accelerator, operators that have no integer form, and those that Vela refuses.
         NotInstalledError: without Vela, ``tosa-tools`` or, for a float model, torchao.
     """
-    for each in accelerators:
-        check_accelerator(each)
+    for name in accelerators:
+        check_accelerator(name)
     if output is not None:
         check_writable(output, (".tflite",))
         if len(accelerators) > 1:
@@ -67,14 +67,14 @@ def compile_model(
         quantized = quantized_call(program, inputs, activations)
         lowered: dict[bool, Lowered] = {}
         estimates: list[Estimate] = []
-        for each in accelerators:
-            resizes = has_resize(each)
+        for name in accelerators:
+            resizes = has_resize(name)
             if resizes not in lowered:
                 lowered[resizes] = followed.lowered = lower_to_integers(quantized, resizes)
-            estimates.append(compile_with_vela(lowered[resizes].module, each, output, options))
+            estimates.append(compile_with_vela(lowered[resizes].module, name, output, options))
     print("\n\n".join(map(str, estimates)))
     if json_file is not None:
-        save_text(json.dumps([asdict(each) for each in estimates], indent=1) + "\n", json_file)
+        save_text(json.dumps([asdict(estimate) for estimate in estimates], indent=1) + "\n", json_file)
 
 
 def quantized_call(
@@ -95,8 +95,8 @@ def quantized_call(
         raise UsageError("Ethos-U computes in integers, and no operator of the model has an integer form")
     scales = module.meta["input_scales"]
     leaves, structure = tree_flatten((args, kwargs))
-    given = [_quantized(*each) for each in zip(leaves, scales, module.meta["input_dtypes"], strict=True)]
-    return module, Inputs(*tree_unflatten(given, structure))
+    tensors = [_quantized(*leaf) for leaf in zip(leaves, scales, module.meta["input_dtypes"], strict=True)]
+    return module, Inputs(*tree_unflatten(tensors, structure))
 
 
 def lower_to_integers(quantized: tuple[torch.fx.GraphModule, Inputs], resizes: bool = True) -> Lowered:
@@ -105,27 +105,27 @@ def lower_to_integers(quantized: tuple[torch.fx.GraphModule, Inputs], resizes: b
     Raises:
         UsageError: if an operator has no integer form, with all of these and the reasons.
     """
-    module, given = quantized
+    module, inputs = quantized
     lowered = lower(
         module,
-        *given.args,
-        kwargs=dict(given.kwargs),
+        *inputs.args,
+        kwargs=dict(inputs.kwargs),
         output_type="tosa",
         quantized="integer",
         narrow_integers=True,
         tosa_target="version=1.0 extensions=int16",
         lowerings=() if resizes else WITHOUT_RESIZE,
     )
-    floats = [each for each in lowered.trace.stages[0].remarks if each.startswith("float: ")]
+    floats = [remark for remark in lowered.trace.stages[0].remarks if remark.startswith("float: ")]
     if floats:
         rest = [f"and {len(floats) - _SHOWN} more"] if len(floats) > _SHOWN else []
-        shown = [each.removeprefix("float: ") for each in floats[:_SHOWN]] + rest
+        shown = [remark.removeprefix("float: ") for remark in floats[:_SHOWN]] + rest
         raise UsageError("\n  ".join(["Ethos-U computes in integers, but these stay in floating point:", *shown]))
     return lowered
 
 
-def _quantized(given: Any, scale: tuple[float, int] | None, dtype: torch.dtype | None) -> Any:
-    if scale is None or dtype is None or not isinstance(given, Tensor):
-        return given
+def _quantized(value: Any, scale: tuple[float, int] | None, dtype: torch.dtype | None) -> Any:
+    if scale is None or dtype is None or not isinstance(value, Tensor):
+        return value
     ends = torch.iinfo(dtype)
-    return (given / scale[0] + scale[1]).round().clamp(ends.min, ends.max).to(dtype)
+    return (value / scale[0] + scale[1]).round().clamp(ends.min, ends.max).to(dtype)

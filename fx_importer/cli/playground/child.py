@@ -1,4 +1,4 @@
-"""What runs in the process of a compilation: the program that was edited, and its lowering."""
+"""Code of the process of a compilation: it runs the edited program, and lowers it."""
 
 from __future__ import annotations
 

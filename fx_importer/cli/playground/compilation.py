@@ -1,4 +1,4 @@
-"""A compilation of what was edited, in a process of its own."""
+"""Compilation of an edited program, in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYL
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an edit."""
+    """The result of an edit."""
 
     message: str
     """The error; empty if there is none."""
@@ -35,7 +35,7 @@ def passed_on() -> dict[str, str]:
 def compile_source(source: str, output_type: str, limits: Limits) -> Outcome:
     """Return the outcome of lowering ``build`` of the Python program ``source`` within ``limits``.
 
-    The process has a new directory, and no environment variables but those of `PASSED_ON`.
+    The process has a new directory, and only the environment variables in `PASSED_ON`.
     """
     with tempfile.TemporaryDirectory(prefix="fx-importer-playground-") as scratch:
         directory = Path(scratch).resolve()
@@ -53,10 +53,10 @@ def compile_source(source: str, output_type: str, limits: Limits) -> Outcome:
                 environment={**passed_on(), **own},
                 directory=directory,
             )
-            found = json.loads(result.read_text(encoding="utf-8"))
-            shown = page.read_text(encoding="utf-8") if found["page"] else None
+            answer = json.loads(result.read_text(encoding="utf-8"))
+            shown = page.read_text(encoding="utf-8") if answer["page"] else None
         except CrashedError as error:
             return Outcome(str(error), None)
         except (OSError, ValueError, KeyError, TypeError) as error:  # the program may write over the files
             return Outcome(f"the program ended without a result: {error}", None)
-        return Outcome(str(found["message"]).replace(f"{directory}/", ""), shown)
+        return Outcome(str(answer["message"]).replace(f"{directory}/", ""), shown)

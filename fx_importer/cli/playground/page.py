@@ -34,7 +34,7 @@ def playground_page(output_type: OutputType) -> tuple[str, str]:
     )
     settings = {
         "source": EXAMPLE,
-        "output_types": [each.value for each in OutputType],
+        "output_types": [output_type.value for output_type in OutputType],
         "output_type": output_type.value,
     }
     page = "\n".join(
