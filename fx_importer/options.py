@@ -312,7 +312,7 @@ class RunOptions:
     )
     dump_ir: str | None = option(
         None,
-        "A regular expression of stage names: dump the IR before and after these stages, with the time of each.",
+        "A regular expression: dump the IR before and after the stages and FX passes that it matches, and their times.",
         metavar="REGEX",
     )
     cache: bool | None = option(

@@ -53,16 +53,16 @@ class Accuracy:
 
     def worst(self, count: int) -> tuple[str, ...]:
         """Return the names of the ``count`` worst layers, for `quantize(..., keep_float=...)`."""
-        return tuple(each.name for each in self.layers[:count])
+        return tuple(layer.name for layer in self.layers[:count])
 
     def __str__(self) -> str:
         steps = [each.steps for each in self.layers if each.steps is not None]
         lines = [f"results: {self.result:.1f} dB signal to noise beside the float model"]
         lines.append(f"integer operators: {len(steps)}, each alone at most {max(steps, default=0)} steps from q/dq")
         lines.append(f"worst layers of {len(self.layers)}:")
-        for each in self.layers[:_SHOWN]:
-            place = f" in {each.module}" if each.module else ""
-            lines.append(f"  {each.alone:6.1f} dB alone, {each.whole:6.1f} dB so far: {each.name}{place}")
+        for layer in self.layers[:_SHOWN]:
+            place = f" in {layer.module}" if layer.module else ""
+            lines.append(f"  {layer.alone:6.1f} dB alone, {layer.whole:6.1f} dB so far: {layer.name}{place}")
         for names, ratio in self.tried.items():
             lines.append(f"in floating point, {', '.join(names)}: results {ratio:.1f} dB")
         return "\n".join(lines)
@@ -120,7 +120,7 @@ def _tried(
 ) -> dict[tuple[str, ...], float]:
     found: dict[tuple[str, ...], float] = {}
     inputs = [_Inputs(*call) for call in calls]
-    candidates = [each.name for each in layers if each.operator.startswith("aten.")]
+    candidates = [layer.name for layer in layers if layer.operator.startswith("aten.")]
     for count in [2**each for each in range(tries)]:
         names = tuple(candidates[:count])
         mixed, powers = quantize(f, inputs, keep_float=names), Powers()

@@ -82,7 +82,7 @@ def explain(
         lowering=LoweringOptions(lowerings=listed(lowerings)),
     )
     program = export_program(f, args, inputs, options.export)
-    return explain_program(program, options, [OutputType.get(each) for each in output_types])
+    return explain_program(program, options, [OutputType.get(output_type) for output_type in output_types])
 
 
 def explain_program(

@@ -82,7 +82,7 @@ def with_weights(compiled: C, weights: Source) -> C:
     if compiled.options.importing.weights is Weights.INLINE:
         raise UsageError("the weights are in the module: lower with weights='external' or 'args' to change them")
     tensors = read_weights(compiled.manifest, weights)
-    names = {name: each.name for each in compiled.manifest.weights.values() for name in (each.name, *each.also)}
+    names = {name: weight.name for weight in compiled.manifest.weights.values() for name in (weight.name, *weight.also)}
     given = {name: tensors[first] for name, first in names.items()}
     return replace(
         compiled,

@@ -78,7 +78,7 @@ def load(
         if weights is not None:
             raise UsageError(f"the weights are in '{path}': only a module without its weights takes others")
         return lowered
-    if weights is None and (exported or not all(each.file for each in found.weights.values())):
+    if weights is None and (exported or not all(weight.file for weight in found.weights.values())):
         return lowered
     return replace(lowered, tensors=read_weights(found, weights, path.parent, trust=trust))
 
@@ -187,8 +187,8 @@ def _checked_options(options: Options, manifest: Manifest) -> Options:
 def _options_of(manifest: Manifest) -> Options:
     """Return the options of a lowering that are visible in its manifest."""
     kind = OutputType.get(manifest.output_type)
-    arguments = [each for function in manifest.functions.values() for each in function.arguments]
-    results = [each for function in manifest.functions.values() for each in function.results]
+    arguments = [argument for function in manifest.functions.values() for argument in function.arguments]
+    results = [result for function in manifest.functions.values() for result in function.results]
     weights = Weights.EXTERNAL if manifest.weights else Weights.INLINE
     if any(each.kind == "weight" for each in arguments):
         weights = Weights.ARGS

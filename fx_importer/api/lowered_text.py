@@ -38,7 +38,10 @@ def text_lines(summary: ModuleSummary) -> list[str]:
         lines.append(_row("", f"... {len(summary.functions) - _LISTED} more functions"))
     counted = [f"{name} {count}" for name, count in summary.operations.items()]
     lines.append(_row("operations", _joined(counted)))
-    sizes = [f"{each.name or 'a literal'} {each.type} {readable_bytes(each.nbytes)}" for each in summary.constants]
+    sizes = [
+        f"{constant.name or 'a literal'} {constant.type} {readable_bytes(constant.nbytes)}"
+        for constant in summary.constants
+    ]
     if sizes:
         lines.append(_row("constants", _joined(sizes, 4)))
     return lines
@@ -52,7 +55,7 @@ def html_of(lowered: Lowered) -> str:
 
 def _headline(summary: ModuleSummary) -> str:
     names = _joined(list(summary.functions), 3)
-    outside = sum(each.nbytes for each in summary.constants if not each.in_module)
+    outside = sum(constant.nbytes for constant in summary.constants if not constant.in_module)
     where = f", {readable_bytes(outside)} of them outside" if outside else ""
     constants = f"{readable_bytes(summary.nbytes)} in {len(summary.constants)} constants{where}"
     return f"{summary.output_type or 'a module'}: {names}, {summary.operation_count:,} operations, {constants}"

@@ -66,7 +66,7 @@ def contents_of_lowered(lowered: Lowered, verdict: Verdict | None = None, *diver
         module = lowered.module
         with trace.stage(lowered.manifest.output_type, module):
             pass  # the stages are not known: only what came out of them
-    seconds = {each.name: each.seconds for each in lowered.trace.stages}
+    seconds = {stage.name: stage.seconds for stage in lowered.trace.stages}
     summary = summary_of(module.operation, lowered.manifest)
     return contents_of(
         ", ".join(summary.functions),
@@ -76,7 +76,7 @@ def contents_of_lowered(lowered: Lowered, verdict: Verdict | None = None, *diver
         summary,
         seconds=seconds,
         checks=contents_of_verdict(verdict) if verdict is not None else (),
-        divergences=[contents_of_divergence(each) for each in divergences if each],
+        divergences=[contents_of_divergence(divergence) for divergence in divergences if divergence],
     )
 
 
@@ -118,5 +118,5 @@ def contents_of_recording(
         None if lowered is None else summary_of(lowered.module.operation, lowered.manifest),
         error,
         checks=contents_of_verdict(verdict) if verdict is not None else (),
-        divergences=[contents_of_divergence(each) for each in divergences],
+        divergences=[contents_of_divergence(divergence) for divergence in divergences],
     )

@@ -23,12 +23,12 @@ def _outputs(check: Check) -> Iterator[Contents]:
     }
     if not check.outputs:
         yield {**common, "output": None, "status": check.status.value, "detail": check.reason}
-    for each in check.outputs:
-        compared = each.comparison
+    for output in check.outputs:
+        compared = output.comparison
         status = "passed" if compared.passed else "mismatch"
         yield {
             **common,
-            "output": each.name,
+            "output": output.name,
             "status": status,
             "detail": str(compared),
             "dtype": compared.dtype,

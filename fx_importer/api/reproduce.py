@@ -80,7 +80,7 @@ def facts_of(directory: Path) -> dict[str, Any]:
     if missing := set(needed) - set(facts):
         raise UsageError(f"'{directory / REPORT}' is no report of a failure: it lacks {', '.join(sorted(missing))}")
     texts = [*facts["versions"].values(), *facts["programs"].values()] if _are_dicts(facts, needed) else [None]
-    if not all(isinstance(each, str) for each in texts) or not _is_failure(facts["failure"]):
+    if not all(isinstance(text, str) for text in texts) or not _is_failure(facts["failure"]):
         raise UsageError(f"'{directory / REPORT}' is no report of a failure: a value is of another type")
     return facts
 
@@ -92,7 +92,7 @@ def _are_dicts(facts: Mapping[str, Any], needed: Mapping[str, type]) -> bool:
 def _is_failure(found: Mapping[str, Any]) -> bool:
     messages = found.get("messages", found.get("said", ()))
     texts = [found.get("stage"), found.get("kind"), *(messages if isinstance(messages, list | tuple) else [None])]
-    return all(isinstance(each, str) for each in texts)
+    return all(isinstance(text, str) for text in texts)
 
 
 def file_of(directory: Path, name: str) -> Path:
@@ -115,7 +115,7 @@ def options_of(facts: Mapping[str, Any], directory: Path, *, trust: bool) -> Opt
     """
     given = {name: value for name, value in facts["options"].items() if name not in ("dump_dir", "dump_ir", "cache")}
     lowerings = given.get("lowerings", [])
-    named = [each for each in lowerings if ":" in str(each)] if isinstance(lowerings, list) else [lowerings]
+    named = [lowering for lowering in lowerings if ":" in str(lowering)] if isinstance(lowerings, list) else [lowerings]
     if not trust and named:
         _refuse(directory, "calls functions of Python", named)
     try:
@@ -127,7 +127,7 @@ def options_of(facts: Mapping[str, Any], directory: Path, *, trust: bool) -> Opt
 
 
 def _refuse(directory: Path, what: str, names: Sequence[Any]) -> NoReturn:
-    listed = ", ".join(str(each)[:200] for each in names)
+    listed = ", ".join(str(name)[:200] for name in names)
     raise UsageError(f"the report in '{directory}' {what}: {listed}. To run them: --trust, or trust=True")
 
 

@@ -67,7 +67,7 @@ def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loa
     """
     if not weights:
         return function
-    versions = [each._version for each in weights]
+    versions = [weight._version for weight in weights]
 
     def checked(call: Loaded) -> Loaded:
         def checked_call(*arguments: Any) -> tuple[Any, ...]:

@@ -96,7 +96,7 @@ def save_portable_artifact(
 
 def parameters_of(manifest: Manifest) -> dict[str, str]:
     """Return the names in the model of the weights that are resources outside of the module, by resource."""
-    arguments = {each.name for function in manifest.functions.values() for each in function.arguments}
+    arguments = {argument.name for function in manifest.functions.values() for argument in function.arguments}
     return {key: each.name for key, each in manifest.weights.items() if key not in arguments}
 
 

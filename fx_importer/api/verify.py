@@ -63,7 +63,7 @@ def _wrong_pass(
     from fx_importer.compiler.compilation import Compilation
 
     backend = next(each for each in backends if check.backend in (each, getattr(each, "name", None)))
-    inputs = [each for each in calls if named(each, lowered.exported).function == check.function][check.inputs]
+    inputs = [call for call in calls if named(call, lowered.exported).function == check.function][check.inputs]
     return first_wrong_pass(
         lowered,
         lambda module: replace(lowered, module=module),

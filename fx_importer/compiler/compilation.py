@@ -119,7 +119,7 @@ def _check_integer(options: Options) -> None:
 
 def _check_fallback(options: Options) -> None:
     """Raise `UsageError` unless the output types of the fallback, and the one they help, can be mixed."""
-    given, able = options.lowering.fallback, ", ".join(each.value for each in EXECUTABLE)
+    given, able = options.lowering.fallback, ", ".join(output_type.value for output_type in EXECUTABLE)
     mixed = (*given, options.output_type) if given else ()
     if wrong := [each.value for each in mixed if default_engine(each) is None]:
         raise UsageError(f"fallback: parts of a module can be of {able}, and not of {', '.join(wrong)}")

@@ -48,7 +48,7 @@ def causes_of(
     given, lowering = target.output_type, compilation.options.lowering
     alternatives = Alternatives(
         kept,
-        [each for each in EXECUTABLE if each is not given],
+        [output_type for output_type in EXECUTABLE if output_type is not given],
         fallback=given in EXECUTABLE and not lowering.fallback,
         outline=given in EXECUTABLE and lowering.unsupported is not Unsupported.OUTLINE,
     )
@@ -87,7 +87,7 @@ def all_unsupported(
     headline = error.headline
     if compilation.options.lowering.unsupported is Unsupported.OUTLINE:
         headline = f"{headline.removesuffix(':')} (unsupported='outline' is for what can be imported):"
-    if not any(each.node for each in error.unsupported_nodes):
+    if not any(node.node for node in error.unsupported_nodes):
         return UnsupportedProgramError(headline, error.unsupported_nodes)
     # Without outlined layers, unsupported operators are listed for each layer.
     inlined = replace(compilation, importing=replace(compilation.importing, outline_layers=False))
@@ -100,4 +100,6 @@ def all_unsupported(
 def _has_wide_floats(module: ir.Operation) -> bool:
     """Return whether a function takes or returns float64. If none does, each operator alone may: it becomes float32."""
     functions = [op.operation for op in module.regions[0].blocks[0].operations]
-    return any("f64" in str(each.attributes["function_type"]) for each in functions if each.name == "func.func")
+    return any(
+        "f64" in str(function.attributes["function_type"]) for function in functions if function.name == "func.func"
+    )

@@ -124,10 +124,11 @@ FX_STAGES = (
 def stages_of(compilation: Compilation) -> tuple[FxStage | Stage, ...]:
     """Return all stages of a compilation, in order, with the passes that its options select."""
     context = compilation.fx_context({})
-    selected = [
-        replace(stage, passes=tuple(each for each in stage.passes if each.when(context))) for stage in FX_STAGES
-    ]
-    return (*selected, *compilation.pipeline.stages)
+
+    def selected(stage: FxStage) -> FxStage:
+        return replace(stage, passes=tuple(fx_pass for fx_pass in stage.passes if fx_pass.when(context)))
+
+    return (*map(selected, FX_STAGES), *compilation.pipeline.stages)
 
 
 def compile_programs(
@@ -214,7 +215,7 @@ def lower_exported(
         divide(imported.module, Mesh(tuple(imported.mesh.items())), imported.signatures)
     aliases: dict[str, dict[int, str]] = {}
     for name, program in exported.items():
-        names = {each.placeholder: each.name for each in imported.signatures[name].arguments}
+        names = {argument.placeholder: argument.name for argument in imported.signatures[name].arguments}
         aliases[name] = {leaf: names.get(each, each) for leaf, each in aliases_of_written(program).items()}
     manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
     return Compiled(

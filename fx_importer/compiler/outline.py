@@ -39,7 +39,9 @@ class Outcome:
     @property
     def fallback(self) -> tuple[str, ...]:
         """The fallback output types that were used."""
-        return tuple(dict.fromkeys(each.output_type.value for each in self.operator_output_types if each.reason))
+        return tuple(
+            dict.fromkeys(operator.output_type.value for operator in self.operator_output_types if operator.reason)
+        )
 
 
 def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trace, run: RunStage) -> Outcome:

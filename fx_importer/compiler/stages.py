@@ -28,7 +28,7 @@ def admit(output_type: OutputType, context: ir.Context) -> None:
     """Allow unregistered operations in ``context`` if ``output_type`` allows them."""
     if output_type.allows:
         load_dialects(context)
-        for dialect in {each.partition(".")[0] for each in output_type.allows}:
+        for dialect in {pattern.partition(".")[0] for pattern in output_type.allows}:
             try:
                 context.get_dialect_descriptor(dialect)
             except ValueError:

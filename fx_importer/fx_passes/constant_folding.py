@@ -117,7 +117,7 @@ def _is_computable(node: fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded in node.target.tags and node.target not in DRAWN:
         return False
     value = value_of(node)
-    symbolic = any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in tree_leaves(node.args))
+    symbolic = any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in tree_leaves(node.args))
     return type(value) is not tuple and isinstance(value, torch.Tensor) and not symbolic and _is_small(value)
 
 

@@ -27,7 +27,7 @@ def fold_empty(graph: fx.Graph) -> None:
             node.replace_all_uses_with(_empty_constant(node, value_of(node), _product_sizes(node)))  # StableHLO aborts
         elif node.target is not aten.full.default and _is_computed(node) and is_empty(value_of(node)):
             node.replace_all_uses_with(_empty_constant(node, value_of(node)))
-        elif node.target is aten.slice.Tensor and 0 in [each for each in value_of(node).shape if type(each) is int]:
+        elif node.target is aten.slice.Tensor and 0 in [size for size in value_of(node).shape if type(size) is int]:
             # The C++ lowering to StableHLO takes an end of 0 for none, where other sizes are dynamic.
             node.replace_all_uses_with(_empty_constant(node, value_of(node), _sizes(node)))
         elif node.target is aten.reshape.default and 0 in node.args[1] and -1 not in node.args[1]:
@@ -51,7 +51,7 @@ def _sizes(part: fx.Node) -> list[Any]:
 def _drop_empty_operands(cat: fx.Node) -> None:
     """Drop operands of ``cat`` that add nothing along its axis, unless one of them determines its dtype."""
     tensors, *axis = cat.args
-    kept = [each for each in tensors if not _adds_nothing(value_of(each), *axis)]  # type: ignore[union-attr, arg-type]
+    kept = [tensor for tensor in tensors if not _adds_nothing(value_of(tensor), *axis)]  # type: ignore[union-attr, arg-type]
     if any(value_of(each).dtype == value_of(cat).dtype for each in kept):
         cat.args = (kept, *axis)
 

@@ -55,7 +55,7 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
         UnsupportedProgramError: listing every tensor of an unsupported dtype, and every operator on complex or
             unsigned tensors that cannot be emulated.
     """
-    found = {each for node in nodes_of(program) for each in dtypes_of(node)}
+    found = {dtype for node in nodes_of(program) for dtype in dtypes_of(node)}
     unsupported_nodes = [*_sparse_inputs(program, dtypes)]
     if found & dtypes.inside_only:
         unsupported_nodes += _unsupported_at_the_boundary(program, dtypes)
@@ -134,7 +134,7 @@ def _unsupported_arithmetic(program: ExportedProgram, dtypes: Dtypes) -> Iterato
             and node.target not in free
             and any(isinstance(e, torch.Tensor) for e in tree_leaves(value_of(node)))
         ):
-            given = {each for source in node.all_input_nodes for each in dtypes_of(source)} & dtypes.moves
+            given = {dtype for source in node.all_input_nodes for dtype in dtypes_of(source)} & dtypes.moves
             if given:
                 yield unsupported_node(
                     node,
@@ -164,7 +164,7 @@ def _joined_names(dtypes: Iterable[torch.dtype]) -> str:
 def dtypes_of(node: fx.Node) -> set[torch.dtype]:
     if isinstance(value := value_of(node), torch.Tensor):
         return {value.dtype}
-    return {each.dtype for each in tree_leaves(value_of(node)) if isinstance(each, torch.Tensor)}
+    return {leaf.dtype for leaf in tree_leaves(value_of(node)) if isinstance(leaf, torch.Tensor)}
 
 
 LEGALIZE_DTYPES = FxPass("legalize-dtypes", lambda program, context: legalize(program, context.dtypes))

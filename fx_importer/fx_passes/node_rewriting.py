@@ -65,11 +65,11 @@ def remember_dtypes(graph: fx.Graph) -> None:
     """
     for node in graph.nodes:
         if isinstance(node.target, OpOverload) and node.target.namespace not in ("aten", "prims"):
-            names = [each.name for each in node.target._schema.arguments]
+            names = [argument.name for argument in node.target._schema.arguments]
             given = dict(zip(names, node.args, strict=False)) | node.kwargs
             values = map_aggregate([*(given.get(name) for name in names), node], value_of)
-            dtypes = [each.dtype for each in tree_leaves(values) if isinstance(each, Tensor)]
-            if any(each.is_complex or not (each.is_signed or each is torch.bool) for each in dtypes):
+            dtypes = [leaf.dtype for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+            if any(dtype.is_complex or not (dtype.is_signed or dtype is torch.bool) for dtype in dtypes):
                 node.meta.setdefault("model_dtypes", dtypes)
 
 

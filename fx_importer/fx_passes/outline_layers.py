@@ -101,9 +101,9 @@ class _Copy:
         made.meta |= {"val": value_of(node), SAME_IN_ALL_CALLS: always}
 
     def node(self, node: fx.Node) -> None:
-        for each in node.all_input_nodes:
-            if each not in self.values:  # a ``get_attr`` outside of the layer
-                self.node(each)
+        for operand in node.all_input_nodes:
+            if operand not in self.values:  # a ``get_attr`` outside of the layer
+                self.node(operand)
         made = self.values[node] = self.graph.node_copy(node, self.values.__getitem__)
         made.name = node.name  # the graph signature refers to names
 

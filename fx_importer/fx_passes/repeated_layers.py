@@ -128,7 +128,9 @@ class _Labels:
         for node in nodes:
             label, operands = self._label(node)
             key.append(label)
-            key += [own[each] if each in own else -1 - given.setdefault(each, len(given)) for each in operands]
+            key += [
+                own[operand] if operand in own else -1 - given.setdefault(operand, len(given)) for operand in operands
+            ]
             own[node] = len(own)
         key += [self._number(_type(value_of(each))) for each in given]
         return tuple(key), list(given)
@@ -176,7 +178,7 @@ class _Labels:
         for node in nodes:
             if node.op not in ("placeholder", "get_attr"):
                 label, operands = within._label(node)
-                key += [label, *(own[each] for each in operands)]
+                key += [label, *(own[operand] for operand in operands)]
         return tuple(key)
 
 

@@ -79,7 +79,7 @@ def _has_probe(op: ir.Operation) -> bool:
     if not op.name.startswith("torch.") or op.name.startswith(("torch.constant.", "torch.vtensor.literal")):
         return False
     # Operators that create a list or a scalar are part of the probe of their user.
-    return bool(op.regions) or any(is_torch_tensor(each.type) or _is_returned(each) for each in op.results)
+    return bool(op.regions) or any(is_torch_tensor(result.type) or _is_returned(result) for result in op.results)
 
 
 def _is_returned(value: ir.Value) -> bool:
@@ -88,7 +88,9 @@ def _is_returned(value: ir.Value) -> bool:
 
 def _reads_scalar(op: ir.Operation) -> bool:
     results = [str(result.type) for result in op.results]
-    return len(results) == 1 and results[0] in _SCALARS and any(is_torch_tensor(each.type) for each in op.operands)
+    return (
+        len(results) == 1 and results[0] in _SCALARS and any(is_torch_tensor(operand.type) for operand in op.operands)
+    )
 
 
 def _producer(op: ir.Operation) -> ir.Operation:

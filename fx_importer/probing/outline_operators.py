@@ -69,7 +69,7 @@ class _CallSite:
         if maker and name.startswith("torch.constant."):
             return _constant(maker)
         if maker and name == "torch.prim.ListConstruct":
-            return tuple(self.argument(each) for each in maker.operands)
+            return tuple(self.argument(operand) for operand in maker.operands)
         if maker and name == "torch.derefine":
             return self.argument(maker.operands[0])
         if kind in _SCALARS:
@@ -132,13 +132,13 @@ def _definition(name: str, op: ir.Operation, operands: Sequence[ir.Value], resul
         if value not in known:
             maker = maker_of(value)
             assert maker is not None  # function arguments are operands
-            types = [each.type for each in maker.results]
+            types = [result.type for result in maker.results]
             new = emit.op(maker.name, types, [copied(each) for each in maker.operands], attributes_of(maker))
             known.update(zip(maker.results, new.results, strict=True))
         return known[value]
 
     with op.context, op.location, ir.InsertionPoint(module.body):
-        types = [_tensor_of(each) for each in operands], [each.type for each in results]
+        types = [_tensor_of(operand) for operand in operands], [each.type for each in results]
         function = func_d.FuncOp(name, ir.FunctionType.get(*types))
         for each in (attributes := _function_of(op).attributes):
             if each.startswith("torch."):

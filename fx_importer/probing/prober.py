@@ -64,5 +64,5 @@ class Prober:
                 stage, f"the process was ended {ended}" + (f", in {error.pass_name}" if error.pass_name else "")
             )
         if isinstance(error, StageFailed) and error.diagnostics:
-            return Failure(stage, reason_of([each.message for each in error.diagnostics]))
+            return Failure(stage, reason_of([diagnostic.message for diagnostic in error.diagnostics]))
         return Failure(stage, str(error).partition("\n")[2].strip() or str(error))

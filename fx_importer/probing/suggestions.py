@@ -61,8 +61,8 @@ def suggestions(
 
 def _has_dynamic_inputs(module: ir.Operation) -> bool:
     """Whether a function of ``module`` takes a tensor with a dynamic dimension: not all are data-dependent sizes."""
-    functions = [each.operation for each in module.regions[0].blocks[0].operations]
-    return any("?" in str(kind) for each in functions if each.regions for kind in _argument_types(each))
+    functions = [operation.operation for operation in module.regions[0].blocks[0].operations]
+    return any("?" in str(kind) for function in functions if function.regions for kind in _argument_types(function))
 
 
 def _argument_types(function: ir.Operation) -> Iterator[ir.Type]:

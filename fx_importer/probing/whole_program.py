@@ -31,7 +31,7 @@ def expected(
         try:
             return Expected(tuple(unsupported_nodes), causes(import_(programs)))
         except UnsupportedProgramError as error:
-            unsupported_nodes.extend(each for each in error.unsupported_nodes if each.node not in cut)
+            unsupported_nodes.extend(node for node in error.unsupported_nodes if node.node not in cut)
             nodes = {each.node for each in error.unsupported_nodes if each.node} - cut
             if not nodes:
                 return Expected(tuple(unsupported_nodes))

@@ -59,7 +59,9 @@ def with_operations(text: str, kept: Collection[int]) -> str:
 
 
 def _function(module: ir.Module) -> Any:
-    return next(each for each in module.body.operations if each.regions and len(each.regions[0].blocks))
+    return next(
+        operation for operation in module.body.operations if operation.regions and len(operation.regions[0].blocks)
+    )
 
 
 def _body(function: Any) -> list[Any]:

@@ -112,12 +112,12 @@ class Listing:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        return tuple(each for each in self.tensors if not each.weight)
+        return tuple(tensor for tensor in self.tensors if not tensor.weight)
 
     @property
     def saved(self) -> dict[str, torch.Tensor]:
         """The tensors that the script reads from a file."""
-        return {each.name: each.data.clone() for each in self.tensors if each.fill is Fill.SAVED}
+        return {tensor.name: tensor.data.clone() for tensor in self.tensors if tensor.fill is Fill.SAVED}
 
     @property
     def signature(self) -> str:
@@ -126,7 +126,7 @@ class Listing:
 
     @property
     def dynamic_shapes(self) -> bool:
-        return any(each.dynamic for each in self.inputs)
+        return any(argument.dynamic for argument in self.inputs)
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Listing:
         """Return the program with ``change`` applied to its tensors."""
@@ -134,16 +134,16 @@ class Listing:
 
     def __str__(self) -> str:
         """Return Python source that defines ``Model`` and ``inputs``, and ``dynamic_shapes`` if there are any."""
-        parameters = "".join(f", {each.name}" for each in self.inputs)
-        weights = [each for each in self.tensors if each.weight]
+        parameters = "".join(f", {argument.name}" for argument in self.inputs)
+        weights = [tensor for tensor in self.tensors if tensor.weight]
         lines = ["torch.manual_seed(0)", "", "", "class Model(torch.nn.Module):"]
         if weights:
             lines += ["    def __init__(self):", "        super().__init__()"]
             lines += [f"        self.register_buffer({each.name!r}, {each})" for each in weights]
             lines.append("")
         lines.append(f"    def forward(self{parameters}):")
-        lines += [f"        {each.name} = self.{each.name}" for each in weights]
-        lines += [f"        {each}" for each in self.lines]
+        lines += [f"        {weight.name} = self.{weight.name}" for weight in weights]
+        lines += [f"        {line}" for line in self.lines]
         returned = self.outputs[0] if len(self.outputs) == 1 else f"({', '.join(self.outputs)})"
         lines += [f"        return {returned}", "", ""]
         lines.append(f"inputs = ({''.join(f'{each}, ' for each in self.inputs)})".replace(", )", ",)"))

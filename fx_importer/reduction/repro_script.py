@@ -119,7 +119,7 @@ def _title(symptom: Symptom) -> str:
 
 def _operators(program: Listing | ExportedProgram) -> list[OpOverload]:
     lines = program.lines if isinstance(program, Listing) else program.graph.nodes
-    return [each.target for each in lines if isinstance(each.target, OpOverload)]
+    return [line.target for line in lines if isinstance(line.target, OpOverload)]
 
 
 def _calls(listing: Listing | None, setting: Setting, rules: list[str]) -> list[str]:

@@ -55,12 +55,12 @@ def _as_they_are(_listing: Listing) -> Iterator[Listing]:
 def _static(listing: Listing) -> Iterator[Listing]:
     if listing.dynamic_shapes:
         yield listing.mapped(lambda each: dataclasses.replace(each, dynamic=()))
-        for name in [each.name for each in listing.tensors if each.dynamic]:
+        for name in [tensor.name for tensor in listing.tensors if tensor.dynamic]:
             yield _changed(listing, name, lambda each: dataclasses.replace(each, dynamic=()))
 
 
 def _without_weights(listing: Listing) -> Iterator[Listing]:
-    weights = [each.name for each in listing.tensors if each.weight]
+    weights = [tensor.name for tensor in listing.tensors if tensor.weight]
     if weights:
         yield listing.mapped(lambda each: dataclasses.replace(each, weight=False))
         for name in weights:
@@ -70,12 +70,12 @@ def _without_weights(listing: Listing) -> Iterator[Listing]:
 def _shared(listing: Listing) -> Iterator[Listing]:
     """Yield candidates with two tensors of the same type replaced by one."""
     first: dict[object, str] = {}
-    for each in listing.tensors:
-        kind = (each.shape, each.data.dtype, each.weight, each.dynamic)
+    for tensor in listing.tensors:
+        kind = (tensor.shape, tensor.data.dtype, tensor.weight, tensor.dynamic)
         if kind in first:
-            yield _renamed(listing, each.name, first[kind])
+            yield _renamed(listing, tensor.name, first[kind])
         else:
-            first[kind] = each.name
+            first[kind] = tensor.name
 
 
 def _small(listing: Listing) -> Iterator[Listing]:
@@ -84,15 +84,15 @@ def _small(listing: Listing) -> Iterator[Listing]:
     for size in sizes:
         for smaller in _smaller(size):
             shrunk = listing.mapped(lambda each, size=size, smaller=smaller: _cropped(each, _to(size, smaller)))
-            lines = tuple(resized(each, _to(size, smaller)) for each in listing.lines)
+            lines = tuple(resized(line, _to(size, smaller)) for line in listing.lines)
             yield dataclasses.replace(shrunk, lines=lines)
             yield shrunk
-    for each in listing.tensors:
-        for axis, size in enumerate(each.shape):
+    for tensor in listing.tensors:
+        for axis, size in enumerate(tensor.shape):
             for smaller in _smaller(size):
                 yield _changed(
                     listing,
-                    each.name,
+                    tensor.name,
                     lambda it, axis=axis, n=smaller: dataclasses.replace(it, data=_narrow(it, axis, n)),
                 )
 
@@ -120,10 +120,10 @@ def _plain(listing: Listing) -> Iterator[Listing]:
     """Yield candidates with plain values instead of the original ones; failing that, with a few values as literals."""
     for fill in (Fill.ONES, Fill.RANDOM):
         yield listing.mapped(lambda each, fill=fill: _filled(each, fill))
-    for each in listing.tensors:
-        if each.fill is Fill.SAVED:
+    for tensor in listing.tensors:
+        if tensor.fill is Fill.SAVED:
             for fill in (Fill.ONES, Fill.RANDOM, Fill.LITERAL):
-                yield _changed(listing, each.name, lambda it, fill=fill: _filled(it, fill))
+                yield _changed(listing, tensor.name, lambda it, fill=fill: _filled(it, fill))
 
 
 def _filled(tensor: Tensor, fill: Fill) -> Tensor:
@@ -147,11 +147,11 @@ def _renamed(listing: Listing, name: str, other: str) -> Listing:
 
     lines = tuple(
         Line(
-            each.name,
-            each.target,
-            tuple(map(swap, each.args)),
-            {key: swap(value) for key, value in each.kwargs.items()},
+            line.name,
+            line.target,
+            tuple(map(swap, line.args)),
+            {key: swap(value) for key, value in line.kwargs.items()},
         )
-        for each in listing.lines
+        for line in listing.lines
     )
     return dataclasses.replace(listing, tensors=tuple(t for t in listing.tensors if t.name != name), lines=lines)

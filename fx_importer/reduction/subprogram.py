@@ -61,9 +61,9 @@ def part(program: ExportedProgram, chosen: Collection[str]) -> Part:
     pending = list(chosen)
     while pending:
         node = by_name[pending.pop()]
-        more = [each for each in node.all_input_nodes if each.op == "call_function" and not is_tensor(each)]
-        picks = [each for each in node.users if each.target is operator.getitem]
-        if isinstance(node.meta.get("val"), list | tuple) and picks and not any(each.name in wanted for each in picks):
+        more = [operand for operand in node.all_input_nodes if operand.op == "call_function" and not is_tensor(operand)]
+        picks = [user for user in node.users if user.target is operator.getitem]
+        if isinstance(node.meta.get("val"), list | tuple) and picks and not any(pick.name in wanted for pick in picks):
             more.append(picks[0])
         pending += [each.name for each in more if each.name not in wanted]
         wanted.update(each.name for each in more)
@@ -108,7 +108,7 @@ class _Extraction:
     def program(self, values_of: ValuesOf) -> ExportedProgram:
         original = self.original
         nodes = {node.name: node for node in original.graph.nodes}
-        read = {each for name in self.kept for each in nodes[name].all_input_nodes}
+        read = {operand for name in self.kept for operand in nodes[name].all_input_nodes}
         results, result_specs = self._results()
         written = {spec.target for spec in result_specs if spec.target}
         inputs: list[InputSpec] = []

@@ -81,7 +81,9 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
             return _mismatch(error, stage)
         case StageFailed(diagnostics=[_, *_]):
             found = _stage_failure(error.stage, error.diagnostics, str(error))
-            places = tuple((each.file or "", each.line or 0) for cause in error.causes for each in cause.places)
+            places = tuple(
+                (location.file or "", location.line or 0) for cause in error.causes for location in cause.places
+            )
             operators = _once(cause.op for cause in error.causes)
             return dataclasses.replace(found, operators=operators, places=places or found.places)
         case StageFailed():
@@ -91,7 +93,7 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
             diagnostics = diagnostics_of(error)
             return _stage_failure(stage, diagnostics, "\n".join(map(str, diagnostics)))
         case UnsupportedProgramError():
-            reasons = (f"{each.subject.partition(' = ')[2]}: {each.reason}" for each in error.unsupported_nodes)
+            reasons = (f"{node.subject.partition(' = ')[2]}: {node.reason}" for node in error.unsupported_nodes)
             places = (each.where.rpartition(":") for each in error.unsupported_nodes if each.where)
             found = tuple((file, int(line)) for file, _, line in places)
             return Symptom(Kind.FAILED, stage, _once(map(normalized, reasons)), str(error), places=found)
@@ -109,8 +111,8 @@ def crash(stage: str, how: str, output: str) -> Symptom:
 
 
 def _stage_failure(stage: str, diagnostics: Iterable[Diagnostic], message: str) -> Symptom:
-    errors = [each for each in diagnostics if each.severity == "error"]
-    reasons = _once(normalized(each.message) for each in errors)
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
+    reasons = _once(normalized(error.message) for error in errors)
     places = tuple(frame for each in errors for frame in each.frames)
     return Symptom(Kind.FAILED, stage, reasons, message, places=places)
 
@@ -126,7 +128,7 @@ def _mismatch(error: MismatchError, stage: str) -> Symptom:
         return crash(stage, check.signal or "an exit code", check.reason)
     if check.status is not Status.MISMATCH:
         return Symptom(Kind.FAILED, stage, (normalized(check.reason.partition("\n")[0]),), check.reason)
-    wrong = [each.comparison for each in check.outputs if not each.comparison.passed]
+    wrong = [output.comparison for output in check.outputs if not output.comparison.passed]
     severity = max(map(_severity, wrong))
     return Symptom(Kind.MISMATCH, stage, _once(map(_character, wrong)), str(error), severity)
 

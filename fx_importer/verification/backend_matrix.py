@@ -56,7 +56,7 @@ def _worst(checks: list[Check]) -> Status:
 
 
 def _error(checks: list[Check]) -> float | None:
-    compared = [each.comparison for check in checks for each in check.outputs if not each.comparison.problem]
+    compared = [output.comparison for check in checks for output in check.outputs if not output.comparison.problem]
     return max((each.max_absolute / (each.magnitude or 1.0) for each in compared), default=None)
 
 

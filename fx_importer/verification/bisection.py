@@ -173,7 +173,7 @@ class _Search:
         wanted = {source_node(nodes[name]).name for name in names} - self.not_lowered
 
         def attempt(node: fx.Node, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> None:
-            if node.name not in wanted or not any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves(value)):
+            if node.name not in wanted or not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
                 return
             try:
                 compared = self.single_op.compare(NodeCall.of(node, args, kwargs), value)
@@ -255,7 +255,7 @@ def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
 
 
 def _mismatch(check: Check) -> Comparison:
-    return next(each.comparison for each in check.outputs if not each.comparison.passed)
+    return next(output.comparison for output in check.outputs if not output.comparison.passed)
 
 
 def _recording(

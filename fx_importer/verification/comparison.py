@@ -126,7 +126,7 @@ def _compare_tensors(actual: torch.Tensor, expected: torch.Tensor, tolerance: To
     if expected.dtype not in TOLERANCES:
         return _compare_exactly(actual, expected, dtype, shape)
     parts = _parts(actual), _parts(expected)
-    a, e = (each.to(torch.float64) for each in parts)
+    a, e = (part.to(torch.float64) for part in parts)
     rtol, atol = TOLERANCES[expected.dtype]
     rtol = rtol if tolerance.rtol is None else tolerance.rtol
     finite = a.isfinite() & e.isfinite()

@@ -69,7 +69,7 @@ def write_script(name: str, call: NodeCall, options: Options, backend: str, tole
         Path(parent).mkdir(parents=True, exist_ok=True)
     safe = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
     directory = Path(tempfile.mkdtemp(prefix=f"fx-importer-{safe}-differs-", dir=parent or None)).absolute()
-    torch.save([each.clone() for each in call.inputs], directory / "inputs.pt")
+    torch.save([argument.clone() for argument in call.inputs], directory / "inputs.pt")
     script = directory / "script.py"
     script.write_text(
         _TEXT.format(
@@ -80,7 +80,7 @@ def write_script(name: str, call: NodeCall, options: Options, backend: str, tole
             inputs='Path(__file__).with_name("inputs.pt")',
             parameters="".join(f", x{position}" for position in range(len(call.inputs))),
             call=spelled,
-            options="".join(f", {each}" for each in settings),
+            options="".join(f", {setting}" for setting in settings),
             tolerance="".join(f", {key}={value!r}" for key, value in tolerances.items() if value is not None),
         ),
         encoding="utf-8",
@@ -93,6 +93,6 @@ def _call(call: NodeCall) -> str:
     if not isinstance(module.target, OpOverload):
         raise NotPythonError(module.target)
     copy = ".clone()" if module.writes else ""
-    leaves = [Raw(f"x{each.position}{copy}") if isinstance(each, Slot) else each for each in module.leaves]
+    leaves = [Raw(f"x{leaf.position}{copy}") if isinstance(leaf, Slot) else leaf for leaf in module.leaves]
     args, kwargs = pytree.tree_unflatten(leaves, module.spec)
     return call_source(f"torch.ops.{module.target}", args, kwargs)

@@ -37,7 +37,7 @@ class Call(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         if self.writes:
-            tensors = tuple(each.clone() for each in tensors)
+            tensors = tuple(tensor.clone() for tensor in tensors)
         leaves = [tensors[leaf.position] if isinstance(leaf, Slot) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         return self.target(*args, **kwargs)
@@ -55,16 +55,16 @@ class NodeCall:
         """Return the call of ``node`` with the values of its arguments."""
         assert callable(node.target)
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
-        tensors = {id(each): each for each in leaves if isinstance(each, torch.Tensor)}
+        tensors = {id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}
         slots = {key: Slot(position) for position, key in enumerate(tensors)}
         fixed = [slots[id(each)] if isinstance(each, torch.Tensor) else each for each in leaves]
-        return cls(Call(node.target, fixed, spec, writes(node)), tuple(each.detach() for each in tensors.values()))
+        return cls(Call(node.target, fixed, spec, writes(node)), tuple(tensor.detach() for tensor in tensors.values()))
 
     @property
     def key(self) -> Any:
         """Key that is equal for calls with the same lowered program."""
         module = self.module
-        metadata = tuple((each.shape, each.dtype) for each in self.inputs)
+        metadata = tuple((argument.shape, argument.dtype) for argument in self.inputs)
         return module.target, str(module.spec), metadata, tuple(map(repr, module.leaves))
 
 

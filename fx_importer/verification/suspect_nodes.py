@@ -32,7 +32,7 @@ def suspect_nodes(program: ExportedProgram, compared: Compared) -> list[str]:
     tainted: set[str] = set()
     suspects: list[str] = []
     for node in program.graph.nodes:
-        from_wrong = any(each.name in tainted for each in node.all_input_nodes)
+        from_wrong = any(operand.name in tainted for operand in node.all_input_nodes)
         known = compared.get(node.name)
         if (from_wrong and known is None) or (known is not None and not known.passed):
             tainted.add(node.name)

@@ -97,7 +97,7 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether every check passed. Backends that are not required may be unsupported or not installed."""
-        return all(each.passed or (not each.required and each.status in _EXCUSED) for each in self.checks)
+        return all(check.passed or (not check.required and check.status in _EXCUSED) for check in self.checks)
 
     def __bool__(self) -> bool:
         return self.passed
@@ -119,7 +119,7 @@ class Verdict:
 
     def _by_backend(self) -> dict[str, str]:
         """Return the status of each backend: the first one that is not passed, if there is one."""
-        found = dict.fromkeys((each.backend for each in self.checks), Status.PASSED.value)
+        found = dict.fromkeys((check.backend for check in self.checks), Status.PASSED.value)
         return found | {each.backend: each.status.value for each in reversed(self.checks) if not each.passed}
 
     def table(self) -> Table:
@@ -145,9 +145,9 @@ class Verdict:
             if check.reason:
                 found.append(f"{check.backend} {check.status.value}: {check.reason}")
             found += [
-                f"{check.backend}, {each.name}: {each.comparison}"
-                for each in check.outputs
-                if not each.comparison.passed
+                f"{check.backend}, {output.name}: {output.comparison}"
+                for output in check.outputs
+                if not output.comparison.passed
             ]
         lines = list(dict.fromkeys(found))
         if wrong := next((each for each in self.checks if each.status is Status.MISMATCH), None):
@@ -159,14 +159,14 @@ class Verdict:
 def _rows(check: Check) -> Iterator[tuple[str, ...]]:
     if not check.outputs:
         yield "", "", "", "", "", "", check.status.value
-    for each in check.outputs:
-        found = each.comparison
+    for output in check.outputs:
+        found = output.comparison
         if found.passed and found.dtype in ("NoneType", "str"):
             continue
         shape = "x".join(map(str, found.shape))
         figures = (found.max_absolute, found.max_relative, found.max_ulp)
         yield (
-            each.name,
+            output.name,
             f"{found.dtype}[{shape}]",
             *(f"{figure:.1e}" if figure else "0" for figure in figures),
             f"{found.out_of_tolerance:,}/{found.elements:,}",

@@ -74,7 +74,7 @@ def verify(
 
     If ``required`` names one of them, the others need not be installed.
     """
-    calls = [named(each, subject.exported) for each in inputs or example_inputs(subject.exported)]
+    calls = [named(argument, subject.exported) for argument in inputs or example_inputs(subject.exported)]
     progress.enter("run in PyTorch")
     expected = expected_results(subject, calls)
     numbers = [[each.function for each in calls[:i]].count(call.function) for i, call in enumerate(calls)]
@@ -101,7 +101,7 @@ def named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
     if inputs.function is None and len(programs) == 1:
         return Inputs(inputs.args, inputs.kwargs, next(iter(programs)))
     if inputs.function not in programs:
-        there = ", ".join(f"'{each}'" for each in programs)
+        there = ", ".join(f"'{program}'" for program in programs)
         raise UsageError(f"Inputs(..., function={inputs.function!r}) names no function: available are {there}")
     return inputs
 
@@ -115,7 +115,7 @@ def choose(
         UsageError: for an unknown name.
     """
     worker = Worker() if isolate else None
-    return [chosen(subject, each, worker, required is None or each == required) for each in backends]
+    return [chosen(subject, backend, worker, required is None or backend == required) for backend in backends]
 
 
 def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, required: bool = True) -> Chosen:
@@ -144,7 +144,7 @@ def expected_results(subject: Subject, calls: Sequence[Inputs]) -> list[Named]:
     functions = subject.manifest.functions
     loaded = {name: Reference(subject.exported[name], function) for name, function in functions.items()}
     caller = Caller(subject.manifest, loaded, subject.initial_state())
-    return [call_named(caller, each) for each in calls]
+    return [call_named(caller, call) for call in calls]
 
 
 def call_named(caller: Caller, inputs: Inputs) -> Named:
@@ -155,7 +155,7 @@ def call_named(caller: Caller, inputs: Inputs) -> Named:
     args, kwargs = copied((tuple(inputs.args), dict(inputs.kwargs)))
     returned = pytree.tree_leaves(caller[name](*args, **kwargs))
     results: Named = [(leaf.path, value) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
-    written = [*function.results, *(each for each in function.arguments if each.overwritten)]
+    written = [*function.results, *(argument for argument in function.arguments if argument.overwritten)]
     leaves = pytree.tree_leaves((args, {key: kwargs[key] for key in _order(function) if key in kwargs}))
     for each in written:
         if each.kind == "state":
@@ -204,7 +204,7 @@ def run(
             OutputCheck(what, compare(narrow(value), narrow(wanted), tolerance))
             for (what, value), (_, wanted) in zip(results, expected, strict=True)
         )
-        status = Status.PASSED if all(each.comparison.passed for each in outputs) else Status.MISMATCH
+        status = Status.PASSED if all(output.comparison.passed for output in outputs) else Status.MISMATCH
         checks.append(Check(name, number, backend.name, status, outputs, "", None, seconds, backend.required))
     return checks
 
@@ -212,7 +212,7 @@ def run(
 def _narrowing(function: Function) -> Callable[[Any], Any]:
     """Return the conversion of results before they are compared: to float32 where the function computes in that."""
     widths = {torch.float64: torch.float32, torch.complex128: torch.complex64}
-    narrow = any(NARROW_FLOATS.get(each.type.dtype, "") == each.passed_as for each in function.results)
+    narrow = any(NARROW_FLOATS.get(result.type.dtype, "") == result.passed_as for result in function.results)
     return lambda value: value.to(widths[value.dtype]) if narrow and getattr(value, "dtype", 0) in widths else value
 
 

@@ -137,7 +137,7 @@ def test_unstable_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "last").write_text("TypeError")
     monkeypatch.setenv("FX_IMPORTER_TEST_FILE", str(tmp_path / "last"))
     this = job(tmp_path, *models.with_gelu(1), extra={GELU: faults.other_each_time})
-    message = "does not always fail in the same way.*'failed in decompose: .*this.*', then '.*that"
+    message = "does not always fail in the same way.*'failed in decompositions: .*this.*', then '.*that"
     with pytest.raises(UsageError, match=message):
         in_a_process(this, tmp_path / "out")
 

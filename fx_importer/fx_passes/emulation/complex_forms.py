@@ -48,7 +48,7 @@ class Forms:
     def complex_dtypes(self, node: fx.Node) -> list[torch.dtype]:
         """Return the complex dtypes of ``node`` and its operands, its own first."""
         leaves = tree_leaves([self.values.get(each) for each in (node, *node.all_input_nodes)])
-        return list(dict.fromkeys(each.dtype for each in leaves if self.is_complex(each)))
+        return list(dict.fromkeys(leaf.dtype for leaf in leaves if self.is_complex(leaf)))
 
     def mark_joined(self, node: fx.Node) -> None:
         """Make ``node`` its own joined form: its value comes from outside of the graph."""
@@ -99,7 +99,7 @@ def join(parts: Parts, before: fx.Node) -> fx.Node:
     axis = value.dim()
     if is_empty(value):
         return emit(before, aten.full.default, [*value.shape, 2], 0, dtype=value.dtype)
-    return emit(before, aten.cat.default, [emit(before, aten.unsqueeze.default, each, axis) for each in parts], axis)
+    return emit(before, aten.cat.default, [emit(before, aten.unsqueeze.default, part, axis) for part in parts], axis)
 
 
 def slices(joined: fx.Node, before: fx.Node) -> Parts:

@@ -25,7 +25,11 @@ def _through_rank_one(node: fx.Node) -> fx.Node | None:
     """Compute on a rank-1 tensor of one element, and squeeze the results."""
     if not is_scalar(node.args[0]):
         return None
-    vectors = {each: emit(node, aten.unsqueeze.default, each, 0) for each in node.all_input_nodes if is_scalar(each)}
+    vectors = {
+        operand: emit(node, aten.unsqueeze.default, operand, 0)
+        for operand in node.all_input_nodes
+        if is_scalar(operand)
+    }
     args = map_arg(node.args, lambda each: vectors.get(each, each))
     kwargs = map_arg(node.kwargs, lambda each: vectors.get(each, each))
     result = emit(node, node.target, *args, **kwargs)  # type: ignore[arg-type]

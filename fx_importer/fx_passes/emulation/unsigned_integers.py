@@ -44,7 +44,7 @@ class SignlessEmulation:
     def rewrite(self, graph: fx.Graph, owner: fx.GraphModule) -> None:
         """Rewrite ``graph``."""
         del owner
-        if any(is_unsigned(each) for node in graph.nodes for each in tree_leaves(value_of(node))):
+        if any(is_unsigned(leaf) for node in graph.nodes for leaf in tree_leaves(value_of(node))):
             remember_dtypes(graph)
             self.unsupported_nodes += _Rewriting(graph).unsupported_nodes
 
@@ -57,7 +57,7 @@ class _Rewriting:
         self._types = {node: tree_map(_dtype, value_of(node)) for node in graph.nodes}
         self._wide: dict[tuple[fx.Node, torch.dtype], fx.Node] = {}
         originals = [(node, value_of(node)) for node in graph.nodes if node.op == "placeholder"]
-        outputs = [(each, value_of(each)) for each in graph.output_node().all_input_nodes]
+        outputs = [(operand, value_of(operand)) for operand in graph.output_node().all_input_nodes]
         for node in list(graph.nodes):
             if node.op in ("placeholder", "get_attr") and "val" in node.meta:
                 node.meta["val"] = as_signed(value_of(node))
@@ -70,7 +70,7 @@ class _Rewriting:
 
     def _is_affected(self, node: fx.Node) -> bool:
         nodes = (node, *node.all_input_nodes)
-        return any(each in SIGNED_DTYPES for n in nodes for each in tree_leaves(self._types.get(n)))
+        return any(leaf in SIGNED_DTYPES for n in nodes for leaf in tree_leaves(self._types.get(n)))
 
     def _unsigned(self, argument: Any) -> torch.dtype | None:
         """Return the model's dtype of a node if it is unsigned, else None."""
@@ -88,7 +88,7 @@ class _Rewriting:
             self._getitem(node)
         elif not isinstance(target, OpOverload) or target.namespace not in ("aten", "prims"):
             node.meta["val"] = as_signed(value_of(node))  # a higher-order operator or a custom one
-        elif target in INDEXED and any(self._unsigned(each) for each in tree_leaves(node.args[1])):
+        elif target in INDEXED and any(self._unsigned(leaf) for leaf in tree_leaves(node.args[1])):
             self._reject(node, "an index of uint8 is a mask to PyTorch: convert it to bool first")
         elif target in DATA_MOVEMENT and self._keeps_one_dtype(node):
             self._move_data(node)
@@ -108,7 +108,7 @@ class _Rewriting:
     def _keeps_one_dtype(self, node: fx.Node) -> bool:
         """Return whether operands and results have one dtype: a ``cat`` of uint8 and int32 converts."""
         results = set(tree_leaves(self._types[node]))
-        given = {found for each in node.all_input_nodes if (found := self._unsigned(each))}
+        given = {found for operand in node.all_input_nodes if (found := self._unsigned(operand))}
         return node.target is aten.view.dtype or len(results | given) == 1
 
     def _move_data(self, node: fx.Node) -> None:
@@ -169,9 +169,9 @@ class _Rewriting:
 
     def _compute(self, node: fx.Node) -> None:
         """Compute in wider signed integers, and truncate unsigned results."""
-        dtypes = [each for n in (node, *node.all_input_nodes) for each in tree_leaves(self._types[n])]
+        dtypes = [leaf for n in (node, *node.all_input_nodes) for leaf in tree_leaves(self._types[n])]
         if torch.uint64 in dtypes:
-            if node.target not in SAME_FOR_BOTH_SIGNS or any(_is_float(each) for each in dtypes):
+            if node.target not in SAME_FOR_BOTH_SIGNS or any(_is_float(dtype) for dtype in dtypes):
                 names = ", ".join(str(each) for each in dict.fromkeys(dtypes) if each)
                 self._reject(
                     node,
@@ -182,9 +182,9 @@ class _Rewriting:
         else:
             # uint8 with int8 is int16.
             narrow = torch.int16 if torch.int16 in tree_leaves(self._types[node]) else None
-            for each in node.all_input_nodes:
-                if self._unsigned(each):
-                    node.replace_input_with(each, self._widened(each, node, narrow))
+            for operand in node.all_input_nodes:
+                if self._unsigned(operand):
+                    node.replace_input_with(operand, self._widened(operand, node, narrow))
         old = value_of(node)
         node.kwargs = {key: wider_dtype_of(each) for key, each in node.kwargs.items()}
         if not isinstance(old, Tensor) and not isinstance(old, list | tuple):

@@ -61,8 +61,8 @@ def fold_constant_sizes(program: ExportedProgram) -> ExportedProgram:
 def _has_symbols(node: fx.Node) -> bool:
     leaves = [value] if isinstance(value := value_of(node), Tensor) else tree_leaves(value)
     return any(
-        isinstance(each, SymInt) or (isinstance(each, Tensor) and any(isinstance(size, SymInt) for size in each.shape))
-        for each in leaves
+        isinstance(leaf, SymInt) or (isinstance(leaf, Tensor) and any(isinstance(size, SymInt) for size in leaf.shape))
+        for leaf in leaves
     )
 
 
@@ -112,8 +112,9 @@ def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
         return False
     results = tree_leaves(value_of(node))
     return all(
-        not isinstance(each, Tensor) or (each.layout is torch.strided and each.device.type == "cpu" and _is_small(each))
-        for each in results
+        not isinstance(result, Tensor)
+        or (result.layout is torch.strided and result.device.type == "cpu" and _is_small(result))
+        for result in results
     )
 
 
@@ -166,8 +167,8 @@ def _drop_mutated(node: fx.Node, known: dict[fx.Node, Any]) -> None:
     to = [each for argument, each in arguments if argument.alias_info is not None and argument.alias_info.is_write]
     written = {known[each].untyped_storage().data_ptr() for each in to if isinstance(each, fx.Node) and each in known}
     for other, value in list(known.items()):
-        tensors = [each for each in tree_leaves(value) if isinstance(each, Tensor)]
-        if any(each.untyped_storage().data_ptr() in written for each in tensors):
+        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        if any(tensor.untyped_storage().data_ptr() in written for tensor in tensors):
             del known[other]
 
 

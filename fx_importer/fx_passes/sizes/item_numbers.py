@@ -44,8 +44,8 @@ class ItemNumbers:
             x = self.of(node.args[0])
             return x and converted(node, x, dtype)
         function = _ARITHMETIC.get(node.target)
-        parts = [self.of(each) for each in node.args]
-        known = next((each for each in parts if each is not None), None)
+        parts = [self.of(argument) for argument in node.args]
+        known = next((part for part in parts if part is not None), None)
         if function is None or known is None or node.kwargs:
             return None
         kinds = []

@@ -22,7 +22,7 @@ def _if_static(rewrite: Consumer) -> Consumer:
     def checked(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
         position = _argument(node, _START_ARGUMENT[node.target])
         tensors = [value_of(each) for each in (node, *node.all_input_nodes)]
-        known = all(type(size) is int for each in tensors if isinstance(each, Tensor) for size in each.shape)
+        known = all(type(size) is int for tensor in tensors if isinstance(tensor, Tensor) for size in tensor.shape)
         data_dependent = isinstance(position, fx.Node) and isinstance(value_of(position), SymInt)
         return rewrite(node, numbers) if known and data_dependent else None
 

@@ -54,7 +54,7 @@ def numbers_to_tensors(program: ExportedProgram, floats: torch.dtype, *, functio
                     graph.erase_node(node)
         if owner is program.graph_module:
             output = graph.output_node()
-            output.args = (tuple(numbers.of(each) or each for each in output.args[0]),)  # type: ignore[union-attr]
+            output.args = (tuple(numbers.of(argument) or argument for argument in output.args[0]),)  # type: ignore[union-attr]
         changed = changed or numbers.used
         graph.eliminate_dead_code()
 
@@ -108,7 +108,7 @@ def _scaled(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
         return None
     result = value_of(node).dtype
     dtype = torch.float32 if result in (torch.float16, torch.bfloat16) else result
-    a, b = (converted(node, each, dtype) for each in operands)
+    a, b = (converted(node, operand, dtype) for operand in operands)
     a, b = (b, a) if node.target is aten.rsub.Tensor else (a, b)
     onto = aten.add.Tensor if node.target is aten.add.Tensor else aten.sub.Tensor
     scaled = emit(node, aten.mul.Tensor, b, converted(node, factor, dtype))

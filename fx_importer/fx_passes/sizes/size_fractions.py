@@ -32,7 +32,7 @@ def _fraction(product: Any, *, up: bool) -> tuple[fx.Node, Fraction] | None:
     """Return the size and the fraction that a product or quotient, rounded up or down, is of; None for others."""
     if not isinstance(product, fx.Node) or product.target not in (operator.mul, operator.truediv):
         return None
-    numbers = [each for each in product.args if isinstance(each, int | float)]
+    numbers = [argument for argument in product.args if isinstance(argument, int | float)]
     nodes = [_size(each) for each in product.args if isinstance(each, fx.Node)]
     if len(numbers) != 1 or len(nodes) != 1 or nodes[0] is None or not numbers[0] > 0 or numbers[0] == math.inf:
         return None
@@ -67,7 +67,7 @@ def _size(node: fx.Node) -> fx.Node | None:
 def _call(before: fx.Node, function: Any, *args: Any) -> fx.Node:
     with before.graph.inserting_before(before):
         node = before.graph.call_function(function, args)
-    values = [value_of(each) if isinstance(each, fx.Node) else each for each in args]
+    values = [value_of(argument) if isinstance(argument, fx.Node) else argument for argument in args]
     node.meta["val"] = function(*values)
     return node
 

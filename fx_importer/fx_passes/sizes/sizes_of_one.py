@@ -59,7 +59,7 @@ _TRIED = 256
 
 def _fold(graph: fx.Graph, ones: Container[sympy.Expr]) -> None:
     passed = {
-        node: {size.node.expr for each in node.all_input_nodes for size in _computed_sizes(each)}
+        node: {size.node.expr for operand in node.all_input_nodes for size in _computed_sizes(operand)}
         for node in graph.nodes
         if node.users and any(size.node.expr in ones for size in _computed_sizes(node))
     }

@@ -144,7 +144,7 @@ def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
     other operand."""
     if len(node.args) != 2 or node.kwargs:
         return _scaled(node, axes) if node.target in _SUMS else None
-    tensors = [each for each in node.args if isinstance(value_of(each), Tensor)]
+    tensors = [argument for argument in node.args if isinstance(value_of(argument), Tensor)]
     sizes = [each for each in node.args if isinstance(value_of(each), SymInt | SymFloat)]
     if len(tensors) != 1 or len(sizes) != 1:
         return None
@@ -184,7 +184,7 @@ def _number(before: fx.Node, number: Any, axes: Axes, dtype: torch.dtype) -> fx.
         return emit(before, aten.full.default, [], number, dtype=dtype)
     if number.target is torch.sym_float:
         return _number(before, number.args[0], axes, dtype)
-    parts = [_number(before, each, axes, dtype) for each in number.args]
+    parts = [_number(before, argument, axes, dtype) for argument in number.args]
     if number.target not in _FRACTIONS or None in parts or not dtype.is_floating_point:
         return None
     return emit(before, _FRACTIONS[number.target], *parts)
