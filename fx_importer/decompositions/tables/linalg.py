@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.elementwise import (
     activations,
     arithmetic,
@@ -10,16 +9,13 @@ from fx_importer.decompositions.elementwise import (
     clamp,
     comparisons,
     division,
-    extrema,
     float_classification,
     powers,
     signs,
 )
 from fx_importer.decompositions.emulation import bools, integers, low_precision, promotion, rank_zero
 from fx_importer.decompositions.emulation.complex.operators import BASIC_ARITHMETIC, COMPLEX_OPERATORS
-from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
-    combinations,
     factories,
     index_put,
     indexing,
@@ -31,41 +27,28 @@ from fx_importer.decompositions.indexing import (
     strided_views,
     unique,
 )
-from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
-from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce
+from fx_importer.decompositions.reduction import cumulative, histogram, segment_reduce
 from fx_importer.decompositions.resize import smooth
-from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
-from fx_importer.decompositions.special import SPECIAL
-from fx_importer.decompositions.tables.base import BASE
+from fx_importer.decompositions.sort import sorting, topk
+from fx_importer.decompositions.tables.lowered import LOWERED
 
 LINALG = (
-    BASE.replacing(
+    LOWERED.replacing(
         cumulative.cumsum,
         cumulative.cumprod,
         sorting.stable_sort_as_sort,
         topk.kthvalue,
         because="the C++ lowerings accumulate in low precision, and support one overload of sort",
     )
-    .replacing(
-        *cumulative.SCANS,
-        *median.MEDIANS,
-        *searchsorted.SEARCHES,
-        because="the torch dialect or every backend lacks it",
-    )
     .preferring(scatter_reduce.scatter_mean_of_integers, because="the C++ lowering rounds towards zero")
-    .replacing(*scatter_reduce.SCATTER_VARIANTS, index_put.put, indexing.take, because="the torch dialect lacks it")
     .replacing(adaptive_pooling.adaptive_max_pool, because="the C++ lowering requires a batch, and windows of one size")
     .replacing(
         adaptive_pooling.adaptive_avg_pool,
         because="the C++ lowering divides in place; MLIR's fusion repeats that for each column of a matmul",
     )
     .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the other rule requires static shapes")
-    .replacing(*smooth.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
-    .replacing(
-        *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave_of_any_size),
-        because="the torch dialect lacks it",
-    )
+    .replacing(repeat_interleave.repeat_interleave_of_any_size, because="the torch dialect lacks it")
     .preferring(repeat_interleave.repeat_interleave, because="of a static size, it needs no scatter")
     .replacing(
         *histogram.HISTOGRAMS,
@@ -81,17 +64,6 @@ LINALG = (
         indexing.index_of_dynamic_shape,
         because="the C++ lowering supports one index along a dynamic axis",
     )
-    .replacing(
-        *SPECIAL,
-        *extrema.FMAX_FMIN,
-        arithmetic.rsub_tensor,
-        norms.vector_norm,
-        *norms.DISTANCES,
-        because="no backend supports it",
-    )
-    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the torch dialect lacks it")
-    .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
-    .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
     .preferring(strided_views.reshape_of_empty, because="the C++ lowering divides by zero")
     .preferring(pad.pad_negative_widths, because="the C++ lowering drops a pad that keeps the size")
     .preferring(

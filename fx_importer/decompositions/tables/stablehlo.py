@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from fx_importer.decompositions import collectives
-from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.elementwise import (
     arithmetic,
     bit_views,
     clamp,
     comparisons,
     division,
-    extrema,
     float_classification,
     powers,
     signs,
@@ -19,9 +17,7 @@ from fx_importer.decompositions.emulation import bools, broadcasting, low_precis
 from fx_importer.decompositions.emulation.complex.arithmetic import conjugate
 from fx_importer.decompositions.emulation.complex.conversions import view_as_complex
 from fx_importer.decompositions.emulation.complex.operators import BASIC_ARITHMETIC_IN_PARTS, COMPLEX_OPERATORS
-from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
-    combinations,
     index_put,
     indexing,
     nonzero,
@@ -31,17 +27,16 @@ from fx_importer.decompositions.indexing import (
     scatter_reduce,
     strided_views,
 )
-from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
 from fx_importer.decompositions.resize import nearest, smooth
-from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
-from fx_importer.decompositions.special import SPECIAL, error_functions
-from fx_importer.decompositions.tables.base import BASE
+from fx_importer.decompositions.sort import sorting, topk
+from fx_importer.decompositions.special import error_functions
+from fx_importer.decompositions.tables.lowered import LOWERED
 from fx_importer.fx_graph.operators import aten
 
 STABLEHLO = (
-    BASE.replacing(
+    LOWERED.replacing(
         *arithmetic.SCALAR_ARITHMETIC,
         division.divide_by_scalar,
         powers.power_of_scalar,
@@ -50,25 +45,14 @@ STABLEHLO = (
         *comparisons.SCALAR_COMPARISONS,
         because="the C++ lowerings emit a scalar as a 64-bit arith.constant",
     )
-    .replacing(
-        *cumulative.SCANS,
-        *median.MEDIANS,
-        *searchsorted.SEARCHES,
-        because="the torch dialect or every backend lacks it",
-    )
     .replacing(sorting.stable_sort_as_sort, topk.kthvalue, cumulative.cumprod_by_scan, because="it has no lowering")
-    .replacing(*scatter_reduce.SCATTER_VARIANTS, index_put.put, indexing.take, because="the torch dialect lacks it")
     .replacing(scatter_reduce.scatter_reduce, because="it has no lowering")
     .replacing(
         adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool, because="the torch dialect lacks it"
     )
     .preferring(division.divide_integers_by_number, because="divide_by_scalar has the number in the integers' dtype")
     .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the other rule requires static shapes")
-    .replacing(*smooth.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
-    .replacing(
-        *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
-        because="the torch dialect lacks it",
-    )
+    .replacing(repeat_interleave.repeat_interleave, because="the torch dialect lacks it")
     .replacing(nonzero.nonzero, because="the C++ lowering crashes on rank zero")
     .replacing(*collectives.COLLECTIVES, because="collectives of one tensor are lowered, and have no gradients then")
     .replacing(
@@ -88,17 +72,7 @@ STABLEHLO = (
         indexing.index_of_adjacent_axes,
         because="the C++ lowering has no slices of unknown sizes",
     )
-    .replacing(
-        *SPECIAL,
-        *extrema.FMAX_FMIN,
-        arithmetic.rsub_tensor,
-        norms.vector_norm,
-        *norms.DISTANCES,
-        because="no backend supports it",
-    )
-    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the torch dialect lacks it")
-    .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
-    .replacing(*FOURIER, conjugate, because="the torch dialect lacks most FFT operators")
+    .replacing(conjugate, because="the torch dialect lacks most FFT operators")
     .from_torch(
         *(aten.leaky_relu.default, aten.elu.default),
         because="the C++ lowerings emit the slope and the scales as arith.constants",

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.elementwise import (
     activations,
-    arithmetic,
     bit_views,
     clamp,
     comparisons,
     division,
-    extrema,
     float_classification,
     powers,
     signs,
 )
 from fx_importer.decompositions.emulation import bools, integers, low_precision, promotion, rank_zero
 from fx_importer.decompositions.emulation.complex.operators import ALL_COMPLEX_OPERATORS
-from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
-    combinations,
     factories,
     index_put,
     indexing,
@@ -30,7 +25,6 @@ from fx_importer.decompositions.indexing import (
     scatter_reduce,
     strided_views,
 )
-from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.random import distributions
 from fx_importer.decompositions.reduction import (
@@ -42,38 +36,27 @@ from fx_importer.decompositions.reduction import (
     sum_mean_prod,
 )
 from fx_importer.decompositions.resize import nearest, smooth
-from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
-from fx_importer.decompositions.special import SPECIAL, TOSA_SPECIAL, logarithms
-from fx_importer.decompositions.tables.base import BASE
+from fx_importer.decompositions.sort import sorting, topk
+from fx_importer.decompositions.special import TOSA_SPECIAL, logarithms
+from fx_importer.decompositions.tables.lowered import LOWERED
 
 TOSA = (
-    BASE.replacing(
+    LOWERED.replacing(
         *scatter_reduce.REDUCING_SCATTERS,
         index_put.index_put_of_last_writes,
         last_writes.scatter,
         because="TOSA's scatter writes whole rows, each at most once, without a reduction",
     )
-    .replacing(*scatter_reduce.SCATTER_VARIANTS, index_put.put, indexing.take, because="the torch dialect lacks it")
     .replacing(
         *(*pooling.POOLING, adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool),
         because="TOSA has 2-D pools only, without indices, dilation or windows that overlap the border",
     )
-    .replacing(*smooth.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
-    .replacing(
-        *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
-        because="the torch dialect lacks it",
-    )
+    .replacing(repeat_interleave.repeat_interleave, because="the torch dialect lacks it")
     .replacing(nonzero.nonzero, because="the C++ lowering crashes on rank zero")
     .replacing(
         *histogram.HISTOGRAMS,
         segment_reduce.segment_reduce,
         *embedding_bag.EMBEDDING_BAG,
-        because="the torch dialect or every backend lacks it",
-    )
-    .replacing(
-        *cumulative.SCANS,
-        *median.MEDIANS,
-        *searchsorted.SEARCHES,
         because="the torch dialect or every backend lacks it",
     )
     .replacing(
@@ -85,18 +68,7 @@ TOSA = (
         because="TOSA has no sort and no cumulative product",
     )
     .replacing(*comparisons.SCALAR_COMPARISONS, because="the C++ lowering of eq compares with a float64 scalar")
-    .replacing(
-        *SPECIAL,
-        *extrema.FMAX_FMIN,
-        arithmetic.rsub_tensor,
-        norms.vector_norm,
-        *norms.DISTANCES,
-        because="no backend supports it",
-    )
     .replacing(*TOSA_SPECIAL, because="TOSA, unlike the other backends, does not support it")
-    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the torch dialect lacks it")
-    .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
-    .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
     .replacing(strided_views.unfold, because="the C++ lowering of dynamic shapes does not terminate")
     .replacing(strided_views.diagonal, because="the C++ lowering sums products with zero, NaN for infinities")
     .preferring(nearest.nearest, because="the C++ passes rewrite it to an __interpolate that has no lowering")
