@@ -46,7 +46,7 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
         stride = per_axis(stride, axes) if len(stride) else kernel
         sizes, outputs = list(x.shape[-axes:]), list(grad.shape[-axes:])
         windows = zip(sizes, kernel, stride, padding, dilation, strict=True)
-        if any(sliding_windows(*each, ceil).has_empty for each in windows):
+        if any(sliding_windows(*settings, ceil).has_empty for settings in windows):
             return _scattered(grad, x, indices, axes)  # eager's index of an empty window lies outside of it
         batch = math.prod(x.shape[:-axes])
         flat = torch.zeros((), dtype=torch.int32)
@@ -102,7 +102,7 @@ MAX_POOL_BACKWARD = (
     _scatter_by_indices(aten.fractional_max_pool2d_backward.default, 2),
     _scatter_by_indices(aten.fractional_max_pool3d_backward.default, 3),
 )
-_WINDOWED = frozenset(each.rule for each in MAX_POOL_BACKWARD[:2])
+_WINDOWED = frozenset(decomposition.rule for decomposition in MAX_POOL_BACKWARD[:2])
 
 
 def scatter_foreign_indices(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedProgram:
@@ -136,7 +136,7 @@ def _is_of_same_pool(node: fx.Node) -> bool:
         indices = indices.args[0]
     if indices.target is not python_operator.getitem or indices.args[1] != 1 or indices.args[0].target is not forward:
         return False
-    backward, pool = (_windows(each, axes) for each in (node, indices.args[0]))
+    backward, pool = (_windows(call, axes) for call in (node, indices.args[0]))
     return backward is not None and backward == pool
 
 
@@ -156,5 +156,5 @@ def _windows(node: fx.Node, axes: int) -> list[Any] | None:
     sizes = list(arguments["self"].meta["val"].shape[-axes:])
     lists = [arguments[name] for name in ("kernel_size", "stride", "padding", "dilation")]
     lists[1] = lists[1] or lists[0]
-    numbers = [*sizes, *(each for listed in lists for each in per_axis(listed, axes)), arguments["ceil_mode"]]
+    numbers = [*sizes, *(number for numbers in lists for number in per_axis(numbers, axes)), arguments["ceil_mode"]]
     return numbers if all(isinstance(number, int) for number in numbers) else None

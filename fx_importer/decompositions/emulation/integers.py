@@ -67,7 +67,9 @@ def _comparison_in_int32(operator: OpOverload) -> Decomposition:
     return rule
 
 
-INT32_ARITHMETIC = tuple(_arithmetic_in_int32(each) for each in (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor))
+INT32_ARITHMETIC = tuple(
+    _arithmetic_in_int32(operator) for operator in (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)
+)
 
 
 def _of_int8(operator: OpOverload) -> Decomposition:
@@ -103,6 +105,6 @@ _EXTREMA = (aten.maximum, aten.minimum, aten.abs, aten.neg, aten.amax, aten.amin
 
 
 INT32_COMPARISONS = (
-    *(_comparison_in_int32(each) for packet in _COMPARISONS for each in (packet.Tensor, packet.Scalar)),
+    *(_comparison_in_int32(overload) for packet in _COMPARISONS for overload in (packet.Tensor, packet.Scalar)),
     *(_comparison_in_int32(packet.default) for packet in (*_EXTREMA, aten.max, aten.min)),
 )

@@ -47,7 +47,7 @@ def _in_float32(operator: OpOverload) -> Decomposition:
             kwargs["dtype"] = torch.float32
         result = operator(*args, **kwargs)
         narrow = requested is None or requested in HALF_DTYPES
-        return tree_map_only(Tensor, lambda each: each.to(dtype), result) if narrow else result
+        return tree_map_only(Tensor, lambda tensor: tensor.to(dtype), result) if narrow else result
 
     return rule
 

@@ -111,13 +111,13 @@ def retrace(program: ExportedProgram, rules: Mapping[Any, Callable[..., Any]]) -
     with allow_guards_of_metadata():
         traced = run_decompositions(views_to_reshapes(with_tensors(program, _fake_cpu_tensors(program))), {**rules})
     tensors = {**program.constants, **program.state_dict}
-    return with_tensors(traced, {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor)})
+    return with_tensors(traced, {name: tensor for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)})
 
 
 def _fake_cpu_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """Return a fake CPU tensor, as in the nodes' metadata, for each meta tensor of ``program``."""
     tensors = {**program.constants, **program.state_dict}
-    on_meta = {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor) and each.is_meta}
+    on_meta = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor) and tensor.is_meta}
     made: dict[Any, torch.Tensor] = {}
     mode = fake_mode_of(program.graph) or FakeTensorMode()
     for tensor in on_meta.values():

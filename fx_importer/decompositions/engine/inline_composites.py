@@ -48,7 +48,7 @@ class _NoRule(Exception):
 
 def _inline(rules: Rules, graph: fx.Graph, owner: fx.GraphModule) -> None:
     del owner
-    for node in [each for each in graph.nodes if _is_kept_by_torch(each, rules)]:
+    for node in [call for call in graph.nodes if _is_kept_by_torch(call, rules)]:
         inputs = node.all_input_nodes
         examples = [operand.meta["val"] for operand in inputs]
         mode = next((example.fake_mode for example in examples if isinstance(example, FakeTensor)), None)

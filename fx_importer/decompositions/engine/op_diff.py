@@ -28,7 +28,7 @@ class OpDiff:
         return self.before.get(name, 0) != self.after.get(name, 0)
 
     def __str__(self) -> str:
-        sizes = (f"{sum(each.values())} operators of {len(each)} kinds" for each in (self.before, self.after))
+        sizes = (f"{sum(counts.values())} operators of {len(counts)} kinds" for counts in (self.before, self.after))
         return " before, ".join(sizes) + " after"
 
 

@@ -70,12 +70,12 @@ def _resolve(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterato
 
 def _suggestion(name: str) -> str:
     """Return the names of operators that are similar to ``name``, as the end of a sentence."""
-    qualified = [each.replace("::", ".") for each in torch._C._dispatch_get_all_op_names()]
+    qualified = [overload.replace("::", ".") for overload in torch._C._dispatch_get_all_op_names()]
     name = name.removeprefix("torch.").removeprefix("ops.")
     parts = name.split(".")
     if len(parts) == 3 and isinstance(packet := operator_named(".".join(parts[:2])), OpOverloadPacket):
         return f"; the overloads of {packet} are {', '.join(packet.overloads())}"
-    packets = {".".join(each.split(".")[:2]) for each in qualified}
+    packets = {".".join(overload.split(".")[:2]) for overload in qualified}
     close = difflib.get_close_matches(name, packets, cutoff=0.75)
     if not close and len(parts) == 1:
         close = sorted(packets & {f"aten.{name}"})

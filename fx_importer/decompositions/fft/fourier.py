@@ -49,7 +49,7 @@ def _multiply(x: Parts, cosine: Tensor, sine: Tensor, product: Any) -> tuple[Ten
 
 def _factor(length: int) -> int:
     """Return the largest divisor of ``length`` that is at most its square root."""
-    return next(each for each in range(math.isqrt(length), 0, -1) if length % each == 0)
+    return next(factor for factor in range(math.isqrt(length), 0, -1) if length % factor == 0)
 
 
 def _is_direct(length: int) -> bool:
@@ -67,7 +67,7 @@ def _dft_last_axis(x: Parts, sign: int, count: int | None = None) -> tuple[Tenso
     first = _factor(length)
     second = length // first
     # n = second * n1 + n2 and k = k1 + first * k2: sum over n1, multiply by twiddle factors of n2 * k1, sum over n2.
-    split = [None if each is None else each.reshape(*batch, first, second).transpose(-1, -2) for each in x]
+    split = [None if part is None else part.reshape(*batch, first, second).transpose(-1, -2) for part in x]
     assert split[0] is not None
     inner = _dft_last_axis((split[0], split[1]), sign)
     cosine, sine = _twiddle_factors(second, first, length, real)

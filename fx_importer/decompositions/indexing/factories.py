@@ -29,7 +29,7 @@ def arange_int8(start: Any, end: Any, step: Any = 1, *, dtype: torch.dtype | Non
 @decomposes(aten.empty.memory_format)
 def empty_of_dynamic_shape(size: Sequence[int], *, memory_format: object = None, **settings: Any) -> Tensor:
     """Return zeros: values of an empty tensor are undefined, and memory formats are nothing in MLIR."""
-    if all(isinstance(each, int) for each in size):
+    if all(isinstance(length, int) for length in size):
         return NotImplemented
     return torch.zeros(size, **settings)
 

@@ -132,7 +132,7 @@ def aligned(x: Tensor, dim: int, index: Tensor, *sources: Tensor) -> tuple[Tenso
         places = positions(size)
         source_positions = torch.where(places < length, places, torch.full((), length - 1, dtype=torch.int32))
         index, *parts = (gathered(tensor, axis, source_positions) for tensor in (index, *parts))
-        inside = (places < length).reshape([-1 if each == axis else 1 for each in range(x.dim())])
+        inside = (places < length).reshape([-1 if other == axis else 1 for other in range(x.dim())])
         active = inside if active is None else active & inside
     return index, parts, active
 

@@ -88,7 +88,7 @@ def slice_scatter_along_dynamic_axis(
 ) -> Any:
     """Read ``src`` where a place along ``dim``, an axis of dynamic size, is one of the slice; no match for none."""
     size, count = x.shape[dim], src.shape[dim]
-    if are_static(size) or not all(each is None or isinstance(each, int) for each in (start, step)) or is_empty(src):
+    if are_static(size) or not all(bound is None or isinstance(bound, int) for bound in (start, step)) or is_empty(src):
         return NotImplemented
     first = 0 if start is None else start if start >= 0 else torch.sym_max(size + start, 0)
     steps = torch.arange(size) - first

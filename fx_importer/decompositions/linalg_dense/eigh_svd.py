@@ -125,7 +125,7 @@ def eigh_jacobi(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
         between = torch.where(worst > torch.finfo(a.dtype).eps, between, 0.0)
         rotations = _rotations(values[..., :half], values[..., half:], between)
         turned = _rotate_pairs(adjoint(_rotate_pairs(a, rotations)), rotations)
-        return worst, adjoint(turned).contiguous(), *(_rotate_pairs(each, rotations) for each in v)
+        return worst, adjoint(turned).contiguous(), *(_rotate_pairs(basis, rotations) for basis in v)
 
     basis = (identity(small, size, small.shape[-1]),) if vectors else ()
     rest, *bases = _sweep_until_converged(step, small, *basis)

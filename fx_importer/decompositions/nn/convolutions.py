@@ -25,7 +25,7 @@ _MANY_GROUPS = 16
 
 
 @dataclass(frozen=True)
-class _Geometry:
+class _ConvolutionGeometry:
     """The non-tensor arguments of a convolution, in the operator's order."""
 
     stride: Sizes
@@ -41,7 +41,7 @@ class _Geometry:
         return tuple(per_axis(setting, axes) for setting in (stride, padding, dilation, output_padding))
 
 
-def _transposed_where(condition: Callable[[_Geometry, Tensor, Tensor], bool]) -> Decomposition:
+def _transposed_where(condition: Callable[[_ConvolutionGeometry, Tensor, Tensor], bool]) -> Decomposition:
     """Return a rule for transposed convolutions with a static kernel that fulfill ``condition``.
 
     It takes the geometry, the input and the weight.
@@ -49,7 +49,7 @@ def _transposed_where(condition: Callable[[_Geometry, Tensor, Tensor], bool]) ->
 
     @decomposes(aten.convolution.default)
     def rule(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
-        windows = _Geometry(*geometry)
+        windows = _ConvolutionGeometry(*geometry)
         static = all(isinstance(size, int) for size in weight.shape)
         return (
             _as_forward_convolution(x, weight, bias, windows)
@@ -60,7 +60,7 @@ def _transposed_where(condition: Callable[[_Geometry, Tensor, Tensor], bool]) ->
     return rule
 
 
-def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: _Geometry) -> Tensor:
+def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: _ConvolutionGeometry) -> Tensor:
     """Return a transposed convolution as a forward convolution of the input with interior padding."""
     axes, groups = x.dim() - 2, geometry.groups
     stride, padding, dilation, output_padding = geometry.per_axis(axes)
@@ -81,7 +81,7 @@ def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, geom
 
 
 transposed_grouped_or_dilated = _transposed_where(
-    lambda geometry, *_: geometry.groups > 1 or any(each != 1 for each in geometry.dilation)
+    lambda geometry, *_: geometry.groups > 1 or any(dilation != 1 for dilation in geometry.dilation)
 )
 transposed_volumes_of_dynamic_size = _transposed_where(lambda _, x, __: x.dim() == 5 and not are_static(*x.shape[2:]))
 transposed_volumes_that_crop = _transposed_where(
@@ -103,12 +103,12 @@ def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometr
         return result.to(x.dtype)  # the low bits of a sum depend on the low bits of its terms only
     if not is_static(weight) or x.dtype not in (torch.int16, torch.int32, torch.int64):
         return NotImplemented
-    windows = _Geometry(*geometry)
+    windows = _ConvolutionGeometry(*geometry)
     if windows.transposed:
         return _as_forward_convolution(x, weight, bias, windows)
     axes = x.dim() - 2
     stride, padding, dilation, _ = windows.per_axis(axes)
-    x = pad(x, [width for each in reversed(padding) for width in (each, each)])
+    x = pad(x, [width for both in reversed(padding) for width in (both, both)])
     batch, kernel = x.shape[0], weight.shape[2:]
     sizes = [
         (size - apart * (length - 1) - 1) // step + 1

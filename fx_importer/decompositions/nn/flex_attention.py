@@ -120,6 +120,6 @@ def _broadcast_heads(tensor: Tensor, batch: int, heads: int) -> Tensor:
 def _vmap_over_scores(function: Callable[..., Tensor], scores: tuple[int, ...], captured: int) -> Callable[..., Tensor]:
     """Return ``function`` of vectors of indices (b, h, row, column), batched over all four, the column innermost."""
     for axis in reversed(range(4)):
-        indices = tuple(0 if each == axis else None for each in range(4))
+        indices = tuple(0 if dim == axis else None for dim in range(4))
         function = torch.vmap(function, in_dims=(*scores, *indices, *(None,) * captured))
     return function

@@ -66,7 +66,7 @@ def _padded(x: Tensor, padding: Sequence[int], value: float) -> Tensor:
     if not any(padding):
         return x
     least = value if x.is_floating_point() else max(value, torch.iinfo(x.dtype).min)
-    return aten.constant_pad_nd(x, [width for each in reversed(padding) for width in (each, each)], least)
+    return aten.constant_pad_nd(x, [width for both in reversed(padding) for width in (both, both)], least)
 
 
 max_pool2d = _values_and_indices(aten.max_pool2d_with_indices.default, of_dynamic_shape=False)

@@ -104,7 +104,7 @@ def window_maxima(x: Tensor, windows: Sequence[Windows]) -> tuple[Tensor, Tensor
 def window_sums(x: Tensor, windows: Sequence[Windows]) -> Tensor:
     """Return the sum of each window along the last axes."""
     for axis, window in enumerate(windows, x.dim() - len(windows)):
-        shape = [-1 if each == axis else 1 for each in range(x.dim())]
+        shape = [-1 if dim == axis else 1 for dim in range(x.dim())]
         zero = torch.zeros((), dtype=x.dtype)
         terms = [
             torch.where(window.holds(k).reshape(shape), x.index_select(axis, window.places(k)), zero)

@@ -50,7 +50,7 @@ def _scan_dynamic(
 
     def step(shift: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         *now, places = rest
-        before = tuple(each.index_select(dim, torch.clamp(places - shift, min=0)) for each in now)
+        before = tuple(total.index_select(dim, torch.clamp(places - shift, min=0)) for total in now)
         changed = (places >= shift).reshape(along)
         combined = zip(combine(before, tuple(now)), now, strict=True)
         return shift * 2, *(torch.where(changed, new, old) for new, old in combined)

@@ -49,10 +49,10 @@ class ComplexPairs:
         forms = Forms(graph, self._real)
         if any(map(forms.was_complex, graph.nodes)):
             remember_dtypes(graph)
-            self.unsupported_nodes += _Rewriting(forms, graph).unsupported_nodes
+            self.unsupported_nodes += _PairRewriting(forms, graph).unsupported_nodes
 
 
-class _Rewriting:
+class _PairRewriting:
     """Rewriting of one graph."""
 
     def __init__(self, forms: Forms, graph: fx.Graph):

@@ -46,10 +46,10 @@ class SignlessEmulation:
         del owner
         if any(is_unsigned(leaf) for node in graph.nodes for leaf in tree_leaves(value_of(node))):
             remember_dtypes(graph)
-            self.unsupported_nodes += _Rewriting(graph).unsupported_nodes
+            self.unsupported_nodes += _SignlessRewriting(graph).unsupported_nodes
 
 
-class _Rewriting:
+class _SignlessRewriting:
     """Rewriting of one graph."""
 
     def __init__(self, graph: fx.Graph):

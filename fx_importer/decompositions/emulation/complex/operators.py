@@ -90,7 +90,7 @@ BASIC_ARITHMETIC = (
 """Rules for a target that multiplies complex numbers."""
 
 
-BASIC_ARITHMETIC_IN_PARTS = (*(each for each in BASIC_ARITHMETIC if each is not mul), mul_of_two)
+BASIC_ARITHMETIC_IN_PARTS = (*(rule for rule in BASIC_ARITHMETIC if rule is not mul), mul_of_two)
 """Rules for a target without products of complex numbers that can make them of two parts."""
 
 

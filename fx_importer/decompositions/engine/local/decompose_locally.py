@@ -51,7 +51,7 @@ def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram
     before = {node: walk.values[node] for node in placeholders if specs[node.name].kind in _MUTATIONS}
     walk.first_input = next((kept for kept in before.values() if specs[kept.name].kind is InputKind.USER_INPUT), None)
     walk.writable = frozenset(before)
-    walk.run((each for each in old.nodes if each.op != "placeholder"), old)
+    walk.run((call for call in old.nodes if call.op != "placeholder"), old)
     written = {node.name: now for node, kept in before.items() if (now := walk.values[node]) is not kept}
     results: Any = graph.output_node().args[0]
     graph.output_node().args = ((*written.values(), *results),)

@@ -25,10 +25,10 @@ def example_values(argument: Any, values: Mapping[fx.Node, Tensor]) -> Any:
     if isinstance(argument, SymbolicNumber):
         return argument.number
     if isinstance(argument, tuple | list):
-        items = [example_values(each, values) for each in argument]
+        items = [example_values(item, values) for item in argument]
         return tuple(items) if isinstance(argument, tuple) else items
     if isinstance(argument, dict):
-        return {key: example_values(each, values) for key, each in argument.items()}
+        return {key: example_values(item, values) for key, item in argument.items()}
     return argument
 
 

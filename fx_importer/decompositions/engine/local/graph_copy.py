@@ -106,9 +106,9 @@ class ReplacementCache:
                 known = self._types[id(value)] = value, type_key(value)
             return inputs.index(argument), known[1]
         if isinstance(argument, tuple | list):
-            return type(argument), *(self._key(each, inputs) for each in argument)
+            return type(argument), *(self._key(item, inputs) for item in argument)
         if isinstance(argument, dict):
-            return tuple((key, self._key(each, inputs)) for key, each in argument.items())
+            return tuple((key, self._key(item, inputs)) for key, item in argument.items())
         if isinstance(argument, SymbolicNumber):
             return self._key(argument.number, inputs)
         if isinstance(argument, SymNumber):
@@ -157,7 +157,7 @@ class GraphCopy:
         """Copy ``nodes`` of the graph ``old``; ``result`` is read after them, if they are not all of it."""
         nodes = list(nodes)
         writes = (
-            Mutations(nodes, old, result, self.writable) if any(mutated_arguments(each) for each in nodes) else None
+            Mutations(nodes, old, result, self.writable) if any(mutated_arguments(call) for call in nodes) else None
         )
         for node in counted(nodes, "nodes"):
             try:
@@ -239,10 +239,10 @@ class GraphCopy:
         if isinstance(argument, fx.Node):
             return values[argument]
         if isinstance(argument, tuple | list):
-            items = [self._of(each, values) for each in argument]
+            items = [self._of(item, values) for item in argument]
             return tuple(items) if isinstance(argument, tuple) else items
         if isinstance(argument, dict):
-            return {key: self._of(each, values) for key, each in argument.items()}
+            return {key: self._of(item, values) for key, item in argument.items()}
         if isinstance(argument, SymbolicNumber) and self._sizes is not None:
             return self._sizes.node_of(argument.number)
         return argument
@@ -253,7 +253,7 @@ class GraphCopy:
 
     def _constant(self, tensor: Tensor, placeholder: fx.Node) -> fx.Node:
         if id(tensor) not in self.constants:
-            first = self.first_input or next((each for each in self.graph.nodes if each.op != "placeholder"), None)
+            first = self.first_input or next((call for call in self.graph.nodes if call.op != "placeholder"), None)
             with self.graph.inserting_before(first) if first is not None else nullcontext():
                 node = self.graph.placeholder("lifted_tensor")
             node.meta["val"] = placeholder.meta["val"]

@@ -120,10 +120,10 @@ class RuleTracer(TorchDispatchMode):
                 raise RetraceRequired("its rule reads a tensor that it did not compute")
             return known[1]
         if isinstance(value, tuple | list):
-            items = [self.nodes_of(each) for each in value]
+            items = [self.nodes_of(item) for item in value]
             return tuple(items) if isinstance(value, tuple) else items
         if isinstance(value, dict):
-            return {key: self.nodes_of(each) for key, each in value.items()}
+            return {key: self.nodes_of(item) for key, item in value.items()}
         return value
 
     def _record(self, func: OpOverload, args: Any, kwargs: Any) -> Any:

@@ -86,7 +86,7 @@ class SizeNodes:
             raise RetraceRequired(f"its rule computes with {expression}, which has no spelling: {error}") from error
         while (last := last.next) is not self._graph._root:
             if "val" not in last.meta:
-                args = map_arg(last.args, lambda each: each.meta["val"])
+                args = map_arg(last.args, lambda operand: operand.meta["val"])
                 last.meta["val"] = last.target(*args)
                 self.remember(last)
         self._nodes[expression] = made
