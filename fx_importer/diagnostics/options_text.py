@@ -41,13 +41,13 @@ def _read(given: Any, hint: Any) -> Any:
 
 def options_to_text(options: Options) -> dict[str, Any]:
     """Return the values that differ from their defaults, by field name, as JSON values."""
-    found: dict[str, Any] = {"output_type": options.output_type.value}
+    record: dict[str, Any] = {"output_type": options.output_type.value}
     for option in OPTIONS:
         if option.group and option.has_text:
             value = getattr(getattr(options, option.group), option.name)
             if value != option.default:
-                found[option.name] = _to_text(value)
-    return found
+                record[option.name] = _to_text(value)
+    return record
 
 
 def _to_text(value: Any) -> Any:

@@ -97,16 +97,16 @@ def sizes_of(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | N
     A tensor axis takes precedence.
     """
     examples = [node.meta.get("val") for node in inputs]
-    found: dict[Any, tuple[int, int | None]] = {}
+    sources: dict[Any, tuple[int, int | None]] = {}
     for position, example in enumerate(examples):
         if isinstance(example, torch.Tensor):
             for axis, size in enumerate(example.shape):
                 if isinstance(size, SymInt):
-                    found.setdefault(size.node.expr, (position, axis))
+                    sources.setdefault(size.node.expr, (position, axis))
     for position, example in enumerate(examples):
         if isinstance(example, SymInt):
-            found.setdefault(example.node.expr, (position, None))
-    return {symbol: place for symbol, place in found.items() if symbol.is_symbol}
+            sources.setdefault(example.node.expr, (position, None))
+    return {symbol: place for symbol, place in sources.items() if symbol.is_symbol}
 
 
 def measure_sizes(
@@ -180,5 +180,5 @@ def _order(example: Any) -> tuple[int, ...] | None:
 
 def _hints(sizes: Sequence[Any]) -> list[int] | None:
     """Return the sizes at trace time; None if one is unknown."""
-    found = [size.node.hint if isinstance(size, SymInt) else size for size in sizes]
-    return None if None in found else [int(size) for size in found]
+    hints = [size.node.hint if isinstance(size, SymInt) else size for size in sizes]
+    return None if None in hints else [int(size) for size in hints]

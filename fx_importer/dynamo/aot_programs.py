@@ -88,7 +88,7 @@ def _first(graph: fx.Graph, nodes: list[fx.Node]) -> list[fx.Node]:
 
 def _constants(module: fx.GraphModule) -> dict[str, Any]:
     """Turn the tensors that ``module`` holds into leading placeholders; return them by name."""
-    held: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     tokens = tokens_of(module.graph)
     first = next(node for node in module.graph.nodes if node not in tokens)
     mode = fake_mode_of(module.graph) or FakeTensorMode()
@@ -97,14 +97,14 @@ def _constants(module: fx.GraphModule) -> dict[str, Any]:
         if not isinstance(tensor, torch.Tensor):
             continue
         with module.graph.inserting_before(first):
-            constant = module.graph.placeholder(f"constant_{len(held)}")
+            constant = module.graph.placeholder(f"constant_{len(constants)}")
         constant.meta.update(node.meta)
         constant.meta["val"] = mode.from_tensor(tensor)
         node.replace_all_uses_with(constant)
         module.graph.erase_node(node)
-        held[constant.name] = tensor
+        constants[constant.name] = tensor
     module.recompile()
-    return held
+    return constants
 
 
 def held_by(module: fx.GraphModule, path: str) -> Any:

@@ -95,10 +95,10 @@ class DynamoCompiler:
             leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor) and id(leaf) not in computed
         ]
         captured.take([*arguments, *returned])
-        given = {id(argument): position for position, argument in enumerate(arguments)}
+        positions = {id(argument): position for position, argument in enumerate(arguments)}
         inputs = captured.inputs
-        order = sorted(range(len(inputs)), key=lambda i: given.get(id(inputs[i]), -1))
-        params = [inputs[i] for i in order if isinstance(inputs[i], Tensor) and id(inputs[i]) not in given]
+        order = sorted(range(len(inputs)), key=lambda i: positions.get(id(inputs[i]), -1))
+        params = [inputs[i] for i in order if isinstance(inputs[i], Tensor) and id(inputs[i]) not in positions]
         program, results = captured.program(order, result)
         primary = self.primary_registry
         assert isinstance(primary, OpsRegistry)
@@ -164,14 +164,14 @@ class _Captured:
         results, names = list[fx.Node](), list[str]()
         for path, leaf in pytree.tree_flatten_with_path(result)[0]:
             for name, each in _tensors_of(leaf, f"result{pytree.keystr(path)}", set()):
-                found = self._of(each, returned, values)
-                if found is not None:
-                    results.append(found)
+                result_node = self._of(each, returned, values)
+                if result_node is not None:
+                    results.append(result_node)
                     names.append(name)
         # Tensors that the function put elsewhere, for example into an attribute.
-        held = [each for each in dict.fromkeys(returned) if isinstance(each, fx.Node) and each not in results]
-        names += [f"held[{number}]" for number in range(len(held))]
-        graph.output((*effects, *changed, *results, *held))
+        kept = [each for each in dict.fromkeys(returned) if isinstance(each, fx.Node) and each not in results]
+        names += [f"held[{number}]" for number in range(len(kept))]
+        graph.output((*effects, *changed, *results, *kept))
         placeholders = graph.find_nodes(op="placeholder")
         measure_sizes(graph, placeholders, sizes_of(placeholders), outputs=True)
         for node in placeholders:
@@ -219,12 +219,12 @@ def _captured(
     dynamic: bool | None,
 ) -> tuple[_Captured, Any]:
     """Return the graph of ``fn``, and its result. ``fn`` runs once, in eager PyTorch."""
-    found: list[_Captured] = []
+    captures: list[_Captured] = []
 
     def compiler(graph: fx.GraphModule, _examples: Sequence[Any]) -> Callable[..., Any]:
         metadata: Any = TracingContext.get().fw_metadata
         captured = _Captured(graph, metadata.mutated_inp_runtime_indices)
-        found.append(captured)
+        captures.append(captured)
 
         def run(*inputs: Any) -> Any:
             captured.inputs = inputs
@@ -242,7 +242,7 @@ def _captured(
 
         def run(*inputs: Any) -> Any:
             returned = compiled(*inputs)
-            found[-1].inputs, found[-1].outputs = inputs, returned
+            captures[-1].inputs, captures[-1].outputs = inputs, returned
             return returned
 
         return run
@@ -252,9 +252,9 @@ def _captured(
             result = torch.compile(fn, backend=backend, fullgraph=True, dynamic=dynamic)(*args, **kwargs)
     except TorchDynamoException as error:
         raise ExportError(f"TorchDynamo cannot make one graph of {_name(fn)}: {error}") from error
-    if not found:
+    if not captures:
         raise ExportError(f"{_name(fn)} computes nothing with tensors: there is no graph to import")
-    return found[0], result
+    return captures[0], result
 
 
 def _results_first(lowered: Lowered, name: str) -> Lowered:

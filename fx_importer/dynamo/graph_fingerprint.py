@@ -45,13 +45,13 @@ class _Names:
         return tuple(map(row, module.graph.nodes))
 
     def attribute(self, module: fx.GraphModule, path: str) -> Hashable:
-        held = held_by(module, path)
-        if isinstance(held, fx.GraphModule):
-            return self.graph(held)
-        if isinstance(held, torch.Tensor) and held.layout is torch.strided and held.device.type == "cpu":
-            bits = held.detach().contiguous().view(-1).view(torch.uint8)
-            return str(held.dtype), tuple(held.shape), bits.numpy().tobytes()
-        return id(held)
+        value = held_by(module, path)
+        if isinstance(value, fx.GraphModule):
+            return self.graph(value)
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type == "cpu":
+            bits = value.detach().contiguous().view(-1).view(torch.uint8)
+            return str(value.dtype), tuple(value.shape), bits.numpy().tobytes()
+        return id(value)
 
     def value(self, example: Any) -> Hashable:
         return tuple(map(self.leaf, pytree.tree_leaves(example)))

@@ -153,9 +153,9 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of an operator by their names in its schema."""
     assert isinstance(node.target, OpOverload)
     schema = node.target._schema.arguments
-    given = {each.name: each.default_value for each in schema if each.has_default_value()}
-    given.update((each.name, value) for each, value in zip(schema, node.args, strict=False))
-    return given | node.kwargs
+    arguments = {each.name: each.default_value for each in schema if each.has_default_value()}
+    arguments.update((each.name, value) for each, value in zip(schema, node.args, strict=False))
+    return arguments | node.kwargs
 
 
 def _metadata(node: fx.Node) -> Any:

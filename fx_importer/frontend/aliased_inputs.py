@@ -128,8 +128,8 @@ def _mutated_arguments(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
     if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
         for position, argument in enumerate(node.target._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-                for each in given if isinstance(given, list | tuple) else [given]:
+                operand = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+                for each in operand if isinstance(operand, list | tuple) else [operand]:
                     if isinstance(each, fx.Node):
                         yield each, node
     elif isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -149,8 +149,8 @@ def _subgraph(argument: Any) -> fx.Graph | None:
     """Return the subgraph that an argument of a higher-order operator refers to, or None."""
     if not isinstance(argument, fx.Node) or argument.op != "get_attr" or argument.graph.owning_module is None:
         return None
-    found = getattr(argument.graph.owning_module, str(argument.target), None)
-    return found.graph if isinstance(found, fx.GraphModule) else None
+    subgraph = getattr(argument.graph.owning_module, str(argument.target), None)
+    return subgraph.graph if isinstance(subgraph, fx.GraphModule) else None
 
 
 def _view_bases(node: fx.Node) -> Iterator[fx.Node]:
@@ -172,12 +172,12 @@ def _tensors(
     leaves = iter(pytree.tree_leaves((tuple(args), {name: kwargs[name] for name in order if name in kwargs})))
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.USER_INPUT:
-            found = next(leaves, None)
+            tensor = next(leaves, None)
         else:
             target = spec.target or ""
-            found = program.state_dict.get(target, program.constants.get(target))
-        if _has_memory(found):
-            yield spec.arg.name, found
+            tensor = program.state_dict.get(target, program.constants.get(target))
+        if _has_memory(tensor):
+            yield spec.arg.name, tensor
 
 
 def _has_memory(value: Any) -> TypeGuard[torch.Tensor]:

@@ -31,9 +31,9 @@ def with_dimensions(dynamic_shapes: Any) -> Any:
         return dynamic_shapes
     if wrong := [repr(name) for name in names if not name.isidentifier()]:
         raise UsageError(f"dynamic_shapes names dimensions by {', '.join(wrong)}: a name is a Python identifier")
-    there = {dim.__name__: dim for dim in _dims(leaves)}
-    found = {name: there.get(name) or (Dim.DYNAMIC if count == 1 else Dim(name)) for name, count in names.items()}
-    return pytree.tree_unflatten([found[leaf] if isinstance(leaf, str) else leaf for leaf in leaves], spec)
+    dims = {dim.__name__: dim for dim in _dims(leaves)}
+    dimensions = {name: dims.get(name) or (Dim.DYNAMIC if count == 1 else Dim(name)) for name, count in names.items()}
+    return pytree.tree_unflatten([dimensions[leaf] if isinstance(leaf, str) else leaf for leaf in leaves], spec)
 
 
 def _dims(leaves: list[Any]) -> Iterator[Any]:
@@ -72,13 +72,13 @@ def _sizes(shapes: Any, value: Any) -> Iterator[tuple[Any, Any]]:
     tensor = isinstance(value, torch.Tensor)
     parts: Any = value.shape if tensor else value
     if isinstance(shapes, Mapping) and (tensor or isinstance(value, Mapping)):
-        found = [(shape, parts[key]) for key, shape in shapes.items()]
+        pairs = [(shape, parts[key]) for key, shape in shapes.items()]
     elif isinstance(shapes, Sequence) and isinstance(parts, Sequence) and not isinstance(shapes, str):
-        found = list(zip(shapes, parts, strict=False))
+        pairs = list(zip(shapes, parts, strict=False))
     else:
         return
-    for each, part in found:
+    for shape_of_part, part in pairs:
         if tensor:
-            yield each, part
+            yield shape_of_part, part
         else:
-            yield from _sizes(each, part)
+            yield from _sizes(shape_of_part, part)

@@ -57,9 +57,11 @@ def check_inputs(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options
 def check_quantized(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise `UsageError` listing every tensor of a quantized dtype, which torch.export does not support."""
     inputs = [(f"input {keystr(path)}", leaf) for path, leaf in tree_flatten_with_path((tuple(args), dict(kwargs)))[0]]
-    held = [(f"'{name}'", each) for name, each in (*module.named_parameters(), *module.named_buffers())]
+    weights = [(f"'{name}'", each) for name, each in (*module.named_parameters(), *module.named_buffers())]
     quantized = [
-        f"{name} ({each.dtype})" for name, each in held + inputs if isinstance(each, torch.Tensor) and each.is_quantized
+        f"{name} ({each.dtype})"
+        for name, each in weights + inputs
+        if isinstance(each, torch.Tensor) and each.is_quantized
     ]
     if quantized:
         raise UsageError(

@@ -37,10 +37,10 @@ def on_fake_cpu(
     torch.export would otherwise record the meta device in the program, and fail where two devices meet. Yields args,
     kwargs, and a function that puts the original tensors of ``module``, with their aliasing, back into a program.
     """
-    given = (tuple(args), dict(kwargs))
-    tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(given)]
+    inputs = (tuple(args), dict(kwargs))
+    tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(inputs)]
     if not any(map(is_fake_or_meta, tensors)):
-        yield *given, lambda program: program
+        yield *inputs, lambda program: program
         return
     mode = next((tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)), None) or FakeTensorMode()
     made: dict[int, tuple[Tensor, Any]] = {}  # with the original, which keeps its id() taken
@@ -54,25 +54,25 @@ def on_fake_cpu(
 
     def restored(program: ExportedProgram) -> ExportedProgram:
         originals = {id(made): tensor for tensor, made in made.values() if not isinstance(tensor, FakeTensor)}
-        held = {**program.constants, **program.state_dict}
+        tensors_by_name = {**program.constants, **program.state_dict}
         return with_tensors(
-            program, {name: originals[id(each)] for name, each in held.items() if id(each) in originals}
+            program, {name: originals[id(each)] for name, each in tensors_by_name.items() if id(each) in originals}
         )
 
     places = [
-        (held, name, tensor)
+        (tensors_by_name, name, tensor)
         for owner in module.modules()
-        for held in (owner._parameters, owner._buffers)
-        for name, tensor in held.items()
+        for tensors_by_name in (owner._parameters, owner._buffers)
+        for name, tensor in tensors_by_name.items()
         if is_fake_or_meta(tensor)
     ]
-    for held, name, tensor in places:
-        held[name] = fake(tensor)
+    for tensors_by_name, name, tensor in places:
+        tensors_by_name[name] = fake(tensor)
     try:
-        yield *pytree.tree_map(fake, given), restored
+        yield *pytree.tree_map(fake, inputs), restored
     finally:
-        for held, name, tensor in places:
-            held[name] = tensor  # type: ignore[assignment]
+        for tensors_by_name, name, tensor in places:
+            tensors_by_name[name] = tensor  # type: ignore[assignment]
 
 
 def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
@@ -81,8 +81,8 @@ def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
     The given program is not changed.
     """
     on_meta = any(_is_on_meta(node) for node in program.graph.find_nodes(op="placeholder"))
-    held = pytree.tree_leaves((program.state_dict, program.constants))
-    if not on_meta and not any(map(is_fake_or_meta, held)):
+    tensors = pytree.tree_leaves((program.state_dict, program.constants))
+    if not on_meta and not any(map(is_fake_or_meta, tensors)):
         return program
     made: dict[int, Tensor] = {}
     memories: dict[int, Tensor] = {}

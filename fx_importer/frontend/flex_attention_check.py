@@ -44,7 +44,7 @@ def check_flex_attention(
     with _attributes_kept(module):
         try:
             expected, again = (_results(module, args, kwargs, buffers) for _ in range(2))
-            found = _results(program.module(check_guards=False), args, kwargs, buffers)
+            results = _results(program.module(check_guards=False), args, kwargs, buffers)
         except Exception as error:
             name = type(module).__name__
             warnings.warn(
@@ -53,7 +53,7 @@ def check_flex_attention(
             return
     if any(_difference(a, e) for a, e in zip(again, expected, strict=True)):
         return
-    for i, (a, e) in enumerate(zip(found, expected, strict=True)):
+    for i, (a, e) in enumerate(zip(results, expected, strict=True)):
         if difference := _difference(a, e):
             raise ExportError(
                 f"torch.export captured another computation than that of {type(module).__name__}, which has "

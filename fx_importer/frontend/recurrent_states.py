@@ -55,9 +55,9 @@ def check_recurrent_states(program: ExportedProgram) -> None:
     for node in program.graph.find_nodes(op="call_function", target=aten.lstm.input):
         if "val" not in node.meta:
             continue  # of a graph that another pass made
-        given, found = node.args[1][0].meta["val"], node.meta["val"][1]
-        if given.dim() != found.dim() and _reads_state(node):
-            reason = f"its states have {found.dim()} dimensions in the program, and {given.dim()} in eager PyTorch"
+        initial, recorded = node.args[1][0].meta["val"], node.meta["val"][1]
+        if initial.dim() != recorded.dim() and _reads_state(node):
+            reason = f"its states have {recorded.dim()} dimensions in the program, and {initial.dim()} in eager PyTorch"
             wrong.append(unsupported_node(node, reason))
     if wrong:
         raise UnsupportedProgramError(

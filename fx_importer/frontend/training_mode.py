@@ -16,10 +16,12 @@ _TRAINING = ("train", "training")
 def warn_of_training_mode(program: ExportedProgram, name: str) -> None:
     """Warn if operators of ``program``, of the model ``name``, drop elements or use the statistics of a batch."""
     called = {str(node.target).removeprefix("aten.").partition(".")[0] for node in program.graph.nodes}
-    found = dict.fromkeys(str(node.target).removeprefix("aten.").partition(".")[0] for node in _in_training(program))
-    if found and not any(each.endswith("_backward") for each in called):  # with gradients, training is meant
+    operators = dict.fromkeys(
+        str(node.target).removeprefix("aten.").partition(".")[0] for node in _in_training(program)
+    )
+    if operators and not any(each.endswith("_backward") for each in called):  # with gradients, training is meant
         warnings.warn(
-            f"{name} is in training mode, and so are its operators {', '.join(found)}: call model.eval() before, "
+            f"{name} is in training mode, and so are its operators {', '.join(operators)}: call model.eval() before, "
             "unless this is meant",
             stacklevel=2,
         )

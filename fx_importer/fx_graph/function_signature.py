@@ -118,14 +118,14 @@ class Function:
 
     def with_symbols(self, names: Mapping[str, str]) -> Function:
         """Return the function with symbols renamed to ``names``, but to none that means something else in a guard."""
-        taken = {*self.symbols, *FUNCTIONS, "math", *keyword.kwlist}
-        names = {symbol: name for symbol, name in names.items() if name not in taken}
+        reserved = {*self.symbols, *FUNCTIONS, "math", *keyword.kwlist}
+        names = {symbol: name for symbol, name in names.items() if name not in reserved}
         if not names:
             return self
         pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
 
         def renamed(size: Any) -> Any:
-            return pattern.sub(lambda found: names[found[1]], size) if isinstance(size, str) else size
+            return pattern.sub(lambda match: names[match[1]], size) if isinstance(size, str) else size
 
         def typed(each: Any) -> Any:
             if each.type is None or each.type.shape is None:
@@ -143,16 +143,16 @@ class Function:
         )
 
 
-def function_from_json(found: Any, types: Types = ()) -> Function:
+def function_from_json(record: Any, types: Types = ()) -> Function:
     """Return the function of a JSON object; ``types`` are the types of nested inputs and outputs, see `tree_from_json`.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: if it describes none.
         UnknownType: if a type of inputs or outputs is not known in this process.
     """
-    inputs, outputs = _tree(found["inputs"], types), _tree(found["outputs"], types)
-    arguments = tuple(_checked(Argument(**fields_from_json(each))) for each in found["arguments"])
-    results = tuple(_checked(Result(**fields_from_json(each))) for each in found["results"])
+    inputs, outputs = _tree(record["inputs"], types), _tree(record["outputs"], types)
+    arguments = tuple(_checked(Argument(**fields_from_json(each))) for each in record["arguments"])
+    results = tuple(_checked(Result(**fields_from_json(each))) for each in record["results"])
     _check_inputs(inputs)
     for argument in arguments:
         _check_leaf(argument, inputs)
@@ -160,16 +160,16 @@ def function_from_json(found: Any, types: Types = ()) -> Function:
         _check_leaf(result, outputs if result.kind == "output" else inputs)
         if result.alias_of is not None:
             name_from_json(result.alias_of)
-    return Function(inputs, outputs, arguments, results, _symbols(found.get("symbols", {})), _guards(found))
+    return Function(inputs, outputs, arguments, results, _symbols(record.get("symbols", {})), _guards(record))
 
 
-def _tree(found: Any, types: Types) -> Tree:
-    leaves = tuple(Leaf(**fields_from_json(each)) for each in found["leaves"])
+def _tree(record: Any, types: Types) -> Tree:
+    leaves = tuple(Leaf(**fields_from_json(each)) for each in record["leaves"])
     for leaf in leaves:
         if not isinstance(leaf.path, str) or not isinstance(leaf.value, Fixed) or type(leaf.fixed) is not bool:
             raise ValueError(f"{leaf} is no leaf")
     try:
-        spec = None if found["spec"] is None else tree_from_json(found["spec"], types)
+        spec = None if record["spec"] is None else tree_from_json(record["spec"], types)
     except UnknownNamedTuple:
         spec = None
     if spec is not None and spec.num_leaves != len(leaves):

@@ -19,10 +19,10 @@ def operator_named(name: str) -> OpOverload | OpOverloadPacket | None:
     parts = name.removeprefix("torch.").removeprefix("ops.").split(".")
     if len(parts) not in (2, 3) or not all(parts):
         return None
-    found: Any = torch.ops
+    target: Any = torch.ops
     for part in parts:
-        found = getattr(found, part, None)
-    return found if isinstance(found, OpOverload | OpOverloadPacket) else None
+        target = getattr(target, part, None)
+    return target if isinstance(target, OpOverload | OpOverloadPacket) else None
 
 
 class MissingOperator:
@@ -63,13 +63,13 @@ class Namespace:
 
     def __getattr__(self, operator: str) -> Any:
         try:
-            found = getattr(self._operators, operator)
+            target = getattr(self._operators, operator)
         except AttributeError:
             if operator.startswith("__") and not operator.rstrip("_").endswith("shift"):
                 raise  # an attribute of Python's own; `__lshift__` and the like are operators
-            found = MissingOperator(f"{self._name}.{operator}")
-        setattr(self, operator, found)
-        return found
+            target = MissingOperator(f"{self._name}.{operator}")
+        setattr(self, operator, target)
+        return target
 
 
 aten: Any = Namespace("aten")

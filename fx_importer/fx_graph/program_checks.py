@@ -92,18 +92,18 @@ def check_operator(name: str) -> None:
         return
     if name.startswith("torch.sym_") and len(rest) == 1:
         return
-    found: Any = torch
+    target: Any = torch
     if first == "torch" and len(rest) in (3, 4) and rest[0] == "ops" and not any(each[:2] == "__" for each in rest):
-        found = getattr(torch.ops, rest[1], None)
-        for each in rest[2:] if found is torch.ops.higher_order or isinstance(found, _OpNamespace) else ():
-            found = getattr(found, each, None)
-        if isinstance(found, HigherOrderOperator):
+        target = getattr(torch.ops, rest[1], None)
+        for each in rest[2:] if target is torch.ops.higher_order or isinstance(target, _OpNamespace) else ():
+            target = getattr(target, each, None)
+        if isinstance(target, HigherOrderOperator):
             return
-        if isinstance(found, OpOverload):
-            if found.namespace not in _FILE_NAMESPACES and all(a.name != "filename" for a in found._schema.arguments):
+        if isinstance(target, OpOverload):
+            if target.namespace not in _FILE_NAMESPACES and all(a.name != "filename" for a in target._schema.arguments):
                 return
             raise Unsafe(f"the program calls '{name[:200]}', which opens a file")
-        if found is None or not callable(found):
+        if target is None or not callable(target):
             raise Unsafe(f"the operator '{name[:200]}' is not registered in this process: import what defines it")
     raise Unsafe(f"the program calls '{name[:200]}', which is no operator")
 
@@ -233,9 +233,9 @@ def _check_node(node: Any) -> None:
 
 def _keys(context: Any) -> list[Any]:
     try:
-        found = json.loads(context) if isinstance(context, str) else None
+        keys = json.loads(context) if isinstance(context, str) else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list):
+        keys = None
+    if not isinstance(keys, list):
         raise Unsafe("the structure of its inputs or outputs cannot be read")
-    return found
+    return keys

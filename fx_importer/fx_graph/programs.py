@@ -66,11 +66,11 @@ def graph_module(
     root: fx.GraphModule, graph: fx.Graph, added: Mapping[str, fx.GraphModule] | None = None
 ) -> fx.GraphModule:
     """Return a lazily compiled module of ``graph``, whose attributes come from ``added``, or else from ``root``."""
-    held: Any = root
+    attributes: Any = root
     if added:
         named = {str(node.target) for node in graph.find_nodes(op="get_attr")}
-        held = {name: added[name] if name in added else operator.attrgetter(name)(root) for name in named}
-    module = _LazyGraphModule(held, graph)
+        attributes = {name: added[name] if name in added else operator.attrgetter(name)(root) for name in named}
+    module = _LazyGraphModule(attributes, graph)
     module.meta.update(root.meta)
     return module
 
@@ -119,8 +119,8 @@ def update_signature(signature: ExportGraphSignature, graph: fx.Graph) -> Export
 def held_value(program: ExportedProgram, spec: InputSpec) -> Any:
     """Return the parameter, the (persistent or non-persistent) buffer or the constant of an input's ``spec``."""
     assert spec.target is not None
-    held = program.state_dict.get(spec.target)
-    return program.constants[spec.target] if held is None else held
+    tensor = program.state_dict.get(spec.target)
+    return program.constants[spec.target] if tensor is None else tensor
 
 
 def mutated_state(program: ExportedProgram) -> set[str]:
@@ -146,8 +146,8 @@ def is_weight(spec: InputSpec, tensor: torch.Tensor) -> bool:
 
 def weight_names(program: ExportedProgram) -> set[str]:
     """Return the names of the tensors of ``program`` that may be stored outside of a module."""
-    held = [spec for spec in program.graph_signature.input_specs if spec.kind in _HELD and spec.target is not None]
-    return {spec.target for spec in held if spec.target and is_weight(spec, held_value(program, spec))}
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind in _HELD and spec.target is not None]
+    return {spec.target for spec in specs if spec.target and is_weight(spec, held_value(program, spec))}
 
 
 _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)

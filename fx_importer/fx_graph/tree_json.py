@@ -44,14 +44,14 @@ def tree_to_json(spec: pytree.TreeSpec) -> Any:
         return None
 
 
-def tree_from_json(found: Any, types: Types = ()) -> pytree.TreeSpec:
+def tree_from_json(record: Any, types: Types = ()) -> pytree.TreeSpec:
     """Return the structure that `tree_to_json` wrote. Nothing is imported.
 
     Raises:
         UnknownType: if it has a type that is neither in ``types`` nor registered with torch under its name.
         ValueError, KeyError, TypeError: if it is not a tree.
     """
-    version, node = found
+    version, node = record
     if version != 1:
         raise ValueError(f"structures of version {version!r} are not known")
     return _node_from_json(node, {qualified_name(type_): type_ for type_ in types})
@@ -119,23 +119,23 @@ def _factory_and_keys(context: Any, children: Sequence[Any]) -> list[Any]:
 def _named_tuple(name: Any, length: int, types: Mapping[str, type]) -> type:
     if not isinstance(name, str):
         raise ValueError(f"{name!r} is no name of a type")
-    found: Any = types.get(name) or pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
-    if found is None:
+    named_tuple: Any = types.get(name) or pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
+    if named_tuple is None:
         raise UnknownNamedTuple(name)
-    if not pytree.is_namedtuple_class(found) or len(found._fields) != length:
+    if not pytree.is_namedtuple_class(named_tuple) or len(named_tuple._fields) != length:
         raise ValueError(f"'{name}' is no named tuple of {length} fields here")
-    return found
+    return named_tuple
 
 
 def _registered(name: str, context: Any, children: list[Any], types: Mapping[str, type]) -> pytree.TreeSpec:
     """Return a node of a type that the user has registered with torch, as `torch.export.register_dataclass` does."""
-    found: Any = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name) or types.get(name)
-    record = pytree.SUPPORTED_SERIALIZED_TYPES.get(found)
-    if found is None or record is None or pytree.is_namedtuple_class(found):
+    type_: Any = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name) or types.get(name)
+    record = pytree.SUPPORTED_SERIALIZED_TYPES.get(type_)
+    if type_ is None or record is None or pytree.is_namedtuple_class(type_):
         raise UnknownType(name)
     if record.from_dumpable_context is not None:
         try:
-            return pytree.TreeSpec(found, record.from_dumpable_context(context), children)
+            return pytree.TreeSpec(type_, record.from_dumpable_context(context), children)
         except Exception as error:  # of any type: the user has registered this function
             raise ValueError(f"{context!r} is no context of {name}: {error}") from error
 
@@ -147,7 +147,7 @@ def _registered(name: str, context: Any, children: list[Any], types: Mapping[str
             raise UnknownType(f"{value['fqn']}, in the context of {name}")
         return kind[value["name"]]
 
-    return pytree.TreeSpec(found, json.loads(context, object_hook=enumerated), children)
+    return pytree.TreeSpec(type_, json.loads(context, object_hook=enumerated), children)
 
 
 def to_plain(value: Any) -> Any:

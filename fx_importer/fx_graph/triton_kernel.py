@@ -25,8 +25,8 @@ class KernelVariant:
     @property
     def options(self) -> dict[str, int]:
         """The options of triton's compilers."""
-        found = {name: getattr(self, name) for name in LAUNCH_OPTIONS}
-        return {name: value for name, value in found.items() if value is not None}
+        options = {name: getattr(self, name) for name in LAUNCH_OPTIONS}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")

@@ -60,12 +60,14 @@ class Walker:
                 self._symbols.bind(node, environment.binding(node))
 
     def _get_attr(self, node: fx.Node) -> None:
-        found = self._build.attribute_of_owner(str(node.target))
-        if isinstance(found, torch.Tensor):
-            found = as_node_dtype(node, found)
-            self._build.environment.bind(node, self._build.literal(found, str(node.target)))
-        elif not isinstance(found, fx.GraphModule):  # subgraphs are imported by the handler of their higher-order op
-            raise UnsupportedNodeError(f"an attribute of type {type(found).__name__} cannot be imported")
+        attribute = self._build.attribute_of_owner(str(node.target))
+        if isinstance(attribute, torch.Tensor):
+            attribute = as_node_dtype(node, attribute)
+            self._build.environment.bind(node, self._build.literal(attribute, str(node.target)))
+        elif not isinstance(
+            attribute, fx.GraphModule
+        ):  # subgraphs are imported by the handler of their higher-order op
+            raise UnsupportedNodeError(f"an attribute of type {type(attribute).__name__} cannot be imported")
 
     def _call(self, node: fx.Node) -> None:
         value = import_call(node, self._build)

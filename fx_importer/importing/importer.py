@@ -96,10 +96,10 @@ class FxImporter:
 
     def is_registered(self, name: str) -> bool:
         """Return whether the operation ``name`` is registered in the context."""
-        found = self._registered.get(name)
-        if found is None:
-            found = self._registered[name] = self.context.is_registered_operation(name)
-        return found
+        registered = self._registered.get(name)
+        if registered is None:
+            registered = self._registered[name] = self.context.is_registered_operation(name)
+        return registered
 
     def import_program(
         self,

@@ -20,10 +20,10 @@ class Locations:
     def of(self, node: fx.Node) -> ir.Location:
         """Return ``"module.name"(callsite(innermost frame at … at outermost frame))`` as far as the node records it."""
         key = (module_name(node), node.meta.get("stack_trace"))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._make(*key)
-        return found
+        location = self._known.get(key)
+        if location is None:
+            location = self._known[key] = self._make(*key)
+        return location
 
     def named(self, name: str) -> ir.Location:
         """Return a name location, for an argument or a weight."""

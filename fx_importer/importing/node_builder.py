@@ -220,10 +220,10 @@ class NodeBuilder:
         """Return the attribute that a ``get_attr`` node reads."""
         if self.owner is None:
             raise UnsupportedNodeError(f"a bare graph has no module to read the attribute '{target}' from")
-        found: Any = self.owner
+        value: Any = self.owner
         for part in target.split("."):
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
 
     # --- subgraphs --------------------------------------------------------------------------------------------------
 

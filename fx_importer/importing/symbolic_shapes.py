@@ -71,5 +71,5 @@ def finite(limit: Any) -> int | None:
 
 def _clamp(limit: Any) -> int:
     """Return a bound as a 64-bit integer, clamped to the largest or smallest one."""
-    found = finite(limit)
-    return found if found is not None else _LARGEST if limit > 0 else -_LARGEST - 1
+    bound = finite(limit)
+    return bound if bound is not None else _LARGEST if limit > 0 else -_LARGEST - 1

@@ -106,10 +106,10 @@ class TypeCache:
 
     def parse(self, asm: str) -> ir.Type:
         """Parse the type ``asm``."""
-        found = self._parsed.get(asm)
-        if found is None:
-            found = self._parsed[asm] = ir.Type.parse(asm, self.context)
-        return found
+        type_ = self._parsed.get(asm)
+        if type_ is None:
+            type_ = self._parsed[asm] = ir.Type.parse(asm, self.context)
+        return type_
 
     def tensor(
         self, dtype: torch.dtype, shape: Sequence[Any], *, mutable: bool = False, stored: str | None = None

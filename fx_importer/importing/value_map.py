@@ -34,10 +34,10 @@ class Environment:
 
     def value(self, node: fx.Node) -> ir.Value:
         """Return the single value of ``node``."""
-        found = self._values[node]
-        assert found is not None, f"{node} has no value"
-        assert isinstance(found, ir.Value), f"{node} has {len(found)} results; take one with getitem"
-        return found
+        value = self._values[node]
+        assert value is not None, f"{node} has no value"
+        assert isinstance(value, ir.Value), f"{node} has {len(value)} results; take one with getitem"
+        return value
 
 
 def _binding(value: Results) -> Binding:

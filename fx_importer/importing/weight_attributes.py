@@ -83,10 +83,10 @@ class TensorAttributes:
 
     def _of_name(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute | None:
         """Return the attribute of an equal tensor called ``name``, from another saved program of the same model."""
-        found, attribute = self._named.get(name or "", (None, None))
-        if found is None or (found.shape, found.dtype) != (tensor.shape, tensor.dtype):
+        tensor_of_name, attribute = self._named.get(name or "", (None, None))
+        if tensor_of_name is None or (tensor_of_name.shape, tensor_of_name.dtype) != (tensor.shape, tensor.dtype):
             return None
-        return attribute if np.array_equal(as_array(found), as_array(tensor)) else None
+        return attribute if np.array_equal(as_array(tensor_of_name), as_array(tensor)) else None
 
     def _make(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
         type_ = self._types.literal(tensor.dtype, tensor.shape)

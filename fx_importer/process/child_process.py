@@ -23,8 +23,8 @@ def python_command(statements: str, *arguments: str | Path) -> list[str | Path]:
 
 def child_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return ``variables``, by default `os.environ`, with a ``PYTHONPATH`` for the modules of this process."""
-    given = os.environ if variables is None else variables
-    return {**given, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+    environment = os.environ if variables is None else variables
+    return {**environment, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
 
 
 def signal_name(number: int) -> str | None:

@@ -72,7 +72,7 @@ def output_of(command: Sequence[str | Path], seconds: float) -> subprocess.Compl
     """
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(command[0]))
-    reading, held = os.pipe()
+    reading, lifeline_end = os.pipe()
     try:
         return subprocess.run(
             lifeline.ending_with_parent(command),
@@ -85,7 +85,7 @@ def output_of(command: Sequence[str | Path], seconds: float) -> subprocess.Compl
         )
     finally:
         os.close(reading)
-        os.close(held)
+        os.close(lifeline_end)
 
 
 def _run(
@@ -95,7 +95,7 @@ def _run(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> None:
-    reading, held = os.pipe()
+    reading, lifeline_end = os.pipe()
     try:
         try:
             child = subprocess.Popen(
@@ -120,7 +120,7 @@ def _run(
             assert child.stderr is not None
             child.stderr.close()
     finally:
-        os.close(held)
+        os.close(lifeline_end)
     if limit or child.returncode:
         raise CrashedError(what, None if limit else signal_name(-child.returncode), output, limit=limit)
 

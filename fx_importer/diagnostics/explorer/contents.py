@@ -86,16 +86,16 @@ def _views_and_stages(
     views: list[View] = []
     stages: list[Contents] = []
     for number, record in enumerate(trace.stages):
-        found = recorder.recorded.get(number)
-        if found and (not views or found.view.lines != views[-1].lines):
-            views.append(found.view)
+        recorded = recorder.recorded.get(number)
+        if recorded and (not views or recorded.view.lines != views[-1].lines):
+            views.append(recorded.view)
         stages.append(
             {
                 "name": record.name,
                 "seconds": seconds.get(record.name, record.seconds),
                 "outcome": "failed" if record.failure else "passed",
-                "operations": dict(found.counts) if found else None,
-                "view": len(views) - 1 if found else None,
+                "operations": dict(recorded.counts) if recorded else None,
+                "view": len(views) - 1 if recorded else None,
                 "remarks": list(record.remarks),
             }
         )

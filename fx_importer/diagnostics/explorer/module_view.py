@@ -19,19 +19,19 @@ _CONSTANT = re.compile(r"constant|literal|tosa\.const")
 def module_view(module: ir.Operation, sites: Sites) -> View:
     """Return ``module``, which is not changed, without its weights."""
     copy = module.clone().operation
-    found = list(operations(copy))
-    places = [sites.of_location(op.location) for op in found]
-    _mark(found, copy.context)
-    _place_with_users(found, places, sites)
+    ops = list(operations(copy))
+    places = [sites.of_location(op.location) for op in ops]
+    _mark(ops, copy.context)
+    _place_with_users(ops, places, sites)
     text = copy.get_asm(use_local_scope=True, large_elements_limit=16, enable_debug_info=True)
     lines, marked, starts = _unmarked(text)
     of_lines = tuple(0 if each is None else places[each] for each in marked)
-    return View("mlir", tuple(lines), of_lines, tuple(_nodes(found, starts)))
+    return View("mlir", tuple(lines), of_lines, tuple(_nodes(ops, starts)))
 
 
-def _mark(found: list[ir.Operation], context: ir.Context) -> None:
+def _mark(ops: list[ir.Operation], context: ir.Context) -> None:
     """Replace all locations by the numbers of their operations, as lines of a file."""
-    for number, op in enumerate(found):
+    for number, op in enumerate(ops):
         op.location = mark = ir.Location.file(_FILE, number, 0, context=context)
         for region in op.regions:
             for block in region.blocks:
@@ -45,10 +45,10 @@ def _number(op: ir.Operation | ir.OpView) -> int:
     return location.start_line
 
 
-def _place_with_users(found: list[ir.Operation], places: list[int], sites: Sites) -> None:
+def _place_with_users(ops: list[ir.Operation], places: list[int], sites: Sites) -> None:
     """Give operations without sites the sites of their users."""
-    for number in reversed(range(len(found))):  # users come after what they use
-        op = found[number]
+    for number in reversed(range(len(ops))):  # users come after what they use
+        op = ops[number]
         if not places[number] and op.results and not op.regions:
             users = [_number(use.owner) for result in op.results for use in result.uses]
             places[number] = sites.of_users(places[user] for user in users)
@@ -86,7 +86,7 @@ def _unmarked(text: str) -> tuple[list[str], list[int | None], dict[int, int]]:
     return lines, marked, starts
 
 
-def _nodes(found: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
+def _nodes(ops: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
     """Yield the arguments and operations of functions, with the values they use of each other."""
     nodes: dict[tuple[int, int], int] = {}
 
@@ -94,7 +94,7 @@ def _nodes(found: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
         used = [value for each in operations(op) for value in each.operands]
         return dict.fromkeys(nodes[each] for each in map(_key, used) if each in nodes)
 
-    for function in found:
+    for function in ops:
         if function.name != "func.func":
             continue
         for block in function.regions[0].blocks:

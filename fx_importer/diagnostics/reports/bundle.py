@@ -176,10 +176,10 @@ def _traceback(error: Exception) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of packages that may affect a failure, optional ones included."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    versions_by_name = {"python": platform.python_version(), "platform": platform.platform()}
     for name in (*_PACKAGES, *_OPTIONAL):
         try:
-            found[name] = version(name)
+            versions_by_name[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed" if name in _OPTIONAL else "not installed as a distribution"
-    return found
+            versions_by_name[name] = "not installed" if name in _OPTIONAL else "not installed as a distribution"
+    return versions_by_name

@@ -41,8 +41,8 @@ def save_program(program: ExportedProgram, path: Path) -> str:
 
 
 def _tensors(program: ExportedProgram) -> list[torch.Tensor]:
-    held = (program.state_dict, program.constants, program.example_inputs)
-    return [leaf for leaf in pytree.tree_leaves(held) if isinstance(leaf, torch.Tensor)]
+    tree = (program.state_dict, program.constants, program.example_inputs)
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _bytes(tensor: torch.Tensor) -> int:

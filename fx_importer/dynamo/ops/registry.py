@@ -108,15 +108,15 @@ class OpsRegistry(MutableMapping[Any, NodeEmitter]):
 
 
 def _overloads(name: str, key: Any) -> list[OpOverload]:
-    found = key
+    target = key
     if isinstance(key, str):
-        found = operator_named(key)
-        found = operator_named(f"aten.{key}") if found is None else found
-        found = _of_buddy(key) if found is None else found
-    if isinstance(found, OpOverload):
-        return [found]
-    if isinstance(found, OpOverloadPacket):
-        return [getattr(found, overload) for overload in found.overloads()]
+        target = operator_named(key)
+        target = operator_named(f"aten.{key}") if target is None else target
+        target = _of_buddy(key) if target is None else target
+    if isinstance(target, OpOverload):
+        return [target]
+    if isinstance(target, OpOverloadPacket):
+        return [getattr(target, overload) for overload in target.overloads()]
     raise UsageError(f"{name}.ops_registry: {key!r} is no operator, such as torch.ops.aten.add.Tensor or 'add.Tensor'")
 
 
@@ -151,8 +151,8 @@ def _of_buddy(name: str) -> OpOverload | OpOverloadPacket | None:
         return None
     words = re.findall(r"[A-Z]+[a-z0-9]*", name.removesuffix("Op"))
     operator = _BUDDY.get(name, "_".join(words).lower())
-    found = operator_named(operator)
-    return operator_named(f"aten.{operator}") if found is None else found
+    target = operator_named(operator)
+    return operator_named(f"aten.{operator}") if target is None else target
 
 
 _KNOWN: dict[OutputType, dict[OpOverload, None]] = {}
@@ -161,12 +161,12 @@ _KNOWN: dict[OutputType, dict[OpOverload, None]] = {}
 def _known(into: OutputType) -> dict[OpOverload, None]:
     """Return the operators with a decomposition for an output type, or in the torch dialect."""
     if into not in _KNOWN:
-        found: dict[OpOverload, None] = dict.fromkeys(target_for(into).decompositions)
+        operators: dict[OpOverload, None] = dict.fromkeys(target_for(into).decompositions)
         for name in torch_op_names():
             operator = operator_named(name) if name.startswith(("torch.aten.", "torch.prims.")) else None
             if isinstance(operator, OpOverloadPacket):
                 operator = getattr(operator, "default", None)
             if isinstance(operator, OpOverload):
-                found[operator] = None
-        _KNOWN[into] = found
+                operators[operator] = None
+        _KNOWN[into] = operators
     return _KNOWN[into]

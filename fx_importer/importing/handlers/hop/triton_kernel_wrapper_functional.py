@@ -94,23 +94,23 @@ class _Launch:
             raise UnsupportedNodeError("a Triton kernel with TMA descriptors cannot be imported: pass it pointers")
         table = triton_kernel_wrap.kernel_side_table
         kernel: Any = table.get_kernel(call["kernel_idx"])
-        given = {**call["kwargs"], **table.get_constant_args(call["constant_args_idx"])}
+        arguments = {**call["kwargs"], **table.get_constant_args(call["constant_args_idx"])}
         configs = getattr(kernel, "configs", None) or [None]
         while not hasattr(kernel, "params"):
             kernel = kernel.fn
-        options = {name: value for name, value in given.items() if name not in kernel.arg_names}
+        options = {name: value for name, value in arguments.items() if name not in kernel.arg_names}
         if unknown := sorted({*options} - {*LAUNCH_OPTIONS}):
             raise UnsupportedNodeError(
                 f"the Triton kernel {kernel.__name__} is launched with {', '.join(unknown)}: of the options, only "
                 f"{', '.join(LAUNCH_OPTIONS)} are known"
             )
         fixed = {param.name for param in kernel.params if param.is_constexpr}
-        passed = {name: given[name] for name in kernel.arg_names if name in given and name not in fixed}
+        passed = {name: arguments[name] for name in kernel.arg_names if name in arguments and name not in fixed}
         configurations = []
         for config in configs:
             tuned = {} if config is None else config.kwargs
             chosen = options if config is None else _options_of(config, kernel.__name__)
-            constants = {name: value for name, value in {**given, **tuned}.items() if name in fixed}
+            constants = {name: value for name, value in {**arguments, **tuned}.items() if name in fixed}
             configurations.append(_Configuration(constants, chosen))
         return cls(kernel, passed, tuple(configurations))
 
@@ -119,8 +119,8 @@ def _options_of(config: Any, kernel: str) -> dict[str, int]:
     """Return the options of a configuration of an autotuned kernel."""
     if getattr(config, "ir_override", None):
         raise UnsupportedNodeError(f"a configuration of the Triton kernel {kernel} has ir_override: it has no source")
-    found = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
-    return {name: value for name, value in found.items() if value is not None}
+    options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _triton_ir(function: Any, arguments: dict[str, Any]) -> str:
