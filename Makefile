@@ -15,7 +15,7 @@ NEW_INTERPRETERS := tests/process tests/cli tests/api tests/installation tests/r
 # Interpreters that `make matrix` does not find by itself: paths.
 PYTHONS ?=
 
-# Options of `make newest`: CI limits the time and the tests.
+# Options of `make newest`, such as --tests tests/importing.
 NEWEST ?=
 
 VENV := .venv

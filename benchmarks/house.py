@@ -91,7 +91,7 @@ def imports(trees: Mapping[Path, ast.Module], at_load: bool) -> dict[Path, set[P
     modules = {module_name(path): path for path in trees}
     return {
         path: {
-            modules[name] for name in imported_names(tree, path, at_load) if name in modules and modules[name] != path
+            modules[name] for name in imported_names(tree, path, at_load, modules) if modules.get(name, path) != path
         }
         for path, tree in trees.items()
     }
@@ -102,15 +102,16 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_names(tree: ast.AST, path: Path, at_load: bool) -> Iterator[str]:
+def imported_names(tree: ast.AST, path: Path, at_load: bool, modules: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the modules that a file imports; ``from package import module`` is only an import of the module."""
     for node in running(tree, at_load):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             folder = [PACKAGE, *path.parts[: len(path.parts) - node.level]] if node.level else []
             module = ".".join([*folder, *([node.module] if node.module else [])])
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            names = [f"{module}.{alias.name}" for alias in node.names]
+            yield from (name if name in modules else module for name in names)
 
 
 def running(tree: ast.AST, at_load: bool) -> Iterator[ast.AST]:

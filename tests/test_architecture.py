@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.house import cycles, folder_sizes, imports, longest_function, sources
 from fx_importer import decompositions
 from fx_importer.decompositions.engine.table import LayeredRule
 
@@ -84,3 +85,22 @@ def test_emitters_are_one_hierarchy():
     assert {"TosaEmitter", "TensorEmitter", "LoopEmitter"} <= emitters.keys()
     assert {name: found for name, found in emitters.items() if len(found) > 1} == {}
     assert {name: found for name, found in emitters.items() if len(found[0]) > 4} == {}
+
+
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(text) for path, text in sources(PACKAGE.parent).items() if path.suffix == ".py"}
+
+
+def test_files_and_functions_are_short():
+    longest = max(text.count("\n") for text in sources(PACKAGE.parent).values())
+    assert longest <= 450
+    assert longest_function(trees())[0] <= 110
+
+
+def test_folders_are_small():
+    """A folder has at most 25 files, but for these two."""
+    assert folder_sizes(trees()).keys() <= {"importing", "llm"}
+
+
+def test_files_do_not_import_each_other_in_circles():
+    assert cycles(imports(trees(), at_load=True)) == []
