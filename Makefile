@@ -39,7 +39,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PIP) --no-build-isolation --editable '.[bench,demo,dev,docs,iree,quantize,test,tosa,triton,vela,xla]'
 	@touch $@
 
-demo: $(INSTALLED) ## Carry a sentence encoder with its real weights to all five output types, and run it.
+demo: $(INSTALLED) ## Lower a sentence encoder with its real weights to all five output types, and run it.
 	$(BIN)/fx-importer demo
 
 check: $(INSTALLED) ## Check style, types and layers, and run the fast tests: for the inner loop.
@@ -51,10 +51,10 @@ fast: $(INSTALLED)
 test: lint ## Check style and types, and run the tests but the slow ones.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-slow: $(INSTALLED) ## Run the slow tests, which `make test` leaves out.
+slow: $(INSTALLED) ## Run the slow tests, which `make test` skips.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
 
-nightly: slow ## Run the slow tests, the tests of processes with new interpreters, and those beside the newest torch.
+nightly: slow ## Run the slow tests, the tests of processes with new interpreters, and those with the newest torch.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --new-interpreters $(NEW_INTERPRETERS)
 	@$(MAKE) --no-print-directory newest
 
@@ -66,7 +66,7 @@ lint: $(INSTALLED) ## Check style and types only.
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-format: $(INSTALLED) ## Format the code, and mend what ruff can.
+format: $(INSTALLED) ## Format the code, and apply fixes of ruff.
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -82,14 +82,14 @@ explorer/node_modules/.package-lock.json: explorer/package-lock.json
 bench: $(INSTALLED) ## Measure against torch_mlir.fx.
 	$(BIN)/python benchmarks/against_torch_mlir.py
 
-ratios: $(INSTALLED) ## Fail where less is gained over torch_mlir.fx than was: small programs, a minute or two.
+ratios: $(INSTALLED) ## Fail if the speedup over torch_mlir.fx has dropped: small programs, a minute or two.
 	$(BIN)/python benchmarks/ratios.py
 
-matrix: $(INSTALLED) ## Test beside each torch and Python that installs, and write the table: 3 minutes and 5 GB each.
+matrix: $(INSTALLED) ## Test with each torch and Python that installs, and write the table: 3 minutes and 5 GB each.
 	$(BIN)/python -m benchmarks.version_matrix --json out/versions.json --python $(PYTHONS)
 	$(BIN)/python -m benchmarks.version_matrix --json out/versions.json --write
 
-newest: $(INSTALLED) ## Test beside the newest torch that the package accepts.
+newest: $(INSTALLED) ## Test with the newest torch that the package accepts.
 	$(BIN)/python -m benchmarks.version_matrix --python $(BIN)/python --workers $(WORKERS) $(NEWEST) \
 		--only $$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'):newest
 

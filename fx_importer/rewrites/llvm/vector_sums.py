@@ -27,8 +27,6 @@ _FEWEST_SUMS = 4
 """Vectors of sums below which an addition waits for the one before."""
 _ELEMENTS = {"i8", "i16", "i32", "f16", "bf16", "f32"}
 """What vectors are loaded of; those of i1 would be of bits in memory."""
-_STREAMED = 1 << 18
-"""Elements from which on a buffer is not expected in a cache."""
 
 
 def vectorize_sums(module: ir.Module) -> None:
