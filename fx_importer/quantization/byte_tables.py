@@ -7,9 +7,7 @@ from torch import Tensor
 
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.quantization.tosa_emission import (
-    emit_rescale,
-)
+from fx_importer.quantization.tosa_emission import emit_rescale
 
 
 def bytes_of(values: Tensor) -> list[Tensor]:
@@ -23,7 +21,6 @@ def lookup_bytes(place: Tensor, high: Tensor, low: Tensor) -> Tensor:
 
 
 _ONE = ([2**30], [30])
-
 
 _BYTE = ([2**30], [22])
 """The multiplier and the shift of 256."""

@@ -8,14 +8,8 @@ import torch
 from torch import Tensor, fx
 
 from fx_importer.quantization.qdq import Weight, weight_of
-from fx_importer.quantization.rule import (
-    Scope,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-    Params,
-    multiplier_and_shift,
-)
+from fx_importer.quantization.rule import Scope
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
 
 
 def constant_weight(scope: Scope, node: fx.Node) -> Weight:

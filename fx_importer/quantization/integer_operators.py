@@ -17,23 +17,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fx_importer.quantization.scales import (
-    rescaled,
-)
+from fx_importer.quantization.scales import rescaled
 
 integer: Any = torch.ops.fx_importer_integer
 """The namespace of the operators."""
 
-
 _LIBRARY = torch.library.Library("fx_importer_integer", "DEF")
-
 
 _OUT = "int out_zero_point, int low, int high, int bits=8"
 
-
 PER_TENSOR = f"int multiplier, int shift, {_OUT}"
 """The last parameters of operators that rescale by one scale."""
-
 
 PER_CHANNEL = f"int[] multipliers, int[] shifts, {_OUT}"
 """The last parameters of operators that rescale by one scale, or by one for each channel."""

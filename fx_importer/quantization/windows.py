@@ -7,12 +7,8 @@ from typing import Any
 
 from torch import fx
 
-from fx_importer.quantization.rule import (
-    shape_of,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-)
+from fx_importer.quantization.rule import shape_of
+from fx_importer.quantization.scales import NoIntegerForm
 
 
 def pair(given: Any) -> list[int]:

@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import pkgutil
 
 from fx_importer.decompositions import decomposes
 from fx_importer.lowerings import Lowerings
 from fx_importer.output_types import OutputType
-from fx_importer.quantization.families import (
-    arithmetic,
-    convolution,
-    elementwise,
-    linear,
-    matmul,
-    movement,
-    norms,
-    pooling,
-    reductions,
-    rescaling,
-    resizes,
-    softmax,
-    transposed_convolution,
-)
 from fx_importer.quantization.integer_operators import integer
+from fx_importer.quantization.rule import Family
 
-FAMILIES = tuple(
-    module.FAMILY
-    for module in (
-        arithmetic,
-        convolution,
-        elementwise,
-        linear,
-        matmul,
-        movement,
-        norms,
-        pooling,
-        reductions,
-        rescaling,
-        resizes,
-        softmax,
-        transposed_convolution,
-    )
+FAMILIES: tuple[Family, ...] = tuple(
+    importlib.import_module(f"{__name__}.{module.name}").FAMILY for module in pkgutil.iter_modules(__path__)
 )
+"""The records of all files of this folder."""
 RULES = {target: rule for family in FAMILIES for target, rule in family.rules.items()}
 """By ATen operator that computes."""
 MOVES = {target: move for family in FAMILIES for target, move in family.moves.items()}

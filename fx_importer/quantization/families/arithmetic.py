@@ -11,32 +11,10 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.quantization.integer_operators import (
-    PER_TENSOR,
-    centered,
-    defines,
-    integer,
-    requantized,
-)
-from fx_importer.quantization.rule import (
-    Family,
-    Rule,
-    Scope,
-    shape_of,
-    two_activations,
-)
-from fx_importer.quantization.scales import (
-    ADDED_BITS,
-    NoIntegerForm,
-    Params,
-    multiplier_and_shift,
-    out_of,
-    rescaled,
-)
-from fx_importer.quantization.tosa_emission import (
-    emit_requantized,
-    emit_rescale,
-)
+from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
+from fx_importer.quantization.rule import Family, Rule, Scope, shape_of, two_activations
+from fx_importer.quantization.scales import ADDED_BITS, NoIntegerForm, Params, multiplier_and_shift, out_of, rescaled
+from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
 
 
 def _fold_binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

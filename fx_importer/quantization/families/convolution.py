@@ -16,36 +16,11 @@ from fx_importer.lowerings.stablehlo import StablehloEmitter
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.constant_weights import constant_weight, weight_and_scales
-from fx_importer.quantization.integer_operators import (
-    PER_CHANNEL,
-    defines,
-    integer,
-    pad_image,
-    requantized_by_channel,
-)
-from fx_importer.quantization.rule import (
-    Family,
-    FloatSums,
-    Rule,
-    Scope,
-    arguments,
-    never,
-    shape_of,
-)
-from fx_importer.quantization.scales import (
-    SUMS,
-    NoIntegerForm,
-    Params,
-    out_of,
-)
+from fx_importer.quantization.integer_operators import PER_CHANNEL, defines, integer, pad_image, requantized_by_channel
+from fx_importer.quantization.rule import Family, FloatSums, Rule, Scope, arguments, never, shape_of
+from fx_importer.quantization.scales import SUMS, NoIntegerForm, Params, out_of
 from fx_importer.quantization.sums_emission import emit_integer_matmul
-from fx_importer.quantization.tosa_emission import (
-    emit_convolution,
-    emit_i48_bias,
-    emit_requantized,
-    to_nchw,
-    to_nhwc,
-)
+from fx_importer.quantization.tosa_emission import emit_convolution, emit_i48_bias, emit_requantized, to_nchw, to_nhwc
 from fx_importer.quantization.windows import four_sides, pair, same_padding
 
 

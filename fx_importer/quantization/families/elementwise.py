@@ -15,29 +15,13 @@ from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import with_element
-from fx_importer.quantization.integer_operators import (
-    PER_TENSOR,
-    defines,
-    integer,
-    requantized,
-)
+from fx_importer.quantization.integer_operators import PER_TENSOR, defines, integer, requantized
 from fx_importer.quantization.qdq import kind_of
-from fx_importer.quantization.rule import (
-    Family,
-    Scope,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-    Params,
-    multiplier_and_shift,
-    out_of,
-)
-from fx_importer.quantization.tosa_emission import (
-    emit_requantized,
-)
+from fx_importer.quantization.rule import Family, Scope
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
+from fx_importer.quantization.tosa_emission import emit_requantized
 
 _CLAMPS = (aten.clamp.default, aten.hardtanh.default, aten.clamp_min.default, aten.clamp_max.default)
-
 
 _WITHOUT_TAG = frozenset(
     (

@@ -16,34 +16,12 @@ from fx_importer.lowerings.stablehlo import StablehloEmitter
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.constant_weights import constant_weight, weight_and_scales
-from fx_importer.quantization.integer_operators import (
-    PER_CHANNEL,
-    defines,
-    integer,
-    requantized_by_channel,
-)
+from fx_importer.quantization.integer_operators import PER_CHANNEL, defines, integer, requantized_by_channel
 from fx_importer.quantization.qdq import Weight
-from fx_importer.quantization.rule import (
-    Family,
-    FloatSums,
-    Rule,
-    Scope,
-    arguments,
-    never,
-    shape_of,
-)
-from fx_importer.quantization.scales import (
-    SUMS,
-    NoIntegerForm,
-    Params,
-    out_of,
-)
+from fx_importer.quantization.rule import Family, FloatSums, Rule, Scope, arguments, never, shape_of
+from fx_importer.quantization.scales import SUMS, NoIntegerForm, Params, out_of
 from fx_importer.quantization.sums_emission import emit_integer_dot, emit_integer_matmul
-from fx_importer.quantization.tosa_emission import (
-    emit_convolution,
-    emit_i48_bias,
-    emit_requantized,
-)
+from fx_importer.quantization.tosa_emission import emit_convolution, emit_i48_bias, emit_requantized
 
 
 def _fold_linear(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

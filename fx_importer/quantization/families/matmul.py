@@ -13,33 +13,11 @@ from fx_importer.lowerings.linalg import LinalgEmitter
 from fx_importer.lowerings.stablehlo import StablehloEmitter
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.quantization.integer_operators import (
-    PER_TENSOR,
-    defines,
-    integer,
-    requantized,
-)
-from fx_importer.quantization.rule import (
-    Family,
-    FloatSums,
-    Rule,
-    Scope,
-    shape_of,
-    two_activations,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-    Params,
-    multiplier_and_shift,
-    out_of,
-    sums_of_scale,
-)
+from fx_importer.quantization.integer_operators import PER_TENSOR, defines, integer, requantized
+from fx_importer.quantization.rule import Family, FloatSums, Rule, Scope, shape_of, two_activations
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, sums_of_scale
 from fx_importer.quantization.sums_emission import emit_integer_dot, emit_integer_matmul
-from fx_importer.quantization.tosa_emission import (
-    accumulator_type,
-    emit_requantized,
-    emit_scalar,
-)
+from fx_importer.quantization.tosa_emission import accumulator_type, emit_requantized, emit_scalar
 
 
 def _fold_matmul(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

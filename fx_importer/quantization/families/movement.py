@@ -9,14 +9,8 @@ from typing import Any
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.rule import (
-    Family,
-    Scope,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-    Params,
-)
+from fx_importer.quantization.rule import Family, Scope
+from fx_importer.quantization.scales import NoIntegerForm, Params
 
 Integers = Callable[[Any], fx.Node]
 
@@ -79,13 +73,10 @@ _SAME = (
 )
 """Called with integers in place of the first operand."""
 
-
 LISTS = (aten.cat.default, aten.stack.default, aten.concat.default)
 """Called with a list of integers."""
 
-
 _SPLITS = (aten.chunk.default, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int)
-
 
 _EXTREMA = {aten.max.dim: aten.amax.default, aten.min.dim: aten.amin.default}
 """Operators that also return indices."""

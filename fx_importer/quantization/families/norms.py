@@ -21,35 +21,13 @@ from fx_importer.quantization.byte_tables import (
     emit_upper_byte,
     lookup_bytes,
 )
-from fx_importer.quantization.integer_operators import (
-    PER_TENSOR,
-    centered,
-    defines,
-    integer,
-    requantized,
-)
-from fx_importer.quantization.rule import (
-    Family,
-    Rule,
-    Scope,
-    arguments,
-    shape_of,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-    Params,
-    multiplier_and_shift,
-    out_of,
-    rescaled,
-)
-from fx_importer.quantization.tosa_emission import (
-    emit_requantized,
-    emit_rescale,
-)
+from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
+from fx_importer.quantization.rule import Family, Rule, Scope, arguments, shape_of
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, rescaled
+from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
 
 _GAIN_BITS = 20
 """Bits of the largest factor of an element."""
-
 
 _SUM_BITS = 30
 """Bits of results before the last rescale."""

@@ -14,31 +14,10 @@ from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.families.reductions import fold_reduction
-from fx_importer.quantization.integer_operators import (
-    defines,
-    integer,
-    pad_image,
-    requantized,
-)
-from fx_importer.quantization.rule import (
-    Family,
-    Rule,
-    Scope,
-    arguments,
-    shape_of,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-    Params,
-    multiplier_and_shift,
-    out_of,
-    reciprocal,
-)
-from fx_importer.quantization.tosa_emission import (
-    emit_exact_windows,
-    to_nchw,
-    to_nhwc,
-)
+from fx_importer.quantization.integer_operators import defines, integer, pad_image, requantized
+from fx_importer.quantization.rule import Family, Rule, Scope, arguments, shape_of
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, reciprocal
+from fx_importer.quantization.tosa_emission import emit_exact_windows, to_nchw, to_nhwc
 from fx_importer.quantization.windows import pair, pool_windows
 
 

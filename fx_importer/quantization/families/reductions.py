@@ -13,30 +13,10 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.quantization.integer_operators import (
-    PER_TENSOR,
-    centered,
-    defines,
-    integer,
-    requantized,
-)
-from fx_importer.quantization.rule import (
-    Family,
-    Rule,
-    Scope,
-    arguments,
-    shape_of,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-    Params,
-    multiplier_and_shift,
-    out_of,
-)
-from fx_importer.quantization.tosa_emission import (
-    emit_requantized,
-    emit_rescale,
-)
+from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
+from fx_importer.quantization.rule import Family, Rule, Scope, arguments, shape_of
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
+from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
 
 
 def _fold_sum(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

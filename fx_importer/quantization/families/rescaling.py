@@ -8,28 +8,11 @@ from torch import Tensor, fx
 from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.quantization.integer_operators import (
-    PER_TENSOR,
-    centered,
-    defines,
-    integer,
-    requantized,
-)
+from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
 from fx_importer.quantization.qdq import is_unsigned
-from fx_importer.quantization.rule import (
-    Family,
-    Scope,
-)
-from fx_importer.quantization.scales import (
-    Params,
-    multiplier_and_shift,
-    out_of,
-)
-from fx_importer.quantization.tosa_emission import (
-    emit_clamp,
-    emit_requantized,
-    emit_rescale,
-)
+from fx_importer.quantization.rule import Family, Scope
+from fx_importer.quantization.scales import Params, multiplier_and_shift, out_of
+from fx_importer.quantization.tosa_emission import emit_clamp, emit_requantized, emit_rescale
 
 
 def store(scope: Scope, quantize: fx.Node, x: fx.Node) -> fx.Node:

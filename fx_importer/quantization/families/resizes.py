@@ -15,41 +15,17 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import Lowerings, NoMatch, lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.quantization.integer_operators import (
-    PER_TENSOR,
-    centered,
-    defines,
-    integer,
-    requantized,
-)
-from fx_importer.quantization.rule import (
-    Family,
-    Rule,
-    Scope,
-    shape_of,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-    Params,
-    multiplier_and_shift,
-    out_of,
-)
-from fx_importer.quantization.tosa_emission import (
-    emit_convolution,
-    emit_requantized,
-    to_nchw,
-    to_nhwc,
-)
+from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
+from fx_importer.quantization.rule import Family, Rule, Scope, shape_of
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
+from fx_importer.quantization.tosa_emission import emit_convolution, emit_requantized, to_nchw, to_nhwc
 
 _NEAREST = (aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec)
 
-
 _BILINEAR = (aten.upsample_bilinear2d.default, aten.upsample_bilinear2d.vec)
-
 
 _MOST = 2**11
 """The largest numerator: TOSA 1.0, ``RESIZE``."""
-
 
 Places = tuple[list[int], list[int], list[int], list[int]]
 """Sizes of the result, numerators and denominators, offsets and borders, by axis."""
@@ -327,7 +303,6 @@ def _interleaved(emit: TosaEmitter, parts: Sequence[Sequence[ir.Value]]) -> ir.V
 
 WITHOUT_RESIZE = Lowerings((repeat_nearest, convolve_bilinear))
 """Rules for processors without ``tosa.resize``."""
-
 
 FAMILY = Family(
     rules=dict.fromkeys(_BILINEAR, Rule(_fold_bilinear, shares_scale=True)),

@@ -13,31 +13,11 @@ from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.constant_weights import constant_weight, weight_and_scales
-from fx_importer.quantization.integer_operators import (
-    PER_CHANNEL,
-    defines,
-    integer,
-    pad_image,
-    requantized_by_channel,
-)
+from fx_importer.quantization.integer_operators import PER_CHANNEL, defines, integer, pad_image, requantized_by_channel
 from fx_importer.quantization.qdq import Weight
-from fx_importer.quantization.rule import (
-    Family,
-    Rule,
-    Scope,
-    arguments,
-    shape_of,
-)
-from fx_importer.quantization.scales import (
-    NoIntegerForm,
-    Params,
-    out_of,
-)
-from fx_importer.quantization.tosa_emission import (
-    emit_requantized,
-    to_nchw,
-    to_nhwc,
-)
+from fx_importer.quantization.rule import Family, Rule, Scope, arguments, shape_of
+from fx_importer.quantization.scales import NoIntegerForm, Params, out_of
+from fx_importer.quantization.tosa_emission import emit_requantized, to_nchw, to_nhwc
 from fx_importer.quantization.windows import pair
 
 
