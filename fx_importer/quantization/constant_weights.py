@@ -13,17 +13,17 @@ from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_an
 
 
 def constant_weight(scope: Scope, node: fx.Node) -> Weight:
-    """Return what the weight ``node`` of an operator is dequantized from. Raises `NoIntegerForm`."""
+    """Return the quantized constant that a weight is dequantized from. Raises `NoIntegerForm`."""
     found = weight_of(node, scope.constants.value)
     if found is None:
-        raise NoIntegerForm(f"its weight {node.name} is no dequantized constant of known values")
+        raise NoIntegerForm(f"its weight {node.name} is not a dequantized constant of known values")
     return found
 
 
 def weight_and_scales(scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Params) -> tuple[Any, ...]:
     """Return the integers of a weight, of a bias, and of its offset, with multipliers and shifts, one or by channel.
 
-    For int16 activations the bias is a list, and there is no offset. Results of 32 bits are sums without a bias.
+    For int16 activations the bias is a list, without an offset. Results of 32 bits are sums without a bias.
     """
     if weight.values.dtype is not torch.int8:
         raise NoIntegerForm(f"its weights are {weight.values.dtype}, and not torch.int8")
@@ -36,7 +36,7 @@ def weight_and_scales(scope: Scope, weight: Weight, bias: Any, of_x: Params, par
     products = of_x.scale * weight.scales
     unscaled = params.bits == 32
     sums = _bias(scope, None if unscaled else bias, channels, products)
-    # What the accumulator of a channel can hold.
+    # The largest magnitude in the accumulator of a channel.
     bounds = weight.values.double().abs().flatten(1).sum(1) * of_x.reach + sums.abs()
     wide = of_x.bits == 16
     if float(bounds.max()) >= 2 ** (47 if wide else 31):
@@ -61,5 +61,5 @@ def _bias(scope: Scope, bias: Any, channels: int, scales: Tensor) -> Tensor:
         return torch.zeros(channels, dtype=torch.float64)
     values = scope.constants.value(bias)
     if values is None or values.shape != (channels,):
-        raise NoIntegerForm("its bias is no constant of known values")
+        raise NoIntegerForm("its bias is not a constant of known values")
     return (values.double() / scales).round()

@@ -1,4 +1,4 @@
-"""Operators of Core ATen, and operators in place, replaced by those that they come from, which have rules."""
+"""Operators of Core ATen, and operators in place, replaced by the operators with rules that they come from."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ARGUMENTS: dict[Any, tuple[Any, Callable[..., tuple[Any, ...]]]] = {
     ),
     aten.max_pool2d_with_indices.default: (aten.max_pool2d.default, lambda x, *windows: (x, *windows)),
 }
-"""By operator of several results: the operator of its first result, and the arguments of that."""
+"""By operator with several results: the operator that computes the first one, and its arguments."""
 
 
 def without_core_forms(graph: fx.Graph) -> None:
-    """Replace norms and pools of several results of which the first is read, and ``convolution``.
+    """Replace ``convolution``, and norms and pools with several results if only the first is used.
 
-    These are what `torch.export.ExportedProgram.run_decompositions` makes of ``layer_norm``, ``conv1d`` and others.
+    `torch.export.ExportedProgram.run_decompositions` decomposes ``layer_norm``, ``conv1d`` and others to these.
     """
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -42,7 +42,7 @@ def without_core_forms(graph: fx.Graph) -> None:
 
 
 def _convolution(node: fx.Node) -> None:
-    """Let ``convolution`` be the operator of its rank."""
+    """Replace ``convolution`` by the operator of its rank."""
     x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = node.args
     value = x.meta.get("val") if isinstance(x, fx.Node) else None
     rank = value.dim() - 2 if isinstance(value, Tensor) else 0
@@ -55,7 +55,7 @@ def _convolution(node: fx.Node) -> None:
 
 
 def without_writes(graph: fx.Graph) -> None:
-    """Replace operators that overwrite a tensor by those that do not, where nothing else reads it."""
+    """Replace in-place operators by functional ones where nothing else reads the tensor."""
     for node in list(graph.nodes):
         if node.target in (aten.dropout.default, aten.dropout_.default) and not node.args[2]:  # no dead code to torch
             node.replace_all_uses_with(node.args[0])

@@ -1,8 +1,8 @@
-"""Quantize and dequantize operators folded into operators on int8.
+"""Fold Q/DQ into operators on int8 and int16.
 
-A quantize operator asks for the integer form of its operand, in its scale: operators that only move data or take
-maxima ask for that of theirs, a clamp narrows the range, and an operator that computes has a rule, which takes its
-operands as they are quantized. What has no integer form stays between its dequantize and quantize operators.
+A quantize operator requests the integer form of its operand, in its scale. Operators that only move data or take maxima
+pass the request on to their operands, a clamp narrows the range, and an operator that computes has a rule, which takes
+its operands in their own scales. Operators without an integer form stay in floating point between Q/DQ.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from fx_importer.quantization.scales import NoIntegerForm, Params
 
 Remark = Callable[[str], None]
 _PLACES = (aten.argmax.default, aten.argmin.default)
-"""Operators whose result is that of the integers."""
+"""Operators with the same result for integers."""
 
 
 def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
-    """Return ``program`` with operators between dequantize and quantize operators on int8.
+    """Return ``program`` with operators between Q/DQ on integers.
 
-    ``remark`` gets the number of operators that are integer, and a sentence for each that is not.
+    ``remark`` receives the integer coverage, and the reason for each operator that stays in floating point.
 
     Raises:
-        UsageError: for a scale or a zero point that is none.
+        UsageError: for an invalid scale or zero point.
     """
     if not is_quantized(program.graph):
         return program
@@ -62,7 +62,7 @@ class Folded:
 
 
 def folded(program: ExportedProgram) -> Folded:
-    """Return ``program`` in integers, as `to_integers` does, with what replaces which quantize operator."""
+    """Return ``program`` in integers, as `to_integers` does, with the replacements of quantize operators."""
     graph = copy.deepcopy(program.graph)
     for node, original in zip(graph.nodes, program.graph.nodes, strict=True):
         node.name = original.name
@@ -82,7 +82,7 @@ def folded(program: ExportedProgram) -> Folded:
 
 
 class _Folder(Scope):
-    """The folding of one graph."""
+    """Folds one graph."""
 
     def __init__(self, constants: GraphConstants, graph: fx.Graph):
         self.constants, self.graph = constants, graph
@@ -90,12 +90,12 @@ class _Folder(Scope):
         self._operands: dict[fx.Node, tuple[fx.Node, Params] | None] = {}
         self._reasons: dict[fx.Node, str] = {}
         self.replaced: dict[str, fx.Node] = {}
-        """What computes a quantize operator, by its name."""
+        """By name of a quantize operator: the node that replaces it."""
         self.scaled: list[fx.Node] = []
-        """Products in integers whose results are in floating point."""
+        """Integer matmuls and convolutions with results in floating point."""
 
     def computes(self, node: fx.Node) -> bool:
-        """Return whether ``node`` is an operator on activations, and not one that quantizes."""
+        """Return whether ``node`` is an operator on activations other than Q/DQ."""
         called = node.op == "call_function" and isinstance(node.target, OpOverload)
         if not called or kind_of(node) is not None or self.constants.value(node) is not None:
             return False
@@ -113,7 +113,7 @@ class _Folder(Scope):
             except NoIntegerForm as reason:
                 self._reasons.setdefault(node, str(reason))
         self.graph.eliminate_dead_code()
-        self._operands.clear()  # what nothing reads is gone
+        self._operands.clear()  # they may be erased
         for node in [product for product in self.graph.nodes if has_sums(product)]:
             try:
                 node.replace_all_uses_with(scaled_sums(self, node))
@@ -133,7 +133,7 @@ class _Folder(Scope):
         reasons += [self._reasons[node]] if node in self._reasons else []
         return reasons[0] if reasons else "its result is not quantized to int8"
 
-    # --- what rules ask for -----------------------------------------------------------------------------------------
+    # --- Scope ------------------------------------------------------------------------------------------------------
 
     def integer(self, node: Any, params: Params) -> fx.Node:
         """Return the float ``node`` quantized with ``params``, computed in integers. Raises `NoIntegerForm`."""

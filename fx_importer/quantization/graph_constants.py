@@ -1,4 +1,4 @@
-"""Constants of an exported program: values of nodes that depend on no input, and new constants."""
+"""Constants of an exported program: values of nodes that do not depend on inputs, and new constants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 class GraphConstants:
-    """Values of the nodes of ``graph``, a copy of that of ``program``, and the constants that are added to it."""
+    """Values of the nodes of ``graph``, a copy of the graph of ``program``, and the constants added to it."""
 
     def __init__(self, program: ExportedProgram, graph: fx.Graph):
         self._program, self._graph = program, graph
@@ -41,7 +41,7 @@ class GraphConstants:
         self._shared: dict[tuple[torch.dtype, torch.Size, bytes], fx.Node] = {}
 
     def value(self, node: object) -> Tensor | None:
-        """Return the value of a node that depends on no input, and None for others and for weights without values."""
+        """Return the value of a node that does not depend on inputs; None for others and for weights without values."""
         if not isinstance(node, fx.Node):
             return None
         if node not in self._values:
@@ -70,7 +70,7 @@ class GraphConstants:
         return found if isinstance(found, Tensor) else None
 
     def add(self, tensor: Tensor) -> fx.Node:
-        """Return a placeholder of ``tensor``: that of the constant with these elements, or a new one."""
+        """Return a placeholder of ``tensor``: an existing one with equal elements, or a new one."""
         tensor = tensor.contiguous()
         key = _content(tensor)
         if key not in self._shared:
@@ -92,7 +92,7 @@ class GraphConstants:
         return held
 
     def program(self) -> ExportedProgram:
-        """Return the program with the graph, and with those added constants that it uses."""
+        """Return the program with the graph, and with the added constants that it uses."""
         placeholders: dict[str, fx.Node] = {each.name: each for each in self._graph.find_nodes(op="placeholder")}
         specs: list[InputSpec] = []
         constants: dict[str, Any] = dict(self._program.constants)

@@ -1,4 +1,4 @@
-"""What the operators ``fx_importer_integer.*`` share: their definition, and requantization in eager PyTorch.
+"""Definition of the operators ``fx_importer_integer.*``, and requantization in eager PyTorch.
 
 Results are ``clamp(rescale(accumulator) + zero_point, low, high)``, where ``rescale`` multiplies by ``multiplier * 2 **
 -shift``. A parameter ``zero_point`` belongs to the operands. Paddings are top, bottom, left, right. ``offset`` is the
@@ -45,7 +45,7 @@ def defines(schema: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tens
 
 
 def centered(x: Tensor, zero_point: int) -> Tensor:
-    """Return ``x`` less its zero point, as int64."""
+    """Return ``x`` minus its zero point, as int64."""
     return x.to(torch.int64) - zero_point
 
 

@@ -1,4 +1,4 @@
-"""Errors of a quantized program by layer: beside the float model, and of integers beside q/dq."""
+"""Errors of a quantized program by layer: compared with the float model, and of integers compared with Q/DQ."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Powers:
     error: float = 0.0
 
     def add(self, expected: Tensor, found: Tensor) -> None:
-        """Add a value and what was found for it."""
+        """Add a value and its reference."""
         self.signal += float(expected.double().square().sum())
         self.error += float((found.double() - expected.double()).square().sum())
 
@@ -41,7 +41,7 @@ class Powers:
 
 @dataclass
 class LayerErrors:
-    """What is measured of one quantized value."""
+    """Errors of one quantized value."""
 
     operator: str
     module: str
@@ -100,9 +100,9 @@ class _Measured(fx.Interpreter):
 
 
 def steps_from_qdq(program: ExportedProgram, args: Sequence[Any]) -> dict[str, int]:
-    """Return the largest difference of each integer operator from q/dq, by the name of the value, in steps.
+    """Return the largest difference of each integer operator from Q/DQ, by the name of the value, in steps.
 
-    Each operator is alone: its operands are those of the quantized program in eager PyTorch, for the flat inputs
+    Errors do not accumulate: operands are taken from the quantized program in eager PyTorch, for the flat inputs
     ``args``.
     """
     found = folded(program)

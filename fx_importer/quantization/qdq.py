@@ -1,4 +1,4 @@
-"""The quantize and dequantize operators of a graph, and their parameters."""
+"""Q/DQ of a graph, and their parameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Value = Callable[[object], "Tensor | None"]
 
 
 def kind_of(node: fx.Node) -> str | None:
-    """Return "quantize" or "dequantize" for such an operator, of any granularity; None for others."""
+    """Return "quantize" or "dequantize" for Q/DQ of any granularity; None for others."""
     name = str(node.target)
     if node.op != "call_function" or not name.startswith(_PREFIX):
         return None
@@ -46,7 +46,7 @@ def is_quantized(graph: fx.Graph) -> bool:
 def params_of(node: fx.Node, value: Value) -> Params | None:
     """Return the parameters of an operator per tensor on int8, or symmetric on int16; None for others.
 
-    Those of uint8 are of the values less 128, which are int8.
+    Parameters of uint8 describe the values minus 128, as int8.
 
     Raises:
         UsageError: for a scale that is zero, negative or no number, and a zero point outside of the range.
@@ -86,7 +86,7 @@ class Weight:
 
 
 def weight_of(node: fx.Node, value: Value) -> Weight | None:
-    """Return what a dequantize operator of a constant has; None for others.
+    """Return the operands of a dequantize operator of a constant; None for others.
 
     Raises:
         UsageError: for a scale that is zero, negative or no number.

@@ -1,4 +1,4 @@
-"""The record of an operator family, and what its folding rules ask of the graph."""
+"""Records of operator families, and the interface of the graph to their folding rules."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Rule:
     sums: Callable[[Scope, fx.Node], FloatSums] | None = None
     """For products: the int32 sums of a call whose result stays in floating point."""
     accepts: Callable[[fx.Node, Collection[fx.Node]], bool] = always
-    """Whether post-training quantization quantizes a call, of which the second argument has the constant nodes."""
+    """Whether post-training quantization quantizes a node; the second argument holds the constant nodes."""
     inputs: Callable[[fx.Node], list[fx.Node]] = _inputs
     """The operands to quantize."""
     weight_axis: int | None = None

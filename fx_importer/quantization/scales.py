@@ -65,7 +65,7 @@ def multiplier_and_shift(scale: float, bound: float, wide: bool = False) -> tupl
     ``wide`` values, of 48 bits, the multiplier has 15.
 
     Raises:
-        NoIntegerForm: if it is not, or the scale has no such shift.
+        NoIntegerForm: if it is not, or if the shift is out of range.
     """
     mantissa, exponent = math.frexp(scale)
     bits = 15 if wide else 31

@@ -80,7 +80,7 @@ def wide(x: Tensor) -> Tensor:
         (Channels(1), "its weights have scales along axis 1, and not along their output channels"),
         (Channels(0, 3), "its weights are asymmetric (a zero point is 3): quantize them symmetrically"),
         (Filters(), "its weights are torch.int16, and not torch.int8"),
-        (Square(), "its weight permute is no dequantized constant of known values"),
+        (Square(), "its weight permute is not a dequantized constant of known values"),
         (enlarged, "in float32, as eager computes places, [4, 2] to [4, 82] reads other elements"),
         (island, "cumsum = aten.cumsum.default: aten.cumsum.default has no integer form"),
         (wide, "tanh = aten.tanh.default: its result is not quantized to int8"),

@@ -37,7 +37,7 @@ def _fold_addmm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 
 
 def _addmm_weight(scope: Scope, given: dict[str, Any]) -> Weight:
-    """Return the weight of an ``addmm`` of arguments ``given``, as that of ``linear``. Raises `NoIntegerForm`."""
+    """Return the weight of an ``addmm`` in the layout of ``linear``. Raises `NoIntegerForm`."""
     return _transposed(scope, given["mat2"])
 
 
@@ -124,13 +124,8 @@ def tosa_linear(
     shifts: Sequence[int],
     *out: int,
 ) -> ir.Value:
-    """Emit a convolution of one by one: TOSA's product of matrices has no bias."""
-    (channels, depth), shape = emit.shape(weight), emit.shape(x)
-    rows = emit.reshape(x, [-1, 1, 1, depth or 0])
-    kernel = emit.reshape(weight, [channels or 0, depth or 0, 1, 1])
-    sums = emit_convolution(emit, rows, kernel, bias, (1, 1), (0, 0, 0, 0), (1, 1), 1, zero_point)
-    result = emit_requantized(emit, sums, multipliers, shifts, *out)
-    return emit.reshape(result, [*(size or 0 for size in shape[:-1]), channels or 0])
+    """Emit a linear layer of int8."""
+    return _emit_linear(emit, x, weight, bias, zero_point, multipliers, shifts, *out)
 
 
 @lowers(integer.wide_linear.default, into="tosa")
@@ -143,11 +138,25 @@ def tosa_wide_linear(
     shifts: Sequence[int],
     *out: int,
 ) -> ir.Value:
-    """Emit a convolution of one by one: TOSA's product of matrices has no bias."""
+    """Emit a linear layer of int16."""
+    return _emit_linear(emit, x, weight, emit_i48_bias(emit, bias), 0, multipliers, shifts, *out)
+
+
+def _emit_linear(
+    emit: TosaEmitter,
+    x: ir.Value,
+    weight: ir.Value,
+    bias: ir.Value,
+    zero_point: int,
+    multipliers: Sequence[int],
+    shifts: Sequence[int],
+    *out: int,
+) -> ir.Value:
+    """Emit a convolution of one by one: TOSA's matmul has no bias."""
     (channels, depth), shape = emit.shape(weight), emit.shape(x)
     rows = emit.reshape(x, [-1, 1, 1, depth or 0])
     kernel = emit.reshape(weight, [channels or 0, depth or 0, 1, 1])
-    sums = emit_convolution(emit, rows, kernel, emit_i48_bias(emit, bias), (1, 1), (0, 0, 0, 0), (1, 1), 1, 0)
+    sums = emit_convolution(emit, rows, kernel, bias, (1, 1), (0, 0, 0, 0), (1, 1), 1, zero_point)
     result = emit_requantized(emit, sums, multipliers, shifts, *out)
     return emit.reshape(result, [*(size or 0 for size in shape[:-1]), channels or 0])
 

@@ -50,7 +50,7 @@ def _batches_agree(node: fx.Node, constants: Collection[fx.Node]) -> bool:
 
 @defines(f"Tensor a, Tensor b, int[] zero_points, {PER_TENSOR}")
 def matmul(a: Tensor, b: Tensor, zero_points: Sequence[int], *out: int) -> Tensor:
-    """Return the products of matrices ``a[..., M, K]`` and ``b[..., K, N]``, of equal leading axes."""
+    """Return the matmul of ``a[..., M, K]`` and ``b[..., K, N]``, with equal leading axes."""
     left, right = (x.reshape(-1, *x.shape[-2:]) for x in (a, b))
     of_a, of_b = zero_points
     sums = integer.matmul_sums(left, right)
@@ -63,7 +63,7 @@ def matmul(a: Tensor, b: Tensor, zero_points: Sequence[int], *out: int) -> Tenso
 
 @defines("Tensor a, Tensor b")
 def matmul_sums(a: Tensor, b: Tensor) -> Tensor:
-    """Return the products of matrices ``a[B, M, K]`` and ``b[B, K, N]``, of int8, as int32."""
+    """Return the matmul of ``a[B, M, K]`` and ``b[B, K, N]``, of int8, as int32."""
     sums = torch.matmul(a.double(), b.double()).long()
     return sums if a.dtype is torch.int16 else sums.int()
 
@@ -72,7 +72,7 @@ def matmul_sums(a: Tensor, b: Tensor) -> Tensor:
 def tosa_matmul(
     emit: TosaEmitter, a: ir.Value, b: ir.Value, zero_points: Sequence[int], multiplier: int, shift: int, *out: int
 ) -> ir.Value:
-    """Emit a batch of products of matrices."""
+    """Emit a batched matmul."""
     left, right = (emit.reshape(x, [-1, *(size or 0 for size in emit.shape(x)[-2:])]) for x in (a, b))
     zeros = [emit_scalar(emit, each, emit.element(a)) for each in zero_points]
     kind = emit.tensor([*emit.shape(left)[:2], emit.shape(right)[-1]], accumulator_type(emit, a))
@@ -83,13 +83,13 @@ def tosa_matmul(
 
 @lowers(integer.matmul_sums.default, into="stablehlo")
 def stablehlo_matmul_sums(emit: StablehloEmitter, a: ir.Value, b: ir.Value) -> ir.Value:
-    """Emit products of matrices ``a[B, M, K]`` and ``b[B, K, N]``."""
+    """Emit the matmul of ``a[B, M, K]`` and ``b[B, K, N]``."""
     return emit_integer_dot(emit, a, b, 1, 1)
 
 
 @lowers(integer.matmul_sums.default, into="linalg-on-tensors")
 def linalg_matmul_sums(emit: LinalgEmitter, a: ir.Value, b: ir.Value) -> ir.Value:
-    """Emit products of matrices ``a[B, M, K]`` and ``b[B, K, N]``."""
+    """Emit the matmul of ``a[B, M, K]`` and ``b[B, K, N]``."""
     maps = emit.linalg.affine_maps([emit.linalg.select_axes(4, axes) for axes in ((0, 1, 3), (0, 3, 2), (0, 1, 2))])
     return emit_integer_matmul(emit, "batch_matmul", a, b, emit.results[0], {"indexing_maps": maps})
 

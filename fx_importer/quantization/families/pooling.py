@@ -62,7 +62,7 @@ def _fold_average(
     x, of_x = scope.quantized(node.args[0])
     if of_x.bits == 16:
         raise NoIntegerForm("average pools of int16 have no integer form")
-    if of_x.scale > params.scale * 1.001:  # what was rounded once would be scaled up
+    if of_x.scale > params.scale * 1.001:  # values that were rounded would be scaled up
         raise NoIntegerForm("its result has a finer scale than its operand: let both share one")
     if padded:
         x = scope.call(node, aten.constant_pad_nd.default, x, padded, of_x.zero_point)
@@ -85,7 +85,7 @@ def max_pool2d(x: Tensor, kernel: list[int], stride: list[int], padding: Sequenc
 
 @defines("Tensor x, int[] kernel, int[] stride, int[] padding, int zero_point")
 def avg_pool2d(x: Tensor, kernel: list[int], stride: list[int], padding: Sequence[int], zero_point: int) -> Tensor:
-    """Return the means of the elements in windows of ``x[N, C, H, W]``, without those of the padding."""
+    """Return the means of windows of ``x[N, C, H, W]``; the padding does not count."""
     sizes, channels = x.shape[2:], x.shape[1]
     padded = pad_image(x, padding, zero_point) if any(padding) else x
     ones = torch.ones([channels, 1, *kernel], dtype=torch.int8, device=x.device)

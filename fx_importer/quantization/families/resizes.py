@@ -32,10 +32,10 @@ Places = tuple[list[int], list[int], list[int], list[int]]
 
 
 def _nearest_places(node: fx.Node) -> Places:
-    """Return where a nearest resize reads: ``floor(i * in / out)``, halves of steps below what TOSA rounds.
+    """Return where a nearest resize reads: ``floor(i * in / out)``, shifted by half a step because TOSA rounds.
 
     Raises:
-        NoIntegerForm: for what TOSA has no form of.
+        NoIntegerForm: if TOSA cannot express the resize.
     """
     before, after = _sizes(node)
     found = [(2 * out, 2 * size, 1 - out) for size, out in zip(before, after, strict=True)]
@@ -55,7 +55,7 @@ def _rounds_away(size: int, out: int) -> bool:
 
 
 def _bilinear_places(node: fx.Node) -> Places:
-    """Return where a bilinear resize reads. Raises `NoIntegerForm` for what TOSA has no form of."""
+    """Return where a bilinear resize reads. Raises `NoIntegerForm` if TOSA cannot express it."""
     before, after = _sizes(node)
     aligned = bool(node.args[2] if len(node.args) > 2 else node.kwargs.get("align_corners"))
     found: list[tuple[int, int, int]] = []
@@ -81,7 +81,7 @@ def _sizes(node: fx.Node) -> tuple[list[int], list[int]]:
 
 
 def _step(node: fx.Node, axis: int) -> Fraction:
-    """Return the distance of what neighbours of the result read: by given scale factors, or by sizes."""
+    """Return the step in the operand between neighbours of the result, from scale factors or sizes."""
     before, after = _sizes(node)
     last: Any = node.args[-1] if str(node.target).endswith(".vec") else None
     factors = last if isinstance(last, Sequence) and len(node.args) > 2 else node.kwargs.get("scale_factors")
@@ -157,7 +157,7 @@ def resize_bilinear(
 ) -> Tensor:
     """Return linear interpolations of ``x[N, C, H, W]`` at ``(i * denominator + offset) / numerator``.
 
-    Weights are multiples of one over the numerator, so that sums are those of TOSA's ``resize``.
+    Weights are multiples of one over the numerator, so that sums equal TOSA's ``resize``.
     """
     del border
     sums = centered(x, zero_point)
@@ -241,7 +241,7 @@ def convolve_bilinear(
     shift: int,
     *out: int,
 ) -> ir.Value:
-    """Emit a depthwise convolution for each place between elements, whose sums are those of ``tosa.resize``.
+    """Emit a depthwise convolution for each position between elements, with the sums of ``tosa.resize``.
 
     No match for a factor that is not whole, and for weights beyond i8.
     """
@@ -277,7 +277,7 @@ def _taps(factor: int, numerator: int, denominator: int, offset: int) -> list[li
     found: list[list[int]] = []
     for place in range(factor):
         first, rest = divmod(place * denominator + offset, numerator)
-        weights = [0, 0, 0, 0]  # the last one is that of no element: its weight is zero
+        weights = [0, 0, 0, 0]  # no element has the last weight, which stays zero
         weights[first + 1 : first + 3] = numerator - rest, rest
         found.append(weights[:3])
     return found
@@ -294,7 +294,7 @@ def _with_edges(emit: TosaEmitter, x: ir.Value) -> ir.Value:
 
 
 def _interleaved(emit: TosaEmitter, parts: Sequence[Sequence[ir.Value]]) -> ir.Value:
-    """Emit the tensor whose rows and columns are those of ``parts[row][column]``, of ``[N, H, W, C]``, in turns."""
+    """Interleave the rows and columns of ``parts[row][column]``, each ``[N, H, W, C]``."""
     batch, height, width, channels = (size or 0 for size in emit.shape(parts[0][0]))
     wide = [emit.reshape(emit.concat(list(row), 3), [batch, height, width * len(row), channels]) for row in parts]
     result = emit.concat(wide, 2)

@@ -31,10 +31,7 @@ _POWER = 2**15 - 1
 
 
 def _scores_of(softmax: fx.Node) -> tuple[fx.Node, fx.Node | None]:
-    """Return the operand of a softmax, and the mask of those of its elements that count, if it has one.
-
-    A mask is that of ``where(mask, x, -inf)``.
-    """
+    """Return the operand of a softmax, and its mask if the operand is ``where(mask, x, -inf)``."""
     source = softmax.args[0]
     assert isinstance(source, fx.Node)
     if source.target is aten.where.ScalarOther and source.args[2] == -math.inf:
@@ -89,10 +86,10 @@ def softmax(
     axis: int,
     *out: int,
 ) -> Tensor:
-    """Return powers of ``x`` less its largest element, over their sum along ``axis``; the scale is that of 2⁻¹⁵.
+    """Return powers of ``x`` minus its largest element, over their sum along ``axis``, with a scale of 2⁻¹⁵.
 
     ``high`` and ``low`` are tables of the bytes of a power of 15 bits, by the difference plus 255; ``low`` is less 128.
-    ``reciprocals`` are those of `reciprocal_table`. Elements where ``mask`` is false have the power zero; the result is
+    ``reciprocals`` is `_reciprocal_table`. Elements where ``mask`` is false have the power zero; the result is
     zero where all have.
     """
     if mask is not None:
@@ -138,7 +135,7 @@ def wide_softmax(
     axis: int,
     *out: int,
 ) -> Tensor:
-    """Return powers of ``x`` less its largest element, over their sum along ``axis``; the scale is that of 2⁻¹⁵.
+    """Return powers of ``x`` minus its largest element, over their sum along ``axis``, with a scale of 2⁻¹⁵.
 
     ``entries`` is a table of powers with 15 bits of differences, rescaled and plus 32767. See `softmax`.
     """

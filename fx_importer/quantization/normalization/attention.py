@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from fx_importer.quantization.normalization.inlining import inline
 
 HUGE = 1e9
-"""Magnitude from which on a value is no activation: a mask."""
+"""Values of at least this magnitude are masks."""
 
 
 def attention_as_products(node: fx.Node, constant: Callable[[fx.Node], Tensor | None]) -> None:
@@ -31,7 +31,7 @@ def attention_as_products(node: fx.Node, constant: Callable[[fx.Node], Tensor | 
 def _excludes(mask: Tensor) -> bool:
     """Return whether an added ``mask`` is zero or beyond `HUGE`, and zero somewhere in each row.
 
-    A softmax of a row that is beyond it everywhere is no NaN, as that of negative infinities is.
+    Unlike negative infinities, a row of these values has a softmax without NaN.
     """
     allowed = mask == 0
     return mask.dtype != torch.bool and bool((allowed | (mask <= -HUGE)).all() and allowed.any(-1).all())

@@ -15,7 +15,7 @@ from torch.fx.node import map_arg
 def inline(node: fx.Node, function: Callable[..., Any]) -> None:
     """Replace the call ``node`` by the operators that ``function``, called with its arguments, calls.
 
-    Operators that torch composes of others, such as linear layers, stay as they are.
+    Composite operators, such as linear layers, stay.
     """
     inputs = node.all_input_nodes
     examples = [each.meta["val"] for each in inputs]
@@ -40,4 +40,4 @@ def inline(node: fx.Node, function: Callable[..., Any]) -> None:
         for user in list(node.users):  # getitem
             user.replace_all_uses_with(result[user.args[1]])
             graph.erase_node(user)
-    graph.erase_node(node)  # an operator that may draw random numbers is no dead code
+    graph.erase_node(node)  # eliminate_dead_code keeps operators that may sample random numbers

@@ -110,7 +110,7 @@ class _Constants:
             return target(*args, **kwargs)
 
     def materialize(self) -> None:
-        """Let results of computations on constants, such as masks and positions, be buffers."""
+        """Replace computations on constants, such as masks and positions, by buffers."""
         graph = self._module.graph
         for number, node in enumerate(list(graph.nodes)):
             if (

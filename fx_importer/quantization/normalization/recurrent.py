@@ -14,9 +14,9 @@ from fx_importer.quantization.normalization.inlining import inline
 State = tuple[Tensor, ...]
 Parameters = Sequence[Tensor]
 Cell = Callable[[Tensor, State, Parameters], State]
-"""Returns the state after a step, of which the first tensor is the result."""
+"""Returns the state after a step; its first tensor is the result."""
 STEP = "step_of_recurrent_layer"
-"""In ``meta`` of an operator of a step: what is equal for the same operator of the other steps of the layer."""
+"""Key in ``meta`` of an operator of a step: its value identifies the same operator in all steps of the layer."""
 
 
 def unroll(node: fx.Node) -> None:

@@ -1,1 +1,1 @@
-"""Quantization after training: what to quantize, calibration, and conversion by torchao's PT2E."""
+"""Post-training quantization: the plan, calibration, and conversion by torchao's PT2E."""

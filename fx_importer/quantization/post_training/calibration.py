@@ -1,4 +1,4 @@
-"""Calibration inputs: what they may be, and checks."""
+"""Calibration inputs: accepted forms and checks."""
 
 from __future__ import annotations
 

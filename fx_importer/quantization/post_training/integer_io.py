@@ -12,7 +12,7 @@ from fx_importer.quantization.qdq import kind_of, params_of
 from fx_importer.quantization.scales import Params
 
 Scale = tuple[float, int] | None
-"""Scale and zero point; None for what is not quantized."""
+"""Scale and zero point; None for values in floating point."""
 
 
 def _changed(graph: fx.Graph) -> dict[str, list[Any]]:

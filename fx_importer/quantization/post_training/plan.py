@@ -1,4 +1,4 @@
-"""Which values of a float program are to be quantized, so that folding finds an integer form for its operators."""
+"""The plan of post-training quantization: which values of a float program to quantize."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Plan:
 
 
 def planned(graph: fx.Graph, excluded: Collection[str] = (), kept: Collection[str] = ()) -> Plan:
-    """Return what to quantize in ``graph``; values named in ``excluded``, and what they are operands of, stay float.
+    """Return the plan of ``graph``. Values named in ``excluded``, and operators that use them, stay in floating point.
 
-    So do those of ``kept``, names of values or of modules, with the operators that compute them of quantized ones.
+    So do values and modules named in ``kept``, with the operators between them and quantized values.
 
     Raises:
         UsageError: for a name in ``kept`` that is none.
@@ -47,7 +47,7 @@ def planned(graph: fx.Graph, excluded: Collection[str] = (), kept: Collection[st
 
 
 def _kept(graph: fx.Graph, plan: Plan, names: Collection[str]) -> set[str]:
-    """Return the names of the values of ``names``, and of what is computed together with them."""
+    """Return the names of the values of ``names``, and of values that are computed together with them."""
     nodes = {node.name: node for node in graph.nodes if node.op == "call_function"}
     modules = {
         name: [each for each in nodes.values() if (path := module_of(each)) == name or path.startswith(f"{name}.")]
@@ -75,7 +75,7 @@ def module_of(node: fx.Node) -> str:
 
 
 def is_huge(value: Tensor) -> bool:
-    """Return whether a value is no activation that int8 can hold: not finite, or as large as masks are."""
+    """Return whether int8 cannot hold a value: not finite, or as large as masks."""
     return value.is_floating_point() and value.numel() > 0 and not bool((value.abs() < HUGE).all())
 
 
@@ -105,7 +105,7 @@ class _Planner:
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def _moved(self, node: fx.Node) -> None:
-        """Let what moves data share the scale of what it moves, if that is quantized."""
+        """Propagate the scales of quantized operands through a data-movement operator."""
         operands = [each for each in _moved_values(node) if each not in self.constant]
         if operands and is_activation(node) and all(self._root(each) for each in operands):
             self._need(node)
@@ -132,7 +132,7 @@ class _Planner:
             self._need(node)
 
     def _is_excluded(self, node: fx.Node) -> bool:
-        """Return whether ``node`` is excluded, or moves what is."""
+        """Return whether ``node`` is excluded, or moves an excluded value."""
         moves = node.op == "call_function" and node.target in MOVES
         return node.name in self.excluded or (moves and any(map(self._is_excluded, _moved_values(node))))
 
@@ -147,7 +147,7 @@ class _Planner:
         if len(sources := {self.sources.get(each, each) for each in operands}) != 1:
             return False
         (source,) = sources
-        # After an operator that computes, a clamp is its bounds, and its result is what is quantized.
+        # A clamp after an operator that computes is fused: only its result is quantized.
         fused = source.target in RULES and _absorbs(source, node) and self.parents.get(source) is None
         self.sources[node] = node if fused else source
         if fused:
@@ -180,7 +180,7 @@ class _Planner:
     # --- values that share a scale ------------------------------------------------------------------------------------
 
     def _need(self, node: fx.Node) -> None:
-        """Quantize the value of ``node``, and what it moves."""
+        """Quantize the value of ``node``, and the operands that it moves."""
         if node in self.parents or node in self.constant:
             return
         self.parents[node] = node

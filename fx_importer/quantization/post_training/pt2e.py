@@ -24,9 +24,9 @@ _LEVELS: dict[str, dict[str, Any]] = {
     "int8": _INT8,
     "int16": {"dtype": torch.int16, "quant_min": -(2**15), "quant_max": 2**15 - 1},
 }
-"""Dtypes and ranges of activations. Those of int16 are symmetric."""
+"""Dtypes and ranges of activations; int16 is symmetric."""
 ACTIVATIONS = (*_LEVELS, "mixed")
-"""What activations are: mixed ones are int16 where `wide_values` says."""
+"""Dtypes of activations; mixed ones are int16 for `wide_values`."""
 _LEAST_SCALE = 2.0**-16
 """Of values that are all zero, and of weights whose channel is."""
 OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
@@ -99,7 +99,7 @@ def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call]) -> None:
 
 
 def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str) -> Any:
-    """Return a quantizer of torchao that annotates what ``plan`` says."""
+    """Return a quantizer of torchao that annotates the nodes of ``plan``."""
     observers = importlib.import_module("torchao.quantization.pt2e.observer")
     library = importlib.import_module("torchao.quantization.pt2e.quantizer")
     ranges = getattr(observers, OBSERVERS[observer]).with_args(eps=_LEAST_SCALE)
@@ -136,7 +136,7 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str
                 return activations
 
             def shared(root: fx.Node, place: Any) -> Any:
-                """Return the specification of a value: of the first of a group its own, then that of the first."""
+                """Return the specification of a value: the first of a group has its own, which the others share."""
                 if root in owners:
                     return library.SharedQuantizationSpec(owners[root])
                 owners[root] = place
@@ -164,7 +164,7 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str
 
 
 class _Finder(fx.Interpreter):
-    """Runs a graph, and collects the names of values that are no activations."""
+    """Runs a graph, and collects the names of values that int8 cannot hold."""
 
     def __init__(self, module: fx.GraphModule):
         super().__init__(module)

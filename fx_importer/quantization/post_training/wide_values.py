@@ -16,10 +16,10 @@ from fx_importer.quantization.post_training.plan import Plan
 def wide_values(plan: Plan) -> set[fx.Node]:
     """Return the representatives of values that mixed activations have in int16.
 
-    These are sums, norms and what they are computed from, and between the two products of an MLP whose result is added,
-    the functions of elements and the result of the first product. There activations of single channels are a hundred
-    times larger than others (Sun et al., Massive Activations in Large Language Models). Constants stay as they are,
-    embeddings among them: of int16 they would take twice the memory.
+    These are sums, norms and their operands. In an MLP whose result is added, the result of the first linear layer and
+    the elementwise functions after it are int16 too: there, activations of single channels are a hundred times larger
+    than others (Sun et al., Massive Activations in Large Language Models). Constants stay as they are, including
+    embeddings, which would take twice the memory in int16.
     """
     found: set[fx.Node] = set()
     products: list[fx.Node] = []
