@@ -139,14 +139,14 @@ def tosa_wide_linear(
     *out: int,
 ) -> ir.Value:
     """Emit a linear layer of int16."""
-    return _emit_linear(emit, x, weight, emit_i48_bias(emit, bias), 0, multipliers, shifts, *out)
+    return _emit_linear(emit, x, weight, bias, 0, multipliers, shifts, *out)
 
 
 def _emit_linear(
     emit: TosaEmitter,
     x: ir.Value,
     weight: ir.Value,
-    bias: ir.Value,
+    bias: ir.Value | Sequence[int],
     zero_point: int,
     multipliers: Sequence[int],
     shifts: Sequence[int],
@@ -156,6 +156,7 @@ def _emit_linear(
     (channels, depth), shape = emit.shape(weight), emit.shape(x)
     rows = emit.reshape(x, [-1, 1, 1, depth or 0])
     kernel = emit.reshape(weight, [channels or 0, depth or 0, 1, 1])
+    bias = bias if isinstance(bias, ir.Value) else emit_i48_bias(emit, bias)
     sums = emit_convolution(emit, rows, kernel, bias, (1, 1), (0, 0, 0, 0), (1, 1), 1, zero_point)
     result = emit_requantized(emit, sums, multipliers, shifts, *out)
     return emit.reshape(result, [*(size or 0 for size in shape[:-1]), channels or 0])

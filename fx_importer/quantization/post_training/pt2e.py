@@ -110,7 +110,7 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str
         for kind, levels in _LEVELS.items()
     }
 
-    def weight(axis: int) -> Any:
+    def weight(axis: int | None) -> Any:
         return library.QuantizationSpec(
             **(_INT8 | {"quant_min": -127}),
             observer_or_fake_quant_ctr=by_channel,
