@@ -17,6 +17,18 @@ EMULATION = "fx_importer.decompositions.emulation"
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 
+def test_class_names_are_unique():
+    """Public classes have one name in the package; private ones may repeat in other folders."""
+    places: dict[str, list[Path]] = defaultdict(list)
+    for path in PACKAGE.rglob("*.py"):
+        for name in {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}:
+            places[name].append(path.relative_to(PACKAGE))
+    public = {name: paths for name, paths in places.items() if len(paths) > 1 and not name.startswith("_")}
+    assert public.keys() == {"FxImporter"}, public  # ours, and the one that stands in for torch-mlir's
+    private = {name: [path.parent for path in paths] for name, paths in places.items() if name.startswith("_")}
+    assert {name for name, folders in private.items() if len(set(folders)) < len(folders)} == set()
+
+
 def test_torch_types_are_parsed_in_one_file():
     """A regular expression on the text of torch types is in ``mlir/types.py``, and nowhere else."""
     parsing = {

@@ -25,7 +25,7 @@ _OTHER = "the values of the quantized model are not those of the float model: is
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerAccuracy:
     """The accuracy of one quantized value. Ratios are signal to noise relative to the float model, in dB."""
 
     name: str
@@ -46,7 +46,7 @@ class Accuracy:
 
     result: float
     """Signal to noise of the results, in dB."""
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerAccuracy, ...]
     """The quantized values, the worst alone first."""
     tried: Mapping[tuple[str, ...], float]
     """Signal to noise of the results with some of the worst layers in floating point."""
@@ -108,7 +108,7 @@ def accuracy(
         for name, count in steps_from_qdq(program, given).items():
             steps[name] = max(count, steps.get(name, 0))
     found = [
-        Layer(name, each.module, each.operator, each.alone.ratio, each.whole.ratio, steps.get(name))
+        LayerAccuracy(name, each.module, each.operator, each.alone.ratio, each.whole.ratio, steps.get(name))
         for name, each in layers.items()
     ]
     ordered = tuple(sorted(found, key=lambda each: each.alone))
@@ -116,7 +116,7 @@ def accuracy(
 
 
 def _tried(
-    f: Any, reference: torch.fx.GraphModule, layers: Sequence[Layer], calls: Sequence[Call], tries: int
+    f: Any, reference: torch.fx.GraphModule, layers: Sequence[LayerAccuracy], calls: Sequence[Call], tries: int
 ) -> dict[tuple[str, ...], float]:
     found: dict[tuple[str, ...], float] = {}
     inputs = [_Inputs(*call) for call in calls]

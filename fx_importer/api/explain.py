@@ -31,7 +31,7 @@ from fx_importer.options import (
     Weights,
 )
 from fx_importer.output_types import OutputType
-from fx_importer.probing import Prober, Store
+from fx_importer.probing import Prober, ProbeStore
 from fx_importer.targets import EXECUTABLE, target_for
 
 
@@ -86,10 +86,10 @@ def explain(
 
 
 def explain_program(
-    program: ExportedProgram, options: Options, output_types: Sequence[OutputType], store: Store | None = None
+    program: ExportedProgram, options: Options, output_types: Sequence[OutputType], store: ProbeStore | None = None
 ) -> Explanation:
     """Report what each of ``output_types`` does not support of ``program``. Raises `UsageError` for invalid options."""
-    prober = Prober(lambda output_type: target_for(output_type).pipeline(options.lowering), store or Store())
+    prober = Prober(lambda output_type: target_for(output_type).pipeline(options.lowering), store or ProbeStore())
     return Explanation({each: _expected(program, replace(options, output_type=each), prober) for each in output_types})
 
 

@@ -22,7 +22,7 @@ from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
 from fx_importer.output_types import OutputType
 
 
-class Held(Protocol):
+class HeldTensors(Protocol):
     """The tensors that a caller keeps between calls, by name in the state dict."""
 
     state: State
@@ -47,7 +47,7 @@ class CallPlan:
         UsageError: if a type of the nested inputs is not known.
     """
 
-    def __init__(self, name: str, manifest: Manifest, loaded: Loaded, held: Held):
+    def __init__(self, name: str, manifest: Manifest, loaded: Loaded, held: HeldTensors):
         function = manifest.functions[name]
         scalars_are_tensors = OutputType.get(manifest.output_type).root in _SCALARS_ARE_TENSORS
         self._name = name
@@ -152,7 +152,7 @@ def _written(function: Function) -> list[tuple[str, int]]:
     ]
 
 
-def _read(argument: Argument, held: Held, scalars_are_tensors: bool, on_device: bool) -> Read:
+def _read(argument: Argument, held: HeldTensors, scalars_are_tensors: bool, on_device: bool) -> Read:
     name, leaf = argument.name, argument.leaf or 0
     read: Read
     if argument.kind == "state":
@@ -173,7 +173,7 @@ def _scalar_as_tensor(value: Any) -> Any:
     return torch.tensor(value, dtype=_SCALAR_DTYPES[type(value)]) if type(value) in _SCALAR_DTYPES else value
 
 
-def _store(result: Result, held: Held) -> Store:
+def _store(result: Result, held: HeldTensors) -> Store:
     kind, name, leaf, is_number = result.kind, result.name, result.leaf, result.type.shape is None
     declared = getattr(torch, result.type.dtype)
 

@@ -20,7 +20,7 @@ from fx_importer.options import DecompositionOptions, Options, Weights
 
 if TYPE_CHECKING:  # a module that was saved runs without the compiler
     from fx_importer.compiler.compilation import Compilation
-    from fx_importer.compiler.outline import Outcome
+    from fx_importer.compiler.outline import OutlineOutcome
     from fx_importer.importing import ImportResult
 
 
@@ -77,7 +77,7 @@ class LazyPrograms(Mapping[str, ExportedProgram]):
         return len(self._names)
 
 
-def manifest_of(imported: ImportResult, outcome: Outcome, compilation: Compilation) -> Manifest:
+def manifest_of(imported: ImportResult, outcome: OutlineOutcome, compilation: Compilation) -> Manifest:
     """Return the manifest of the lowered module of ``imported``."""
     options = compilation.options
     manifest = Manifest(

@@ -13,7 +13,7 @@ from fx_importer.diagnostics.trace import Investigator
 from fx_importer.errors import UnsupportedProgramError, not_imported
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Unsupported
-from fx_importer.probing import Alternatives, Prober, Store, causes_in, expected
+from fx_importer.probing import Alternatives, Prober, ProbeStore, causes_in, expected
 from fx_importer.targets import EXECUTABLE
 
 ImportCanonical = Callable[[Programs, Compilation], ir.Operation]
@@ -28,7 +28,7 @@ def investigator(compilation: Compilation) -> Investigator:
     return lambda imported: causes_of(imported, compilation, prober_for(compilation), SEARCH_SECONDS)
 
 
-def prober_for(compilation: Compilation, store: Store | None = None) -> Prober:
+def prober_for(compilation: Compilation, store: ProbeStore | None = None) -> Prober:
     """Return a prober that lowers small modules to any output type, with the options of ``compilation``."""
     return Prober(compilation.pipeline_of, store)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from fx_importer.compiler.caching import Place, place_of
+from fx_importer.compiler.caching import CacheEntry, place_of
 from fx_importer.compiler.compilation import Call, Compilation, Programs
 from fx_importer.compiler.compiled import Compiled, manifest_of
 from fx_importer.compiler.device_mesh import check_plan, collectives_of, on_mesh
@@ -326,7 +326,7 @@ def _through_the_cache(exported: Programs, importer: FxImporter, compilation: Co
 
 
 def _lower_and_keep(
-    place: Place, exported: Programs, importer: FxImporter, compilation: Compilation, trace: Trace
+    place: CacheEntry, exported: Programs, importer: FxImporter, compilation: Compilation, trace: Trace
 ) -> Compiled:
     """Lower programs with elided weights, cache the result, and link the weights into it."""
     # No report is written for a failed attempt, since it would lack the weights.

@@ -28,7 +28,7 @@ _ROUNDS = 4
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OutlineOutcome:
     """Stubs and fallbacks of a lowering."""
 
     operator_stubs: Mapping[str, OperatorStub]
@@ -44,7 +44,7 @@ class Outcome:
         )
 
 
-def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trace, run: RunStage) -> Outcome:
+def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trace, run: RunStage) -> OutlineOutcome:
     """Lower the module in place. Operators that fail go to the fallback or to PyTorch if the options allow it.
 
     ``run`` runs stages on the module, in the process that the options select.
@@ -66,11 +66,11 @@ def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trac
     stubs = stubs_in(module.operation if trace.imported is None else trace.imported)
     stubs = {name: stub for name, stub in stubs.items() if name not in fallback.modules}
     if not options.lowering.fallback:
-        return Outcome(stubs)
+        return OutlineOutcome(stubs)
     with trace.stage("fallback", module):
         fallback.link(module)
     taken = operators_lowered_to(options.output_type, trace.imported) if trace.imported else []
-    return Outcome(stubs, (*fallback.operator_output_types, *taken))
+    return OutlineOutcome(stubs, (*fallback.operator_output_types, *taken))
 
 
 def _lower_in_rounds(

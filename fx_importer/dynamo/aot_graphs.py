@@ -37,7 +37,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputedOutput:
     """A result of the program."""
 
     position: int
@@ -60,7 +60,7 @@ class Graph:
     """None if nothing is computed."""
     draws: tuple[Draw, ...]
     takes: tuple[Given | Drawn, ...]
-    gives: tuple[Given | Computed | Known, ...]
+    gives: tuple[Given | ComputedOutput | Known, ...]
     sizes: Mapping[sympy.Symbol, tuple[int, int | None]]
     """For the draws: the input position of each symbol's size, and its axis; None as axis if the input is the size."""
 
@@ -137,13 +137,13 @@ def measure_sizes(
 
 def _apart(
     graph: fx.Graph, inputs: dict[fx.Node, Given]
-) -> tuple[tuple[Given | Computed | Known, ...], list[fx.Node], list[fx.Node]]:
+) -> tuple[tuple[Given | ComputedOutput | Known, ...], list[fx.Node], list[fx.Node]]:
     """Return the origin of each output of ``graph``, the last token of each chain of effects, and the distinct computed
     outputs. For a token, which has no value, the given one is returned."""
     outputs: Any = graph.output_node().args[0]
     computed: dict[fx.Node, int] = {}
     effects: list[fx.Node] = []
-    origins: list[Given | Computed | Known] = []
+    origins: list[Given | ComputedOutput | Known] = []
     for output in outputs:
         if not isinstance(output, fx.Node):
             origins.append(Known(output))
@@ -154,7 +154,7 @@ def _apart(
             effects.append(output)
         else:
             position = computed.setdefault(output, len(computed))
-            origins.append(Computed(position, _order(output.meta.get("val"))))
+            origins.append(ComputedOutput(position, _order(output.meta.get("val"))))
     return tuple(origins), effects, list(computed)
 
 

@@ -32,7 +32,7 @@ _MODES = (None, "default", "max-autotune")
 
 
 @dataclass(frozen=True)
-class Settings:
+class GraphOptions:
     """The compile options of a graph.
 
     Raises `UsageError` for invalid values.
@@ -52,7 +52,7 @@ class Settings:
     """Options of `lower`."""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any] | None, mode: str | None = None) -> Settings:
+    def of(cls, options: Mapping[str, Any] | None, mode: str | None = None) -> GraphOptions:
         """Return the settings of `torch.compile`'s options and mode. Raise `UsageError` for an invalid one."""
         if mode not in _MODES:
             raise UsageError(
@@ -94,7 +94,7 @@ class Settings:
 def output_type_for(engine: Any) -> OutputType:
     """Return the first output type that ``engine`` runs; linalg on tensors for one of the user."""
     runs = (kind for kind in EXECUTABLE if any(engine == other.name for other in engines_for(kind)))
-    return next(runs, Settings.output_type)
+    return next(runs, GraphOptions.output_type)
 
 
 def _check_runs(engine: Any, output_type: OutputType) -> None:

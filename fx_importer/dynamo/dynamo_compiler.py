@@ -127,7 +127,7 @@ class DynamoCompiler:
 
 
 @dataclass
-class _Captured:
+class _CapturedCall:
     """The graph of a call in ATen operators, with the inputs and outputs of that call."""
 
     graph: fx.GraphModule
@@ -217,13 +217,13 @@ def _captured(
     kwargs: Mapping[str, Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None,
     dynamic: bool | None,
-) -> tuple[_Captured, Any]:
+) -> tuple[_CapturedCall, Any]:
     """Return the graph of ``fn``, and its result. ``fn`` runs once, in eager PyTorch."""
-    captures: list[_Captured] = []
+    captures: list[_CapturedCall] = []
 
     def compiler(graph: fx.GraphModule, _examples: Sequence[Any]) -> Callable[..., Any]:
         metadata: Any = TracingContext.get().fw_metadata
-        captured = _Captured(graph, metadata.mutated_inp_runtime_indices)
+        captured = _CapturedCall(graph, metadata.mutated_inp_runtime_indices)
         captures.append(captured)
 
         def run(*inputs: Any) -> Any:

@@ -17,7 +17,7 @@ Run = Callable[[Sequence[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
-class Part:
+class GraphPart:
     """Consecutive nodes of a graph as a graph of their own."""
 
     module: fx.GraphModule
@@ -25,7 +25,7 @@ class Part:
     outputs: tuple[fx.Node, ...]
 
     @classmethod
-    def of(cls, owner: fx.GraphModule, nodes: Sequence[fx.Node]) -> Part:
+    def of(cls, owner: fx.GraphModule, nodes: Sequence[fx.Node]) -> GraphPart:
         """Return ``nodes`` of the graph of ``owner``, in order; results of several values come with their items."""
         inside = set(nodes)
         read = dict.fromkeys(source for node in nodes for source in node.all_input_nodes if source not in inside)
@@ -46,7 +46,7 @@ class Parts:
     """A graph whose parts run one after the other."""
 
     placeholders: Sequence[fx.Node]
-    parts: Sequence[tuple[Part, Run]]
+    parts: Sequence[tuple[GraphPart, Run]]
     returned: Sequence[Any]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
@@ -75,7 +75,9 @@ def in_parts(
         compiled: compiles a part. If all operators are accepted, the graph as a whole runs in eager PyTorch.
     """
     nodes = [node for node in module.graph.nodes if node.op not in ("placeholder", "get_attr", "output")]
-    refused = [node for node in nodes if _is_operator(node) and is_refused(Part.of(module, _with_items(node)).module)]
+    refused = [
+        node for node in nodes if _is_operator(node) and is_refused(GraphPart.of(module, _with_items(node)).module)
+    ]
     groups: list[list[fx.Node]] = []
     group_of: dict[fx.Node, list[fx.Node]] = {}
     eager = set(refused or nodes)
@@ -88,7 +90,7 @@ def in_parts(
             groups.append([])
         groups[-1].append(node)
         group_of[node] = groups[-1]
-    parts = [(Part.of(module, group), group[0] in eager) for group in groups]
+    parts = [(GraphPart.of(module, group), group[0] in eager) for group in groups]
     runs = [(part, _eager(part.module) if alone else compiled(part.module)) for part, alone in parts]
     returned: Any = module.graph.output_node().args[0]
     return Parts(module.graph.find_nodes(op="placeholder"), runs, returned), refused

@@ -16,7 +16,7 @@ from fx_importer.api.keywords import options_of
 from fx_importer.api.lowered import Lowered
 from fx_importer.calls.backend import Backend, Loaded
 from fx_importer.compiler.driver import compile_programs
-from fx_importer.dynamo.backend_options import Settings, output_type_for
+from fx_importer.dynamo.backend_options import GraphOptions, output_type_for
 from fx_importer.engines import Engine
 from fx_importer.engines.engine_table import module_engines
 from fx_importer.errors import FxImporterError
@@ -79,7 +79,7 @@ def _least_seconds(functions: Mapping[str, Loaded], arguments: Sequence[Any]) ->
     return seconds
 
 
-def fastest(program: ExportedProgram, lowered: Lowered, function: Loaded, settings: Settings) -> Loaded:
+def fastest(program: ExportedProgram, lowered: Lowered, function: Loaded, settings: GraphOptions) -> Loaded:
     """Return ``function``, which runs ``lowered`` on the engine of ``settings``, or another engine that is faster.
 
     Tried are the JIT at LLVM's highest level, and all other engines of this process that are installed. A program with
@@ -109,7 +109,7 @@ def _loaded(lowered: Lowered, engine: str | Backend) -> Loaded:
     return lowered.caller(backend=engine).unwrapped(name)
 
 
-def lower_quietly(program: ExportedProgram, settings: Settings, output_type: Any) -> Lowered:
+def lower_quietly(program: ExportedProgram, settings: GraphOptions, output_type: Any) -> Lowered:
     """Lower ``program`` with the options of ``settings``; failures are not reported, and nothing is printed."""
     options: Options = options_of({**settings.lowering, "output_type": output_type})
     running = replace(options.running, dump_ir=None, cache=False)

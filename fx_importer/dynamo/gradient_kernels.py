@@ -12,7 +12,7 @@ from torch import fx
 
 from fx_importer.decompositions.engine.table import Decomposition, LayeredRule
 from fx_importer.decompositions.nn import pooling
-from fx_importer.dynamo.backend_options import Settings
+from fx_importer.dynamo.backend_options import GraphOptions
 from fx_importer.engines import engine_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import Lowerings, external, listed
@@ -30,7 +30,7 @@ _CHOOSES = frozenset(("decomposition_table", "extra", "backend_legal_ops", "pipe
 """Options by which a user says what becomes of operators."""
 
 
-def with_gradient_kernels(settings: Settings, graph: fx.Graph) -> Mapping[str, Any]:
+def with_gradient_kernels(settings: GraphOptions, graph: fx.Graph) -> Mapping[str, Any]:
     """Return the options of `lower` for ``graph``, by which the JIT calls the operators that compute these gradients.
 
     Decomposed, the gradient of a weight would be a convolution by a kernel of the size of the image, and the gradient

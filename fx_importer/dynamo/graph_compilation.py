@@ -16,20 +16,20 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fx_importer.api.lower import lower
-from fx_importer.dynamo.aot_graphs import Computed, Drawn, Given, Graph
+from fx_importer.dynamo.aot_graphs import ComputedOutput, Drawn, Given, Graph
 from fx_importer.dynamo.aot_programs import symbolic
-from fx_importer.dynamo.backend_options import Settings
+from fx_importer.dynamo.backend_options import GraphOptions
 from fx_importer.dynamo.eager_parts import Run, in_parts
 from fx_importer.dynamo.fastest_engine import fastest, lower_quietly
 from fx_importer.dynamo.gradient_kernels import with_gradient_kernels
 from fx_importer.dynamo.graph_fingerprint import fingerprint
 from fx_importer.errors import EagerFallbackWarning, FxImporterError, UsageError
 
-COMPILED: dict[Hashable, tuple[Settings, Run]] = {}
+COMPILED: dict[Hashable, tuple[GraphOptions, Run]] = {}
 """The cache of compiled graphs of this process, by settings and fingerprint. The settings are kept alive because keys
 may contain the ids of their objects."""
 
-_REFUSED: dict[Hashable, tuple[Settings, bool]] = {}
+_REFUSED: dict[Hashable, tuple[GraphOptions, bool]] = {}
 """Whether graphs of a single operator cannot be lowered, by the same keys."""
 
 
@@ -39,7 +39,7 @@ def forget() -> None:
     _REFUSED.clear()
 
 
-def compiled(module: fx.GraphModule, settings: Settings) -> Run:
+def compiled(module: fx.GraphModule, settings: GraphOptions) -> Run:
     """Return a function that runs the graph of ``module``, which is not modified. Uses the cache if enabled.
 
     Raises:
@@ -55,7 +55,7 @@ def compiled(module: fx.GraphModule, settings: Settings) -> Run:
         return COMPILED[key][1]
 
 
-def _compiled(module: fx.GraphModule, settings: Settings) -> Run:
+def _compiled(module: fx.GraphModule, settings: GraphOptions) -> Run:
     if not settings.dynamic_shapes and any(True for _ in symbolic(module.graph)):
         return _BySizes(module, settings)
     try:
@@ -79,7 +79,7 @@ def _nothing() -> list[Any]:
     return []
 
 
-def _in_parts(module: fx.GraphModule, settings: Settings, error: FxImporterError) -> Run:
+def _in_parts(module: fx.GraphModule, settings: GraphOptions, error: FxImporterError) -> Run:
     """Return a function that runs the operators that are not supported in eager PyTorch, with a warning."""
     run, refused = in_parts(module, lambda part: _is_refused(part, settings), lambda part: compiled(part, settings))
     names = ", ".join(dict.fromkeys(str(node.target) for node in refused))
@@ -92,7 +92,7 @@ def _in_parts(module: fx.GraphModule, settings: Settings, error: FxImporterError
     return run
 
 
-def _is_refused(part: fx.GraphModule, settings: Settings) -> bool:
+def _is_refused(part: fx.GraphModule, settings: GraphOptions) -> bool:
     """Return whether a graph cannot be lowered. Nothing is reported, and the answer is kept."""
     key = (settings.key, fingerprint(part))
     if key not in _REFUSED:
@@ -120,7 +120,7 @@ class _Function:
         given = [take.position for take in graph.takes if isinstance(take, Given)]
         self._take = _taking(given) if len(given) == len(graph.takes) else self._with_draws
         """Returns what the program takes."""
-        self._as_computed = [*graph.gives] == [Computed(i, None) for i in range(len(graph.gives))]
+        self._as_computed = [*graph.gives] == [ComputedOutput(i, None) for i in range(len(graph.gives))]
         """Whether the results are those of the program."""
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
@@ -129,7 +129,7 @@ class _Function:
             return list(results)
         outputs: list[Any] = []
         for origin in self._graph.gives:
-            if isinstance(origin, Computed):
+            if isinstance(origin, ComputedOutput):
                 outputs.append(_laid_out(results[origin.position], origin.order))
             else:
                 outputs.append(inputs[origin.position] if isinstance(origin, Given) else origin.value)
@@ -165,7 +165,7 @@ class _BySizes:
     """A graph with symbolic sizes, compiled with static sizes on the first call with each set of them."""
 
     module: fx.GraphModule
-    settings: Settings
+    settings: GraphOptions
     functions: dict[Hashable, Run] = field(default_factory=dict[Hashable, Run])
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from fx_importer.dynamo.backend_options import Settings
+from fx_importer.dynamo.backend_options import GraphOptions
 from fx_importer.dynamo.graph_compilation import compiled, forget
 from fx_importer.dynamo.random_numbers import RULES
 
@@ -43,7 +43,7 @@ def backend(
         UsageError: for an unknown option or mode, and an engine that is not installed.
         FxImporterError: as `lower` does.
     """
-    settings = Settings.of(options, mode)
+    settings = GraphOptions.of(options, mode)
 
     def compile_graph(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
         run = compiled(graph, settings)

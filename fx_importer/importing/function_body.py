@@ -14,7 +14,7 @@ from fx_importer.importing.function_entry import add_arguments, bind_constant, i
 from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.manifest_records import name_values
 from fx_importer.importing.node_builder import NodeBuilder
-from fx_importer.importing.signature import Signature
+from fx_importer.importing.signature import ImportedSignature
 from fx_importer.importing.size_guards import InputGuards
 from fx_importer.importing.symbolic_shapes import Symbols
 from fx_importer.importing.types import static_dimension
@@ -31,7 +31,7 @@ def import_body(
     function: func_d.FuncOp,
     graph: fx.Graph,
     owner: torch.nn.Module | None,
-    signature: Signature,
+    signature: ImportedSignature,
     options: ImportOptions,
     program: ExportedProgram | None,
 ) -> None:

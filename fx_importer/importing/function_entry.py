@@ -10,13 +10,15 @@ from fx_importer.fx_graph.programs import LIFTED_TENSOR_PREFIX, as_node_dtype
 from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.hooks import InputInfo
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
-from fx_importer.importing.signature import Argument, Constant
+from fx_importer.importing.signature import ImportedArgument, ImportedConstant
 from fx_importer.mlir.bindings import ir
 
 
-def add_arguments(arguments: Sequence[Argument], build: NodeBuilder, walker: Walker) -> list[tuple[Argument, ir.Value]]:
+def add_arguments(
+    arguments: Sequence[ImportedArgument], build: NodeBuilder, walker: Walker
+) -> list[tuple[ImportedArgument, ir.Value]]:
     """Add the function's arguments and bind their nodes. Return the mutable ones with their ``!torch.tensor``."""
-    mutable: list[tuple[Argument, ir.Value]] = []
+    mutable: list[tuple[ImportedArgument, ir.Value]] = []
     for argument in arguments:
         node = argument.node
         try:
@@ -36,7 +38,7 @@ def add_arguments(arguments: Sequence[Argument], build: NodeBuilder, walker: Wal
     return mutable
 
 
-def bind_constant(constant: Constant, build: NodeBuilder, walker: Walker, program: ExportedProgram) -> None:
+def bind_constant(constant: ImportedConstant, build: NodeBuilder, walker: Walker, program: ExportedProgram) -> None:
     """Bind the node of a parameter, buffer or tensor constant to its literal."""
     target = constant.spec.target
     assert target is not None
@@ -50,6 +52,6 @@ def bind_constant(constant: Constant, build: NodeBuilder, walker: Walker, progra
         walker.mark_unsupported(constant.node, f"'{target}': {reason}")
 
 
-def info_of(program: ExportedProgram, constant: Constant, build: NodeBuilder) -> InputInfo:
+def info_of(program: ExportedProgram, constant: ImportedConstant, build: NodeBuilder) -> InputInfo:
     stored = constant.stored.name if constant.stored is not None else None
     return InputInfo(program, constant.spec, constant.node, build.type_of(constant.node), store_producer_node=stored)

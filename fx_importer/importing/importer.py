@@ -24,7 +24,7 @@ from fx_importer.importing.manifest_records import held_in, weights_outside
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.program_inputs import SignaturePolicy
 from fx_importer.importing.program_signature import plain_signature, read_signature
-from fx_importer.importing.signature import Signature
+from fx_importer.importing.signature import ImportedSignature
 from fx_importer.importing.subgraph_functions import Callees
 from fx_importer.importing.types import TypeCache
 from fx_importer.importing.weight_attributes import TensorAttributes
@@ -261,7 +261,7 @@ class FxImporter:
         self,
         graph: fx.Graph,
         owner: torch.nn.Module | None,
-        signature: Signature,
+        signature: ImportedSignature,
         options: ImportOptions,
         program: ExportedProgram | None = None,
     ) -> ir.Operation:

@@ -11,14 +11,14 @@ from torch.export import ExportedProgram
 from fx_importer import manifest
 from fx_importer.fx_graph.programs import as_node_dtype, held_value, storage_view_key
 from fx_importer.importing.pytrees import value_type
-from fx_importer.importing.signature import HELD, Signature
+from fx_importer.importing.signature import HELD, ImportedSignature
 from fx_importer.importing.weight_attributes import TensorAttributes
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.resources import key_of
 
 
 def held_in(
-    program: ExportedProgram, signature: Signature
+    program: ExportedProgram, signature: ImportedSignature
 ) -> tuple[dict[str, manifest.Held], dict[str, manifest.Held]]:
     """Return the state arguments of a function, by name in the state dict, and its constant tensors, by name."""
     state, kept = {}, {}
@@ -33,7 +33,7 @@ def held_in(
 
 
 def weights_outside(
-    program: ExportedProgram, signature: Signature, weights: TensorAttributes
+    program: ExportedProgram, signature: ImportedSignature, weights: TensorAttributes
 ) -> Iterator[tuple[str, manifest.Weight]]:
     """Yield the weights of the program outside the module, each with its resource or argument."""
     passed = [(argument.name, argument.node, False) for argument in signature.arguments if argument.kind == "weight"]

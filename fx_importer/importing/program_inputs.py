@@ -12,7 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 
 from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.programs import held_value, is_empty, is_weight, storage_view_key
-from fx_importer.importing.signature import HELD, Argument, Constant, example_of
+from fx_importer.importing.signature import HELD, ImportedArgument, ImportedConstant, example_of
 from fx_importer.options import Mutation, Weights
 
 
@@ -37,8 +37,8 @@ class ProgramInputs:
     """Classifier of the inputs of ``program``; ``mutated`` has the nodes of new values by placeholder."""
 
     def __init__(self, program: ExportedProgram, policy: SignaturePolicy, mutated: Mapping[str, fx.Node]):
-        self.arguments: list[Argument] = []
-        self.constants: list[Constant] = []
+        self.arguments: list[ImportedArgument] = []
+        self.constants: list[ImportedConstant] = []
         self.unsupported: list[UnsupportedNode] = []
         self._program, self._policy, self._mutated = program, policy, mutated
         self._overwritten_by = mutated if policy.mutation is Mutation.MUTABLE else {}
@@ -61,31 +61,31 @@ class ProgramInputs:
         """Add an argument for a user input, unless it has no value at run time or the policy leaves it out."""
         if isinstance(spec.arg, ConstantArgument):
             if isinstance(spec.arg.value, (bool, int, float)) and not self._policy.tensors_only:
-                self.arguments.append(Argument(node, node.name, constant=spec.arg, leaf=leaf))
+                self.arguments.append(ImportedArgument(node, node.name, constant=spec.arg, leaf=leaf))
             return
         unused = all(user.op == "output" for user in node.users)
         if not (self._policy.tensors_only and is_empty(example_of(node)) and unused):
             overwritten_by = self._overwritten_by.get(node.name)
-            self.arguments.append(Argument(node, node.name, leaf=leaf, overwritten_by=overwritten_by))
+            self.arguments.append(ImportedArgument(node, node.name, leaf=leaf, overwritten_by=overwritten_by))
 
     def _add_held_tensor(self, spec: InputSpec, node: fx.Node) -> None:
         """Add a parameter, buffer or tensor constant: as state, as a weight, or as a constant if it is used."""
         name, target, policy = node.name, spec.target or node.name, self._policy
         overwritten_by = self._overwritten_by.get(name)
         if (name in self._mutated or spec.target in policy.state) and not policy.hooks_store:
-            self.arguments.append(Argument(node, target, kind="state", overwritten_by=overwritten_by))
+            self.arguments.append(ImportedArgument(node, target, kind="state", overwritten_by=overwritten_by))
             return
         if not node.users and name not in self._mutated:
             return
         tensor = held_value(self._program, spec)
         outside = policy.weights is not Weights.INLINE and is_weight(spec, tensor)
         if outside and policy.weights is Weights.ARGS and name not in self._mutated:
-            self._add_weight(Argument(node, target, kind="weight"), storage_view_key(tensor))
+            self._add_weight(ImportedArgument(node, target, kind="weight"), storage_view_key(tensor))
         else:
             external = outside and policy.weights is Weights.EXTERNAL and overwritten_by is None
-            self.constants.append(Constant(node, spec, tensor, overwritten_by, external))
+            self.constants.append(ImportedConstant(node, spec, tensor, overwritten_by, external))
 
-    def _add_weight(self, new: Argument, memory: tuple[Any, ...]) -> None:
+    def _add_weight(self, new: ImportedArgument, memory: tuple[Any, ...]) -> None:
         """Add an argument, or another name for the argument with the same memory."""
         position = self._weight_positions.setdefault(memory, len(self.arguments))
         if position == len(self.arguments):

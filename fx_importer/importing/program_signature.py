@@ -23,11 +23,11 @@ from fx_importer.importing.program_results import (
     results_of,
 )
 from fx_importer.importing.pytrees import symbol_ranges, tree_of, value_type
-from fx_importer.importing.signature import Argument, Signature, example_of, passed_as
+from fx_importer.importing.signature import ImportedArgument, ImportedSignature, example_of, passed_as
 from fx_importer.options import Mutation
 
 
-def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> Signature:
+def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> ImportedSignature:
     """Return the signature of ``program``: arguments, constants and results.
 
     Raises:
@@ -54,19 +54,23 @@ def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> Signatu
         raise UnsupportedProgramError("the program's signature cannot be imported:", inputs.unsupported)
     function = _function_record(program, inputs.arguments, [record for _, record in results])
     function = with_names(function, policy.input_names, policy.output_names)
-    return Signature(tuple(inputs.arguments), tuple(inputs.constants), tuple(value for value, _ in results), function)
+    return ImportedSignature(
+        tuple(inputs.arguments), tuple(inputs.constants), tuple(value for value, _ in results), function
+    )
 
 
-def plain_signature(graph: fx.Graph) -> Signature:
+def plain_signature(graph: fx.Graph) -> ImportedSignature:
     """Return the signature of a graph whose placeholders are all arguments."""
-    arguments = tuple(Argument(node, node.name) for node in graph.nodes if node.op == "placeholder")
+    arguments = tuple(ImportedArgument(node, node.name) for node in graph.nodes if node.op == "placeholder")
     returned: Any = graph.output_node().args[0]
     flat = returned if isinstance(returned, (list, tuple)) else [returned]
-    return Signature(arguments, (), tuple(value for value in flat if isinstance(value, (fx.Node, bool, int, float))))
+    return ImportedSignature(
+        arguments, (), tuple(value for value in flat if isinstance(value, (fx.Node, bool, int, float)))
+    )
 
 
 def _function_record(
-    program: ExportedProgram, arguments: list[Argument], results: list[manifest.Result]
+    program: ExportedProgram, arguments: list[ImportedArgument], results: list[manifest.Result]
 ) -> manifest.Function:
     """Return the manifest's record of the function, with the nested inputs and outputs of the model."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
@@ -93,7 +97,7 @@ def _leaf(leaf: manifest.Leaf, value: Any) -> manifest.Leaf:
     return replace(leaf, type=type_, fixed=True, value=value)
 
 
-def _argument_record(argument: Argument) -> manifest.Argument:
+def _argument_record(argument: ImportedArgument) -> manifest.Argument:
     example = argument.constant.value if argument.constant else example_of(argument.node)
     mutated = argument.overwritten_by is not None
     return manifest.Argument(

@@ -28,7 +28,7 @@ class ArgumentPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class OverloadPlan:
     """Import plan of an overload."""
 
     overload: torch._ops.OpOverload
@@ -63,7 +63,7 @@ def is_scalar(value: Any) -> bool:
 
 
 @cache
-def plan_for(overload: torch._ops.OpOverload) -> Plan:
+def plan_for(overload: torch._ops.OpOverload) -> OverloadPlan:
     """Return the plan of an overload."""
     schema = overload._schema
     arguments = tuple(
@@ -77,11 +77,11 @@ def plan_for(overload: torch._ops.OpOverload) -> Plan:
     )
     name = schema.name.replace("::", ".") + (f".{schema.overload_name}" if schema.overload_name else "")
     tensors = tuple(i for i, argument in enumerate(arguments) if argument.is_tensor)
-    return Plan(overload, name, arguments, len(schema.returns), tensors)
+    return OverloadPlan(overload, name, arguments, len(schema.returns), tensors)
 
 
 @cache
-def sibling(overload: torch._ops.OpOverload, positions: tuple[int, ...], kind: str) -> Plan | None:
+def sibling(overload: torch._ops.OpOverload, positions: tuple[int, ...], kind: str) -> OverloadPlan | None:
     """Return the overload that differs only in taking arguments of another kind (``"NumberType"``) at ``positions``."""
     wanted = [argument.real_type.kind() for argument in overload._schema.arguments]
     for index in positions:

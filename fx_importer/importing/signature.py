@@ -20,7 +20,7 @@ HELD: dict[InputKind, manifest.HeldKind] = {
 
 
 @dataclass(frozen=True)
-class Argument:
+class ImportedArgument:
     """An argument of the function."""
 
     node: fx.Node
@@ -38,7 +38,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Constant:
+class ImportedConstant:
     """A parameter, buffer or tensor constant, and its value."""
 
     node: fx.Node
@@ -51,11 +51,11 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Signature:
+class ImportedSignature:
     """Arguments, constants and results of a program."""
 
-    arguments: tuple[Argument, ...]
-    constants: tuple[Constant, ...]
+    arguments: tuple[ImportedArgument, ...]
+    constants: tuple[ImportedConstant, ...]
     results: tuple[fx.Node | int | float | bool, ...]
     """New state first, in the order of the graph signature, then the user's results. None, strings and the tokens that
     keep effects in order have no value at run time and are left out."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._sympy.interp import sympy_interp
 
-from fx_importer.importing.handlers.scalar_operators import Scalars
+from fx_importer.importing.handlers.scalar_operators import ScalarOperators
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import ir
 
@@ -19,7 +19,7 @@ def emit_expression(build: NodeBuilder, expression: Any, symbols: Mapping[Any, i
     if not all(symbol in symbols for symbol in expression.free_symbols):
         return None
     try:
-        return sympy_interp(_Arithmetic(Scalars(build)), dict(symbols), expression)
+        return sympy_interp(_Arithmetic(ScalarOperators(build)), dict(symbols), expression)
     except (AttributeError, KeyError):  # a function that `_Arithmetic`, or torch's interpreter, does not have
         return None
 
@@ -27,7 +27,7 @@ def emit_expression(build: NodeBuilder, expression: Any, symbols: Mapping[Any, i
 class _Arithmetic:
     """An analysis of `sympy_interp`."""
 
-    def __init__(self, scalars: Scalars):
+    def __init__(self, scalars: ScalarOperators):
         self.add, self.mul = partial(scalars.arithmetic, "add"), partial(scalars.arithmetic, "mul")
         self.floordiv, self.mod, self.python_mod = scalars.floordiv, scalars.mod, scalars.mod
         self.truediv = self.int_truediv = scalars.truediv

@@ -15,7 +15,7 @@ _NOT_COUNTED = ("builtin.module", "func.func", "func.return")
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantSummary:
     """A tensor of a module that is not a splat."""
 
     name: str
@@ -36,7 +36,7 @@ class ModuleSummary:
     """Signatures by name: those of the manifest first, then types of other functions with a body."""
     operations: Mapping[str, int]
     """Counts by name, the most frequent first, without functions and returns."""
-    constants: tuple[Constant, ...]
+    constants: tuple[ConstantSummary, ...]
     """The largest first, each once, without shapes: tensors of ``index``."""
 
     @property
@@ -70,14 +70,14 @@ def operation_counts(module: ir.Operation) -> dict[str, int]:
     return {name: count for name, count in counts.most_common() if name not in _NOT_COUNTED}
 
 
-def _constants(module: ir.Operation, manifest: Manifest | None) -> tuple[Constant, ...]:
+def _constants(module: ir.Operation, manifest: Manifest | None) -> tuple[ConstantSummary, ...]:
     outside = {} if manifest is None else manifest.weights
-    found: dict[ir.Attribute, Constant] = {}
+    found: dict[ir.Attribute, ConstantSummary] = {}
     for _, _, value in constants_in(module):
         if value not in found and not isinstance(ir.ShapedType(value.type).element_type, ir.IndexType):
             key = key_of(value) if is_resource(value) else ""
             name = outside[key].name if key in outside else key
-            found[value] = Constant(name, str(value.type), byte_size(value), key not in outside)
+            found[value] = ConstantSummary(name, str(value.type), byte_size(value), key not in outside)
     return tuple(sorted(found.values(), key=lambda each: -each.nbytes))
 
 

@@ -1,7 +1,7 @@
 """Pass pipelines in a child process, where crashes and exceeded limits of time and memory become exceptions.
 
-`run_stages` runs a pipeline on one module, `IsolatedStages` one stage at a time, `Prober` pipelines on thousands of
-small modules.
+`run_stages` runs a pipeline on one module, `IsolatedStages` one stage at a time, `IsolatedProber` pipelines on
+thousands of small modules.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class IsolatedStages:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PipelineOutcome:
     """The outcome of a pipeline on one module."""
 
     error: StageFailed | CrashedError | None
@@ -119,7 +119,7 @@ class Outcome:
     """The bytecode after the last stage, if it was requested and all stages passed."""
 
 
-class Prober:
+class IsolatedProber:
     """Runs pipelines on many small modules in one process, which is restarted after a crash.
 
     Stages with functions that another process cannot import run in this one.
@@ -137,7 +137,7 @@ class Prober:
         self._worker = RestartingWorker(functools.partial(_start_child, limits))
         self._worker.running()
 
-    def run(self, module: str | bytes, stages: Sequence[Stage] | str, *, result: bool = False) -> Outcome:
+    def run(self, module: str | bytes, stages: Sequence[Stage] | str, *, result: bool = False) -> PipelineOutcome:
         """Run ``stages``, or a pipeline in MLIR's syntax, on ``module``, given as text or bytecode.
 
         With ``result``, the outcome has the resulting module.
@@ -154,23 +154,23 @@ class Prober:
             if outcome.error:
                 return outcome
             text = outcome.module
-        return Outcome(None, text if result and not isinstance(text, str) else None)
+        return PipelineOutcome(None, text if result and not isinstance(text, str) else None)
 
-    def _run_in_child(self, module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
+    def _run_in_child(self, module: str | bytes, stages: Sequence[Stage], result: bool) -> PipelineOutcome:
         request = ("probe", module, [(stage.name, str(stage)) for stage in stages], result)
         try:
             stage, warned, failure, made = _ask_child(self._worker.running(), request, self._limits)
         except CrashedError as error:
-            return Outcome(error, None)
+            return PipelineOutcome(error, None)
         try:
             with Trace().stage(stage):
                 _replay_outcome(warned, failure)
         except StageFailed as error:
-            return Outcome(error, None)
-        return Outcome(None, made)
+            return PipelineOutcome(error, None)
+        return PipelineOutcome(None, made)
 
 
-def _run_here(module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
+def _run_here(module: str | bytes, stages: Sequence[Stage], result: bool) -> PipelineOutcome:
     """Run stages whose functions only this process has."""
     context = new_context()
     context.allow_unregistered_dialects = True
@@ -181,11 +181,11 @@ def _run_here(module: str | bytes, stages: Sequence[Stage], result: bool) -> Out
             with Trace().stage(stage.name):
                 run_stage(stage, read)
     except StageFailed as error:
-        return Outcome(error, None)
+        return PipelineOutcome(error, None)
     if not result:
-        return Outcome(None, None)
+        return PipelineOutcome(None, None)
     read.operation.write_bytecode(made := io.BytesIO())
-    return Outcome(None, made.getvalue())
+    return PipelineOutcome(None, made.getvalue())
 
 
 def _ask_child(child: Child, request: Any, limits: Limits) -> Any:

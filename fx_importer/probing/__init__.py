@@ -1,10 +1,10 @@
 """Search for the unsupported operators of a failed lowering, each lowered alone."""
 
 from fx_importer.probing.outline_operators import outline
-from fx_importer.probing.probe_store import Store
+from fx_importer.probing.probe_store import ProbeStore
 from fx_importer.probing.prober import Prober
 from fx_importer.probing.search import causes_in
 from fx_importer.probing.suggestions import Alternatives
 from fx_importer.probing.whole_program import expected
 
-__all__ = ["Alternatives", "Prober", "Store", "causes_in", "expected", "outline"]
+__all__ = ["Alternatives", "ProbeStore", "Prober", "causes_in", "expected", "outline"]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import platformdirs
 
-from fx_importer.probing.search import Failure
+from fx_importer.probing.search import LoweringFailure
 
 _PACKAGES = ("mlir", "pipelines", "rewrites", "probing")
 """The packages whose sources decide the outcome."""
 
 
-class Store:
+class ProbeStore:
     """Table of results by pipeline and module, in one file for each state of the package and the wheel.
 
     Several processes may use it. Errors when writing it are ignored.
@@ -27,7 +27,7 @@ class Store:
         directory = directory or platformdirs.user_cache_path("fx_importer")
         self._path = directory / f"probes-{_state()}.sqlite"
 
-    def get(self, pipeline: str, module: str) -> tuple[bool, Failure | None]:
+    def get(self, pipeline: str, module: str) -> tuple[bool, LoweringFailure | None]:
         """Return whether a result is stored, and the failure, if it was one."""
         try:
             with closing(self._connected()) as table:
@@ -36,9 +36,9 @@ class Store:
                 ).fetchone()
         except (sqlite3.Error, OSError):
             return False, None
-        return row is not None, Failure(*row) if row and row[0] is not None else None
+        return row is not None, LoweringFailure(*row) if row and row[0] is not None else None
 
-    def put(self, pipeline: str, module: str, failure: Failure | None) -> None:
+    def put(self, pipeline: str, module: str, failure: LoweringFailure | None) -> None:
         """Store a result."""
         row = (failure.stage, failure.reason) if failure else (None, None)
         try:

@@ -21,7 +21,7 @@ from fx_importer.probing.suggestions import Alternatives, suggestions
 
 
 @dataclass(frozen=True)
-class Failure:
+class LoweringFailure:
     """Failure of the lowering of a module."""
 
     stage: str
@@ -35,7 +35,7 @@ _MAX_MESSAGES = 3
 NO_ALTERNATIVES = Alternatives()
 
 
-Lower = Callable[[str, OutputType], Failure | None]
+Lower = Callable[[str, OutputType], LoweringFailure | None]
 """Lowers the text of a module in the torch dialect; returns None if that succeeds."""
 
 

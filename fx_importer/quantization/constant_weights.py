@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from fx_importer.quantization.qdq import Weight, weight_of
+from fx_importer.quantization.qdq import QuantizedWeight, weight_of
 from fx_importer.quantization.rule import Scope
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
 
 
-def constant_weight(scope: Scope, node: fx.Node) -> Weight:
+def constant_weight(scope: Scope, node: fx.Node) -> QuantizedWeight:
     """Return the quantized constant that a weight is dequantized from. Raises `NoIntegerForm`."""
     found = weight_of(node, scope.constants.value)
     if found is None:
@@ -20,7 +20,9 @@ def constant_weight(scope: Scope, node: fx.Node) -> Weight:
     return found
 
 
-def weight_and_scales(scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Params) -> tuple[Any, ...]:
+def weight_and_scales(
+    scope: Scope, weight: QuantizedWeight, bias: Any, of_x: Params, params: Params
+) -> tuple[Any, ...]:
     """Return the integers of a weight, of a bias, and of its offset, with multipliers and shifts, one or by channel.
 
     For int16 activations the bias is a list, without an offset. Results of 32 bits are sums without a bias.

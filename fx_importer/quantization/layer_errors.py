@@ -56,7 +56,7 @@ def values_of(module: fx.GraphModule, args: Sequence[Any], names: Iterable[str])
     """Return the values of nodes of ``module`` with ``names``, for the flat inputs ``args``."""
     wanted, found = set(names), {}
 
-    class Recorder(fx.Interpreter):
+    class LayerRecorder(fx.Interpreter):
         def run_node(self, n: fx.Node) -> Any:
             result = super().run_node(n)
             if n.name in wanted and isinstance(result, Tensor):
@@ -64,7 +64,7 @@ def values_of(module: fx.GraphModule, args: Sequence[Any], names: Iterable[str])
             return result
 
     with torch.no_grad():
-        Recorder(module).run(*args, enable_io_processing=False)
+        LayerRecorder(module).run(*args, enable_io_processing=False)
     return found
 
 

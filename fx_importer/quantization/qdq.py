@@ -73,7 +73,7 @@ def is_unsigned(node: fx.Node) -> bool:
 
 
 @dataclass(frozen=True)
-class Weight:
+class QuantizedWeight:
     """The integers of a quantized constant, its scales and its zero points: one, or one for each channel."""
 
     values: Tensor
@@ -85,7 +85,7 @@ class Weight:
     """The axis of the channels; None for one scale."""
 
 
-def weight_of(node: fx.Node, value: Value) -> Weight | None:
+def weight_of(node: fx.Node, value: Value) -> QuantizedWeight | None:
     """Return the operands of a dequantize operator of a constant; None for others.
 
     Raises:
@@ -103,9 +103,9 @@ def weight_of(node: fx.Node, value: Value) -> Weight | None:
     if values.dtype is torch.uint8:
         values, source, zeros = (values.short() - 128).to(torch.int8), None, zeros - 128
     if name in _PER_TENSOR:
-        return Weight(values, source, scales, zeros, None)
+        return QuantizedWeight(values, source, scales, zeros, None)
     if name == "dequantize_per_channel.default":
-        return Weight(values, source, scales, zeros, int(node.args[3]) % values.dim())  # type: ignore[arg-type]
+        return QuantizedWeight(values, source, scales, zeros, int(node.args[3]) % values.dim())  # type: ignore[arg-type]
     return None
 
 

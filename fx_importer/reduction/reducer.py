@@ -31,7 +31,7 @@ from fx_importer.reduction.reduction import Reduction, Step
 from fx_importer.reduction.reduction_page import page
 from fx_importer.reduction.repro_script import Setting, save_beside, script_of
 from fx_importer.reduction.simplify import simplified
-from fx_importer.reduction.subprogram import Part, ValuesOf, blank_values, eager_values, part, whole
+from fx_importer.reduction.subprogram import Subprogram, ValuesOf, blank_values, eager_values, part, whole
 from fx_importer.reduction.symptom import Kind, Symptom, normalized
 from fx_importer.reduction.trials import Attempt, Entering, Trials
 from fx_importer.verification.python_source import NotPythonError
@@ -40,7 +40,7 @@ PATIENCE, LEAST_PATIENCE = 10.0, 3.0
 """Minimum time limit of a stage, in seconds, if the failure is a timeout: for the whole program and for any part."""
 
 
-class Lowering(Protocol):
+class LowerAgain(Protocol):
     """Lowers a model with inputs, or an exported program, with the original's options, and runs it in the same way."""
 
     def __call__(
@@ -63,7 +63,7 @@ class Lowering(Protocol):
 class Search:
     """The reduction of one program."""
 
-    lowering: Lowering
+    lowering: LowerAgain
     setting: Setting
     trials: Trials
     tell: Callable[[str], None]
@@ -149,7 +149,7 @@ class Search:
         """Return the smallest part of ``program`` found that still fails."""
         values_of = partial(eager_values if self.setting.backend else blank_values, program)
 
-        def fails(candidate: Part) -> bool:
+        def fails(candidate: Subprogram) -> bool:
             attempt = partial(self._extracted, candidate, values_of, explain=bool(symptom.operators))
             share = len(candidate.nodes) / _size(program)
             return bool(candidate.outputs) and self._same(attempt, symptom, share)
@@ -167,7 +167,7 @@ class Search:
             after.append(str(_size(small)))
         return small
 
-    def _extracted(self, candidate: Part, values_of: ValuesOf, entering: Entering, *, explain: bool) -> None:
+    def _extracted(self, candidate: Subprogram, values_of: ValuesOf, entering: Entering, *, explain: bool) -> None:
         self._lower(candidate.extracted(values_of), (), entering, explain=explain)
 
     def _plainer(self, program: ExportedProgram, symptom: Symptom) -> Listing | None:
@@ -224,7 +224,7 @@ def _size(program: ExportedProgram) -> int:
 _OPERATOR = re.compile(r"\b(aten|prims|\w+)\.(\w+)(?:\.(\w+))?")
 
 
-def guesses(program: ExportedProgram, symptom: Symptom) -> Iterator[Part]:
+def guesses(program: ExportedProgram, symptom: Symptom) -> Iterator[Subprogram]:
     """Yield parts suggested by the failure: nodes on a line and with an operator it names, then by either one alone.
 
     Each is tried with one node first, then with all.

@@ -32,7 +32,7 @@ ValuesOf = Callable[[Collection[str]], Values]
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class Subprogram:
     """A subset of a program's nodes."""
 
     program: ExportedProgram
@@ -46,12 +46,12 @@ class Part:
         return _Extraction(self.program, self.nodes, self.outputs).program(values_of)
 
 
-def whole(program: ExportedProgram) -> Part:
+def whole(program: ExportedProgram) -> Subprogram:
     """Return all nodes of ``program`` as a part, which returns the program's outputs and all unused values."""
     return part(program, [node.name for node in program.graph.nodes if node.op == "call_function"])
 
 
-def part(program: ExportedProgram, chosen: Collection[str]) -> Part:
+def part(program: ExportedProgram, chosen: Collection[str]) -> Subprogram:
     """Return the nodes ``chosen``, and those whose values cannot be inputs: symbolic sizes and tuples.
 
     The part returns the values without a user in it, and those that the whole program returns.
@@ -74,7 +74,7 @@ def part(program: ExportedProgram, chosen: Collection[str]) -> Part:
         for node in nodes
         if is_tensor(node) and (node in returned or not any(each.name in wanted for each in node.users))
     ]
-    return Part(program, tuple(node.name for node in nodes), tuple(outputs))
+    return Subprogram(program, tuple(node.name for node in nodes), tuple(outputs))
 
 
 def is_tensor(node: fx.Node) -> bool:

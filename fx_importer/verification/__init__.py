@@ -2,16 +2,16 @@
 
 from fx_importer.verification.bisection import bisect
 from fx_importer.verification.comparison import TOLERANCES, Comparison, Tolerance, compare
-from fx_importer.verification.divergence import Cause, Divergence
+from fx_importer.verification.divergence import Divergence, DivergenceCause
 from fx_importer.verification.verdict import Check, MismatchError, OutputCheck, Status, Verdict
 from fx_importer.verification.verifier import Inputs, Subject, example_inputs, verify
 
 __all__ = [
     "TOLERANCES",
-    "Cause",
     "Check",
     "Comparison",
     "Divergence",
+    "DivergenceCause",
     "Inputs",
     "MismatchError",
     "OutputCheck",

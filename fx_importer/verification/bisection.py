@@ -18,7 +18,7 @@ from fx_importer.calls.caller import Caller
 from fx_importer.engines import Worker
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.verification.comparison import Comparison, Tolerance, compare
-from fx_importer.verification.divergence import Cause, Divergence, describe
+from fx_importer.verification.divergence import Divergence, DivergenceCause, describe
 from fx_importer.verification.divergence_script import write_script
 from fx_importer.verification.eager_reference import Observer, Reference
 from fx_importer.verification.intermediate_outputs import intermediate_tensors, with_intermediate_outputs
@@ -78,11 +78,11 @@ def bisect(
             )
         found = search.first_wrong_single_op([node.name for node in search.program.graph.nodes])
     if found is not None:
-        return search.divergence(found, Cause.ITSELF, compared)
+        return search.divergence(found, DivergenceCause.ITSELF, compared)
     name = suspects[0] if suspects else first_wrong_output_node(search.program, check)
     node = source_node(nodes_by_name(search.program)[name])
     unknown = node.name in search.not_lowered
-    cause = Cause.UNKNOWN if unknown else Cause.ACCUMULATED if wrong else Cause.CONTEXT
+    cause = DivergenceCause.UNKNOWN if unknown else DivergenceCause.ACCUMULATED if wrong else DivergenceCause.CONTEXT
     return search.divergence(search.observed(node.name), cause, compared, _mismatch(check))
 
 
@@ -206,7 +206,7 @@ class _Search:
         return None
 
     def divergence(
-        self, observed: _ObservedNode, cause: Cause, compared: Compared, otherwise: Comparison | None = None
+        self, observed: _ObservedNode, cause: DivergenceCause, compared: Compared, otherwise: Comparison | None = None
     ) -> Divergence:
         """Return the `Divergence` of a node."""
         nodes = nodes_by_name(self.program)
@@ -223,7 +223,9 @@ class _Search:
             backend=self.load(self.subject).name,
             agreeing=sum(each.passed for name, each in compared.items() if name in before),
             remarks=tuple(self.remarks),
-            script=self._script(observed) if cause is Cause.ITSELF and isinstance(self.backend, str) else None,
+            script=self._script(observed)
+            if cause is DivergenceCause.ITSELF and isinstance(self.backend, str)
+            else None,
         )
 
     def _script(self, observed: _ObservedNode) -> Path | None:

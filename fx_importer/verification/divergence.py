@@ -17,7 +17,7 @@ from fx_importer.engines import engine_of
 from fx_importer.verification.comparison import Comparison
 
 
-class Cause(Enum):
+class DivergenceCause(Enum):
     """Why the value of the node differs."""
 
     ITSELF = "the operation itself is wrong: lowered alone, with eager's inputs, it differs too"
@@ -36,7 +36,7 @@ class Divergence:
     """Name in the graph of the exported program."""
     operator: str
     """``aten.gelu.default``."""
-    cause: Cause
+    cause: DivergenceCause
     comparison: Comparison
     """Comparison of its value in the program; lowered alone, if that is not available or equal."""
     backend: str

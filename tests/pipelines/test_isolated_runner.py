@@ -15,7 +15,7 @@ from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import Limits, LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pass, Pipeline, Stage, isolated_runner, run_stage
-from fx_importer.pipelines.isolated_runner import IsolatedStages, Prober, run_stages
+from fx_importer.pipelines.isolated_runner import IsolatedProber, IsolatedStages, run_stages
 from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.pipelines.stage import on_functions
 from fx_importer.targets import pipeline_for
@@ -192,7 +192,7 @@ def test_printed_text_is_forwarded(capsys):
 
 
 def test_prober_continues_after_a_crash():
-    prober = Prober(Limits(seconds=20))
+    prober = IsolatedProber(Limits(seconds=20))
     passed = prober.run(TEXT, stages(OutputType.TOSA), result=True)
     assert passed.error is None
     assert passed.module
@@ -221,7 +221,7 @@ def test_function_that_cannot_be_imported_runs_in_process():
     run_stages(mixed, there := module())
     run_here(mixed, here := module())
     assert spelled(there) == spelled(here).replace("mine.3", "mine.1").replace("mine.4", "mine.2")
-    outcome = Prober().run(str(module()), mixed, result=True)
+    outcome = IsolatedProber().run(str(module()), mixed, result=True)
     assert outcome.module is not None
     assert len(seen) == 6
     assert "mine.6" in str(ir.Module.parse(outcome.module, here.context))

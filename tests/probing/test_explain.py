@@ -15,8 +15,8 @@ import torch
 import fx_importer
 from fx_importer.cli import main
 from fx_importer.output_types import OutputType
-from fx_importer.probing import Store, prober
-from fx_importer.probing.search import Failure
+from fx_importer.probing import ProbeStore, prober
+from fx_importer.probing.search import LoweringFailure
 
 
 class Mixed(torch.nn.Module):
@@ -71,17 +71,17 @@ def test_outcomes_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unusable_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    store = Store(tmp_path / "file")
-    store.put("pipeline", "module", Failure("stage", "reason"))
+    store = ProbeStore(tmp_path / "file")
+    store.put("pipeline", "module", LoweringFailure("stage", "reason"))
     assert store.get("pipeline", "module") == (False, None)
 
 
 def test_store_distinguishes_supported_from_unknown(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ProbeStore(tmp_path)
     store.put("pipeline", "good", None)
-    store.put("pipeline", "bad", Failure("stage", "reason"))
+    store.put("pipeline", "bad", LoweringFailure("stage", "reason"))
     assert store.get("pipeline", "good") == (True, None)
-    assert store.get("pipeline", "bad") == (True, Failure("stage", "reason"))
+    assert store.get("pipeline", "bad") == (True, LoweringFailure("stage", "reason"))
     assert store.get("other", "good") == (False, None)
     (file,) = tmp_path.iterdir()
     with closing(sqlite3.connect(file)) as table:

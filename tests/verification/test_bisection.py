@@ -10,7 +10,7 @@ from torch import nn
 
 from fx_importer import Inputs, UsageError, compare_decompositions, lower
 from fx_importer.engines import JitBackend
-from fx_importer.verification import Cause, bisection, single_op_program
+from fx_importer.verification import DivergenceCause, bisection, single_op_program
 
 aten = torch.ops.aten
 
@@ -59,7 +59,7 @@ def test_wrong_rule_in_a_deep_model_is_located_and_its_script_fails(tmp_path):
     assert sum(node.op == "call_function" for node in program.graph.nodes) >= 200
     found = compare_decompositions(program, decomposition_table=TABLE)
     assert found is not None
-    assert (found.node, found.operator, found.cause) == ("gelu_13", "aten.gelu.default", Cause.ITSELF)
+    assert (found.node, found.operator, found.cause) == ("gelu_13", "aten.gelu.default", DivergenceCause.ITSELF)
     assert (found.module, found.source) == ("blocks.13.act", "y = self.down(self.act(self.up(y)))")
     assert (found.takes, found.gives) == (("float32[2x3x12]", "approximate='tanh'"), ("float32[2x3x12]",))
     assert "the operation itself is wrong" in str(found)
@@ -75,7 +75,7 @@ def test_on_the_jit():
     lowered = lower(Deep(2, odd=1), x, output_type="linalg", decomposition_table=TABLE)
     found = lowered.bisect(x, backend="jit", isolate=False)
     assert found is not None
-    assert (found.node, found.backend, found.cause) == ("gelu_1", "jit", Cause.ITSELF)
+    assert (found.node, found.backend, found.cause) == ("gelu_1", "jit", DivergenceCause.ITSELF)
     assert "backends=['jit']" in (found.script or Path()).read_text()
     assert lowered.bisect(x, isolate=False, atol=1.0) is None
     right = lower(Deep(1), x, output_type="linalg")
@@ -125,7 +125,7 @@ def wrong_topk(x, k, dim=-1, largest=True, sorted=True):
 def test_located_node(function, rule, node):
     found = compare_decompositions(function, torch.randn(3, 4), decomposition_table=rule)
     assert found is not None
-    assert (found.node, found.cause) == (node, Cause.ITSELF), str(found)
+    assert (found.node, found.cause) == (node, DivergenceCause.ITSELF), str(found)
     if node != "cond":  # torch records no line in a plain function
         assert (found.where or "").startswith(__file__)
 
@@ -170,7 +170,7 @@ def test_nodes_are_tried_one_by_one_without_intermediate_outputs():
     lowered = lower(in_place, x, output_type="linalg", decomposition_table=TABLE)
     found = lowered.bisect(x, backend=FewResults())
     assert found is not None
-    assert (found.node, found.cause, found.agreeing, found.script) == ("gelu", Cause.ITSELF, 0, None)
+    assert (found.node, found.cause, found.agreeing, found.script) == ("gelu", DivergenceCause.ITSELF, 0, None)
     assert "too many results" in str(found)
 
 
@@ -191,14 +191,14 @@ def test_mismatch_that_no_node_explains():
     x = torch.randn(2, 8)
     found = lower(in_place, x, output_type="linalg").bisect(x, backend=WrongOnce())
     assert found is not None
-    assert (found.node, found.cause) == ("add", Cause.CONTEXT)
+    assert (found.node, found.cause) == ("add", DivergenceCause.CONTEXT)
 
 
 def test_intermediate_outputs_in_chunks(monkeypatch):
     monkeypatch.setattr(bisection, "CHUNK", 500)
     found = compare_decompositions(Deep(2, odd=1), torch.randn(2, 8), decomposition_table=TABLE)
     assert found is not None
-    assert (found.node, found.cause) == ("gelu_1", Cause.ITSELF)
+    assert (found.node, found.cause) == ("gelu_1", DivergenceCause.ITSELF)
 
 
 def test_node_without_a_single_op_program_is_reported(monkeypatch):
@@ -208,7 +208,7 @@ def test_node_without_a_single_op_program_is_reported(monkeypatch):
     monkeypatch.setattr(single_op_program.SingleOpProgram, "compare", fail)
     found = compare_decompositions(in_place, torch.randn(3, 4), decomposition_table=TABLE)
     assert found is not None
-    assert (found.node, found.cause) == ("gelu", Cause.UNKNOWN)
+    assert (found.node, found.cause) == ("gelu", DivergenceCause.UNKNOWN)
     assert "gelu cannot be lowered alone: ValueError: not today" in str(found)
 
 

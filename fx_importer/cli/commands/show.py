@@ -10,7 +10,7 @@ from fx_importer.distributed import Mesh, Plan
 from fx_importer.distributed.communication import of_function
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.module_summary import Constant, ModuleSummary, readable_bytes, summary_of
+from fx_importer.mlir.module_summary import ConstantSummary, ModuleSummary, readable_bytes, summary_of
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.output_types import OutputType
 from fx_importer.targets import target_for
@@ -60,7 +60,7 @@ def _communication(module: ir.Module, manifest: Manifest) -> Iterator[str]:
         yield from (f"  {line}" for line in str(of_function(module, name, mesh)).splitlines())
 
 
-def _constant_row(constant: Constant) -> str:
+def _constant_row(constant: ConstantSummary) -> str:
     where = "" if constant.in_module else "  outside of the module"
     return f"  {readable_bytes(constant.nbytes):>9}  {constant.name or '(a literal)'}: {constant.type}{where}"
 

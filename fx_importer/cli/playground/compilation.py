@@ -18,7 +18,7 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYL
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EditOutcome:
     """The result of an edit."""
 
     message: str
@@ -32,7 +32,7 @@ def passed_on() -> dict[str, str]:
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
-def compile_source(source: str, output_type: str, limits: Limits) -> Outcome:
+def compile_source(source: str, output_type: str, limits: Limits) -> EditOutcome:
     """Return the outcome of lowering ``build`` of the Python program ``source`` within ``limits``.
 
     The process has a new directory, and only the environment variables in `PASSED_ON`.
@@ -56,7 +56,7 @@ def compile_source(source: str, output_type: str, limits: Limits) -> Outcome:
             answer = json.loads(result.read_text(encoding="utf-8"))
             shown = page.read_text(encoding="utf-8") if answer["page"] else None
         except CrashedError as error:
-            return Outcome(str(error), None)
+            return EditOutcome(str(error), None)
         except (OSError, ValueError, KeyError, TypeError) as error:  # the program may write over the files
-            return Outcome(f"the program ended without a result: {error}", None)
-        return Outcome(str(answer["message"]).replace(f"{directory}/", ""), shown)
+            return EditOutcome(f"the program ended without a result: {error}", None)
+        return EditOutcome(str(answer["message"]).replace(f"{directory}/", ""), shown)

@@ -22,7 +22,7 @@ from fx_importer.options import Options
 
 
 @dataclass(frozen=True)
-class Place:
+class CacheEntry:
     """Entry for the result of one lowering."""
 
     store: Store
@@ -68,7 +68,7 @@ class Place:
 
 def place_of(
     programs: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, remark: Callable[[str], None]
-) -> Place | None:
+) -> CacheEntry | None:
     """Return the entry of lowering ``programs`` with ``importer``, or None after calling ``remark`` with the reason.
 
     Raises:
@@ -78,7 +78,7 @@ def place_of(
     try:
         if not importer.is_plain:
             raise NotCached("the importer has hooks or handlers, or its module holds something")
-        return Place(store, *key_of(programs, options))
+        return CacheEntry(store, *key_of(programs, options))
     except NotCached as reason:
         remark(f"not cached: {reason}")
     except Exception as error:  # such as from another torch; the lowering continues without the cache

@@ -11,7 +11,7 @@ from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.explorer.recorder import Recorder
 from fx_importer.diagnostics.explorer.sites import Frame, Site
 from fx_importer.diagnostics.explorer.statements import long_statements
-from fx_importer.diagnostics.explorer.view import View
+from fx_importer.diagnostics.explorer.view import ExplorerView
 from fx_importer.diagnostics.source_lines import source_lines
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UnsupportedNode, UnsupportedProgramError
@@ -81,9 +81,9 @@ def contents_of(
 
 def _views_and_stages(
     trace: Trace, recorder: Recorder, seconds: Mapping[str, float]
-) -> tuple[list[View], list[Contents]]:
+) -> tuple[list[ExplorerView], list[Contents]]:
     """Return the views that differ from those before them, and the stages, which refer to views by index."""
-    views: list[View] = []
+    views: list[ExplorerView] = []
     stages: list[Contents] = []
     for number, record in enumerate(trace.stages):
         recorded = recorder.recorded.get(number)
@@ -102,7 +102,7 @@ def _views_and_stages(
     return views, stages
 
 
-def _view(view: View, refused: list[int], names: dict[str, int]) -> Contents:
+def _view(view: ExplorerView, refused: list[int], names: dict[str, int]) -> Contents:
     """Return a view with the lines ``refused``; ``names`` numbers the names of nodes, and is added to."""
     return {
         "kind": view.kind,
@@ -169,7 +169,7 @@ def _frames(sites: Sequence[Site], problems: Sequence[Contents]) -> list[Frame]:
     return [*inner, *others, *(place for place in places if place[0] is not None)]
 
 
-def _refused(view: View, recorder: Recorder, sites: Sequence[Site], problems: Sequence[Contents]) -> list[int]:
+def _refused(view: ExplorerView, recorder: Recorder, sites: Sequence[Site], problems: Sequence[Contents]) -> list[int]:
     """Return the numbers of the lines of ``view`` that are operators which were refused, at their places."""
     wanted: dict[str, set[Frame]] = {}
     for problem in problems:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from fx_importer.diagnostics.explorer.sites import Sites
-from fx_importer.diagnostics.explorer.view import Node, View
+from fx_importer.diagnostics.explorer.view import ExplorerView, Node
 from fx_importer.diagnostics.reports.report_contents import READABLE_LIMIT
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import operations
@@ -16,7 +16,7 @@ _MARK = re.compile(rf' loc\("{_FILE}":(\d+):0\)')
 _CONSTANT = re.compile(r"constant|literal|tosa\.const")
 
 
-def module_view(module: ir.Operation, sites: Sites) -> View:
+def module_view(module: ir.Operation, sites: Sites) -> ExplorerView:
     """Return ``module``, which is not changed, without its weights."""
     copy = module.clone().operation
     ops = list(operations(copy))
@@ -26,7 +26,7 @@ def module_view(module: ir.Operation, sites: Sites) -> View:
     text = copy.get_asm(use_local_scope=True, large_elements_limit=16, enable_debug_info=True)
     lines, marked, starts = _unmarked(text)
     of_lines = tuple(0 if each is None else places[each] for each in marked)
-    return View("mlir", tuple(lines), of_lines, tuple(_nodes(ops, starts)))
+    return ExplorerView("mlir", tuple(lines), of_lines, tuple(_nodes(ops, starts)))
 
 
 def _mark(ops: list[ir.Operation], context: ir.Context) -> None:

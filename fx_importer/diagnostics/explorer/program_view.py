@@ -10,10 +10,10 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from fx_importer.diagnostics.explorer.sites import Sites
-from fx_importer.diagnostics.explorer.view import Node, View
+from fx_importer.diagnostics.explorer.view import ExplorerView, Node
 
 
-def program_view(programs: Mapping[str, ExportedProgram], sites: Sites) -> View:
+def program_view(programs: Mapping[str, ExportedProgram], sites: Sites) -> ExplorerView:
     """Return the graphs of ``programs``, a line for each node."""
     rows: list[tuple[str, int]] = []
     nodes: list[Node] = []
@@ -21,7 +21,7 @@ def program_view(programs: Mapping[str, ExportedProgram], sites: Sites) -> View:
         arguments = set(program.graph_signature.user_inputs)
         for graph_name, graph in _graphs(name, program.graph_module):
             _append_graph(graph_name, graph, sites, rows, nodes, arguments if graph is program.graph_module else set())
-    return View("fx", tuple(text for text, _ in rows), tuple(number for _, number in rows), tuple(nodes))
+    return ExplorerView("fx", tuple(text for text, _ in rows), tuple(number for _, number in rows), tuple(nodes))
 
 
 def _graphs(name: str, graph: fx.GraphModule) -> Iterator[tuple[str, fx.GraphModule]]:

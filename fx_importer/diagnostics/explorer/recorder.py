@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fx_importer.diagnostics.explorer.module_view import module_view
 from fx_importer.diagnostics.explorer.program_view import node_counts, program_view
 from fx_importer.diagnostics.explorer.sites import Sites
-from fx_importer.diagnostics.explorer.view import View
+from fx_importer.diagnostics.explorer.view import ExplorerView
 from fx_importer.diagnostics.observers import Observer
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.mlir.bindings import ir
@@ -22,7 +22,7 @@ class Recorded:
     stage: str
     counts: Mapping[str, int]
     """Operations, or calls of a graph, by name."""
-    view: View
+    view: ExplorerView
 
 
 @dataclass

@@ -18,7 +18,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class View:
+class ExplorerView:
     """The text of a program or a module after a stage."""
 
     kind: str

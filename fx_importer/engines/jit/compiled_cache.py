@@ -17,11 +17,11 @@ from fx_importer.caching.disk_store import Store, users_store
 from fx_importer.caching.uncacheable import NotCached
 from fx_importer.caching.versions import versions
 from fx_importer.calls.call_signature import Signature
-from fx_importer.engines.jit.library_kernels import Function
+from fx_importer.engines.jit.library_kernels import LibraryFunction
 from fx_importer.engines.jit.native_products import routines
 from fx_importer.engines.jit.object_code import SUPPORTED
 from fx_importer.engines.jit.stubs import operator_stubs_of
-from fx_importer.engines.jit.weight_table import Weight
+from fx_importer.engines.jit.weight_table import TableEntry
 from fx_importer.mlir.bindings import ir
 from fx_importer.rewrites.llvm.parallel_loops import has_threads
 
@@ -33,7 +33,7 @@ class Program:
     signature: Signature
     messages: Sequence[str]
     """Of the errors that it may end with, by their codes less one."""
-    weights: Sequence[Weight]
+    weights: Sequence[TableEntry]
     """The entries of the table that it takes."""
     arena: int
     """The bytes of memory that it takes for buffers."""
@@ -41,7 +41,7 @@ class Program:
     """The number of slots that it takes for buffers of dynamic size."""
     placed: Sequence[int]
     """The results that it writes into memory that it takes."""
-    kernels: Mapping[str, Function]
+    kernels: Mapping[str, LibraryFunction]
     """The kernels of PyTorch that it calls."""
 
 

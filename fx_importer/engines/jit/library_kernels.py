@@ -172,7 +172,7 @@ def _order(axes: str, wanted: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Function:
+class LibraryFunction:
     """A kernel and what it takes: tensors of these element types and ranks, then indices, which it does not read."""
 
     kernel: Kernel
@@ -184,7 +184,7 @@ class Function:
 class Kernels:
     """The callbacks of kernels, by name. They have to outlive the compiled code."""
 
-    def __init__(self, functions: Mapping[str, Function]):
+    def __init__(self, functions: Mapping[str, LibraryFunction]):
         self.functions = functions
         self.weights: Collection[int] = ()
         """The addresses of weights."""
@@ -206,7 +206,7 @@ class Kernels:
             self._packed[key] = packed = pack(weight, *how)
         return packed
 
-    def _callback(self, function: Function) -> Any:
+    def _callback(self, function: LibraryFunction) -> Any:
         """Return a C function that takes addresses of descriptors, and calls the kernel with tensors on that memory."""
         cache: dict[tuple[bytes, ...], Bound] = {}
         dtypes = [DTYPES[each][0] for each in function.elements]

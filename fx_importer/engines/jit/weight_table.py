@@ -109,7 +109,7 @@ def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
 
 
 @dataclass(frozen=True)
-class Weight:
+class TableEntry:
     """An entry of the table."""
 
     number: int
@@ -139,7 +139,7 @@ def _aligned_copy(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def hoist_weights(function: func_d.FuncOp) -> list[Weight]:
+def hoist_weights(function: func_d.FuncOp) -> list[TableEntry]:
     """Turn the handles of `elide_weights` in ``function`` into buffers of a new last argument; return its entries.
 
     The weight is transposed for an operation that only transposes it, which is replaced, and for a contraction that
@@ -151,7 +151,7 @@ def hoist_weights(function: func_d.FuncOp) -> list[Weight]:
     for value in numbers:
         for use in [use for op in constants[value] for use in op.results[0].uses]:
             uses.setdefault((value, *_layout(use)), []).append(use)
-    entries: list[Weight] = []
+    entries: list[TableEntry] = []
     replaced: list[ir.Operation] = []
     with function.context, function.location:
         buffer_type = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
@@ -161,7 +161,7 @@ def hoist_weights(function: func_d.FuncOp) -> list[Weight]:
             kind = ir.RankedTensorType(value.type)
             itemsize = _DTYPES[str(kind.element_type)][0].itemsize
             buffer = emit.op("memref.load", [buffer_type], [table, emit.index(len(entries))]).result
-            entries.append(Weight(numbers[value], tuple(kind.shape), itemsize, order))
+            entries.append(TableEntry(numbers[value], tuple(kind.shape), itemsize, order))
             view = view_of_block(
                 emit, buffer, 0, ir.MemRefType.get(ir.RankedTensorType(result).shape, kind.element_type)
             )
@@ -194,7 +194,7 @@ def _layout(use: ir.OpOperand) -> tuple[tuple[int, ...] | None, ir.Type]:
     return order, ir.RankedTensorType.get(sizes, given.element_type, loc=unknown)
 
 
-def weight_table(entries: Sequence[Weight], resources: Sequence[Resource]) -> tuple[torch.Tensor, list[np.ndarray]]:
+def weight_table(entries: Sequence[TableEntry], resources: Sequence[Resource]) -> tuple[torch.Tensor, list[np.ndarray]]:
     """Return the table of ``entries``, as descriptors, and the memory that it points to."""
     buffers = [each.buffer(resources[each.number].data) for each in entries]
     words = [word for each in buffers for word in describe(each.ctypes.data, [each.nbytes])]

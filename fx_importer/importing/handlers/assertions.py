@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.importing.handlers.scalar_operators import Scalars
+from fx_importer.importing.handlers.scalar_operators import ScalarOperators
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import ir
 
@@ -51,7 +51,7 @@ ASSERTIONS: Mapping[Any, Callable[[fx.Node, NodeBuilder], None]] = {
 
 def assert_range(build: NodeBuilder, number: ir.Value, name: str, least: Any, most: Any) -> None:
     """Assert that ``least <= number <= most``. None means no bound."""
-    scalars = Scalars(build)
+    scalars = ScalarOperators(build)
     if least is not None:
         build.runtime_assert(scalars.compare("ge", number, build.constant(least)), f"{name} is less than {least}")
     if most is not None:

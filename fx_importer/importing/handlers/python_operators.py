@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fx_importer.importing.handlers.scalar_operators import Scalars
+from fx_importer.importing.handlers.scalar_operators import ScalarOperators
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import ir
 
@@ -21,7 +21,7 @@ _MATH = {
 """torch's names of ``math`` functions on symbolic numbers, and the corresponding tensor operation."""
 
 
-def _on_floats(name: str) -> Callable[[Scalars, ir.Value], ir.Value]:
+def _on_floats(name: str) -> Callable[[ScalarOperators, ir.Value], ir.Value]:
     return lambda s, x: s.on_floats(name, x)
 
 
@@ -29,15 +29,15 @@ SYMBOLIC_FUNCTIONS: dict[Any, Callable[..., ir.Value]] = {
     operator.add: lambda s, a, b: s.arithmetic("add", a, b),
     operator.sub: lambda s, a, b: s.arithmetic("sub", a, b),
     operator.mul: lambda s, a, b: s.arithmetic("mul", a, b),
-    operator.truediv: Scalars.truediv,
-    operator.floordiv: Scalars.floordiv,
-    operator.mod: Scalars.mod,
-    operator.pow: Scalars.power,
-    operator.lshift: Scalars.shift_left,
-    operator.rshift: Scalars.shift_right,
-    operator.neg: Scalars.negative,
-    operator.pos: Scalars.as_number,
-    operator.abs: Scalars.absolute,
+    operator.truediv: ScalarOperators.truediv,
+    operator.floordiv: ScalarOperators.floordiv,
+    operator.mod: ScalarOperators.mod,
+    operator.pow: ScalarOperators.power,
+    operator.lshift: ScalarOperators.shift_left,
+    operator.rshift: ScalarOperators.shift_right,
+    operator.neg: ScalarOperators.negative,
+    operator.pos: ScalarOperators.as_number,
+    operator.abs: ScalarOperators.absolute,
     operator.lt: lambda s, a, b: s.compare("lt", a, b),
     operator.le: lambda s, a, b: s.compare("le", a, b),
     operator.gt: lambda s, a, b: s.compare("gt", a, b),
@@ -47,19 +47,19 @@ SYMBOLIC_FUNCTIONS: dict[Any, Callable[..., ir.Value]] = {
     operator.and_: lambda s, a, b: s.bitwise("and", a, b),
     operator.or_: lambda s, a, b: s.bitwise("or", a, b),
     operator.xor: lambda s, a, b: s.bitwise("xor", a, b),
-    operator.not_: Scalars.invert,
-    round: Scalars.round,
-    math.ceil: Scalars.ceil,
-    math.floor: Scalars.floor,
-    math.trunc: Scalars.as_int,
+    operator.not_: ScalarOperators.invert,
+    round: ScalarOperators.round,
+    math.ceil: ScalarOperators.ceil,
+    math.floor: ScalarOperators.floor,
+    math.trunc: ScalarOperators.as_int,
     math.sqrt: _on_floats("aten.sqrt"),
-    torch.sym_float: Scalars.as_float,
-    torch.sym_int: Scalars.as_int,
-    torch.sym_not: Scalars.invert,
-    torch.sym_ite: Scalars.choose,
+    torch.sym_float: ScalarOperators.as_float,
+    torch.sym_int: ScalarOperators.as_int,
+    torch.sym_not: ScalarOperators.invert,
+    torch.sym_ite: ScalarOperators.choose,
     torch.sym_max: lambda s, a, b: s.extreme("max", a, b),
     torch.sym_min: lambda s, a, b: s.extreme("min", a, b),
-    torch.sym_sum: Scalars.total,
+    torch.sym_sum: ScalarOperators.total,
     **{getattr(torch, function): _on_floats(name) for function, name in _MATH.items()},
 }
 """The name of the operation for each Python function on symbolic scalars."""
@@ -72,4 +72,4 @@ def import_symbolic(node: fx.Node, build: NodeBuilder) -> ir.Value:
         UnsupportedNodeError: if Python or the torch dialect lacks the operation on these types.
     """
     operands = [build.values(x) if isinstance(x, (list, tuple)) else build.value(x) for x in node.args]
-    return SYMBOLIC_FUNCTIONS[node.target](Scalars(build), *operands)
+    return SYMBOLIC_FUNCTIONS[node.target](ScalarOperators(build), *operands)

@@ -21,7 +21,7 @@ _UNROLLED = 16
 """Largest constant exponent for which a power of an integer is unrolled."""
 
 
-class Scalars:
+class ScalarOperators:
     """Scalar operations on values, with Python's promotion of bools to integers and of integers to floats."""
 
     def __init__(self, build: NodeBuilder):

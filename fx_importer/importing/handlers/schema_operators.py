@@ -10,7 +10,7 @@ from torch import fx
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
-from fx_importer.importing.schema_arguments import Plan, plan_for, sibling
+from fx_importer.importing.schema_arguments import OverloadPlan, plan_for, sibling
 from fx_importer.mlir.bindings import ir
 
 RENAMED: dict[Any, str] = {
@@ -46,7 +46,7 @@ def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir
 
 
 def call_overload(
-    plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], types: Sequence[ir.Type], build: NodeBuilder
+    plan: OverloadPlan, args: Sequence[Any], kwargs: Mapping[str, Any], types: Sequence[ir.Type], build: NodeBuilder
 ) -> list[ir.Value]:
     """Emit a call of an overload with results of these ``types``. Arguments are nodes, constants, or values of tensors.
 
@@ -66,8 +66,8 @@ def call_overload(
 
 
 def _with_scalars(
-    plan: Plan, arguments: list[Any], scalars: tuple[int, ...], build: NodeBuilder
-) -> tuple[Plan, list[Any]]:
+    plan: OverloadPlan, arguments: list[Any], scalars: tuple[int, ...], build: NodeBuilder
+) -> tuple[OverloadPlan, list[Any]]:
     """Convert numbers passed where the schema has tensors (``x + 1`` is exported as ``add.Tensor``).
 
     An overload with scalar arguments is preferred, if the torch dialect has it. Otherwise they become rank-0

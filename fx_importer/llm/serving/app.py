@@ -21,7 +21,7 @@ from fx_importer.llm.paged_model import PagedModel
 from fx_importer.llm.serving import answers
 from fx_importer.llm.serving.batcher import Batcher, Disconnected, Generation
 from fx_importer.llm.serving.bodies import read_body
-from fx_importer.llm.serving.requests import Options, RequestError, messages_of, prompts_of
+from fx_importer.llm.serving.requests import RequestError, RequestOptions, messages_of, prompts_of
 
 MAX_WAITING = 256
 """The most sequences that wait for a slot."""
@@ -90,7 +90,7 @@ class Server:
     async def completions(self, request: Request) -> Response:
         """Continue prompts."""
         body = await read_body(request)
-        options = Options.read(body, "prompt")
+        options = RequestOptions.read(body, "prompt")
         self._check_model(options.model)
         tokens = [
             self.model.tokenizer(each)["input_ids"] if isinstance(each, str) else each for each in prompts_of(body)
@@ -101,7 +101,7 @@ class Server:
     async def chat(self, request: Request) -> Response:
         """Answer a conversation, in the format of the tokenizer's chat template."""
         body = await read_body(request)
-        options = Options.read(body, "messages", "max_completion_tokens")
+        options = RequestOptions.read(body, "messages", "max_completion_tokens")
         self._check_model(options.model)
         try:
             tokens = chat_tokens(self.model.tokenizer, messages_of(body))
@@ -116,7 +116,9 @@ class Server:
             message = f"the model '{name}' does not exist: there is '{self.name}'"
             raise RequestError(message, "model", status=404, code="model_not_found")
 
-    def _generation(self, prompts: Sequence[Sequence[int]], options: Options, most: int, param: str) -> Generation:
+    def _generation(
+        self, prompts: Sequence[Sequence[int]], options: RequestOptions, most: int, param: str
+    ) -> Generation:
         scheduler = self.batcher.scheduler
         count = len(prompts) * options.choices
         if count + len(scheduler.waiting) > MAX_WAITING:
@@ -139,7 +141,7 @@ class Server:
         self,
         request: Request,
         generation: Generation,
-        options: Options,
+        options: RequestOptions,
         kind: str,
         whole: Callable[..., dict[str, Any]],
         part: Callable[..., dict[str, Any]],

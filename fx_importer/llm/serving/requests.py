@@ -51,7 +51,7 @@ MAX_STOPS, MAX_CHOICES = 4, 16
 
 
 @dataclass(frozen=True)
-class Options:
+class RequestOptions:
     """What both kinds of requests have in common."""
 
     model: str
@@ -64,7 +64,7 @@ class Options:
     max_tokens: int | None
 
     @classmethod
-    def read(cls, body: Mapping[str, Any], *own: str) -> Options:
+    def read(cls, body: Mapping[str, Any], *own: str) -> RequestOptions:
         """Check ``body``, whose other fields are ``own``. Raises `RequestError` for what is not accepted."""
         for name, value in body.items():
             if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:

@@ -17,7 +17,7 @@ from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.constant_weights import constant_weight, weight_and_scales
 from fx_importer.quantization.integer_operators import PER_CHANNEL, defines, integer, requantized_by_channel
-from fx_importer.quantization.qdq import Weight
+from fx_importer.quantization.qdq import QuantizedWeight
 from fx_importer.quantization.rule import Family, FloatSums, Rule, Scope, arguments, never, shape_of
 from fx_importer.quantization.scales import SUMS, NoIntegerForm, Params, out_of
 from fx_importer.quantization.sums_emission import emit_integer_dot, emit_integer_matmul
@@ -36,12 +36,12 @@ def _fold_addmm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     return _fold_product(scope, node, given["mat1"], _addmm_weight(scope, given), given["self"], params)
 
 
-def _addmm_weight(scope: Scope, given: dict[str, Any]) -> Weight:
+def _addmm_weight(scope: Scope, given: dict[str, Any]) -> QuantizedWeight:
     """Return the weight of an ``addmm`` in the layout of ``linear``. Raises `NoIntegerForm`."""
     return _transposed(scope, given["mat2"])
 
 
-def _fold_product(scope: Scope, node: fx.Node, x: Any, weight: Weight, bias: Any, params: Params) -> fx.Node:
+def _fold_product(scope: Scope, node: fx.Node, x: Any, weight: QuantizedWeight, bias: Any, params: Params) -> fx.Node:
     shape_of(node)
     source, of_x = scope.quantized(x)
     integers, *biases, scales = weight_and_scales(scope, weight, bias, of_x, params)
@@ -52,14 +52,14 @@ def _fold_product(scope: Scope, node: fx.Node, x: Any, weight: Weight, bias: Any
     )
 
 
-def _transposed(scope: Scope, node: fx.Node) -> Weight:
+def _transposed(scope: Scope, node: fx.Node) -> QuantizedWeight:
     """Return the weight of a matrix ``[K, N]`` as ``[N, K]``."""
     if _swaps_axes(node):
         return constant_weight(scope, node.all_input_nodes[0])
     found = constant_weight(scope, node)
     axis = None if found.axis is None else 1 - found.axis
     turned = found.values.t().contiguous()
-    return Weight(turned, scope.constants.add(turned), found.scales, found.zero_points, axis)
+    return QuantizedWeight(turned, scope.constants.add(turned), found.scales, found.zero_points, axis)
 
 
 def _swaps_axes(node: fx.Node) -> bool:

@@ -14,7 +14,7 @@ from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.constant_weights import constant_weight, weight_and_scales
 from fx_importer.quantization.integer_operators import PER_CHANNEL, defines, integer, pad_image, requantized_by_channel
-from fx_importer.quantization.qdq import Weight
+from fx_importer.quantization.qdq import QuantizedWeight
 from fx_importer.quantization.rule import Family, Rule, Scope, arguments, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, out_of
 from fx_importer.quantization.tosa_emission import emit_requantized, to_nchw, to_nhwc
@@ -49,7 +49,7 @@ def _by_groups(
     given: dict[str, Any],
     x: fx.Node,
     of_x: Params,
-    weight: Weight,
+    weight: QuantizedWeight,
     windows: tuple[list[int], list[int]],
     params: Params,
 ) -> fx.Node:
@@ -67,13 +67,13 @@ def _by_groups(
             x = scope.call(node, aten.slice.Tensor, x, axis, 0, sizes[axis - 2])
     sides = [kernel[index // 2] - 1 + side for index, side in enumerate(sides)]
     flipped = weight.values.flip((2, 3)).contiguous()
-    turned = Weight(flipped, scope.constants.add(flipped), weight.scales, weight.zero_points, weight.axis)
+    turned = QuantizedWeight(flipped, scope.constants.add(flipped), weight.scales, weight.zero_points, weight.axis)
     source, *biases, scales = weight_and_scales(scope, turned, given["bias"], of_x, params)
     rest = ([1, 1], sides, [1, 1], given["groups"], of_x.zero_point, *scales, *out_of(params))
     return scope.call(node, integer.conv2d.default, x, source, *biases, *rest)
 
 
-def _filters(weight: Weight, groups: int, dilation: list[int]) -> Weight:
+def _filters(weight: QuantizedWeight, groups: int, dilation: list[int]) -> QuantizedWeight:
     """Return a weight ``[C, O / groups, h, w]`` as ``[O, C / groups, h, w]``, with zeros for the dilation."""
     values = weight.values.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
     *outer, high, wide = values.shape
@@ -84,7 +84,7 @@ def _filters(weight: Weight, groups: int, dilation: list[int]) -> Weight:
         raise NoIntegerForm(f"its weights have scales along axis {weight.axis}, and not along their output channels")
     repeats = 1 if weight.axis is None else groups
     scales, zeros = weight.scales.repeat(repeats), weight.zero_points.repeat(repeats)
-    return Weight(spread, None, scales, zeros, None if weight.axis is None else 0)
+    return QuantizedWeight(spread, None, scales, zeros, None if weight.axis is None else 0)
 
 
 @defines(

@@ -21,7 +21,7 @@ from fx_importer.quantization.rule import is_activation
 
 
 @dataclass(frozen=True)
-class Plan:
+class QuantizationPlan:
     """The values of a graph that are quantized. Values that share a scale have the same representative."""
 
     groups: Mapping[fx.Node, fx.Node]
@@ -34,7 +34,7 @@ class Plan:
     """The weight of each operator whose rule has a ``weight_axis``. Weights are symmetric."""
 
 
-def planned(graph: fx.Graph, excluded: Collection[str] = (), kept: Collection[str] = ()) -> Plan:
+def planned(graph: fx.Graph, excluded: Collection[str] = (), kept: Collection[str] = ()) -> QuantizationPlan:
     """Return the plan of ``graph``. Values named in ``excluded``, and operators that use them, stay in floating point.
 
     So do values and modules named in ``kept``, with the operators between them and quantized values.
@@ -46,7 +46,7 @@ def planned(graph: fx.Graph, excluded: Collection[str] = (), kept: Collection[st
     return _Planner(graph, {*excluded, *_kept(graph, plan, kept)}).plan() if kept else plan
 
 
-def _kept(graph: fx.Graph, plan: Plan, names: Collection[str]) -> set[str]:
+def _kept(graph: fx.Graph, plan: QuantizationPlan, names: Collection[str]) -> set[str]:
     """Return the names of the values of ``names``, and of values that are computed together with them."""
     nodes = {node.name: node for node in graph.nodes if node.op == "call_function"}
     modules = {
@@ -89,7 +89,7 @@ class _Planner:
         self.constant: set[fx.Node] = set()
         self.sources: dict[fx.Node, fx.Node] = {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> QuantizationPlan:
         for node in self.graph.nodes:
             called = node.op == "call_function" and isinstance(node.target, OpOverload)
             if node.op == "get_attr" or (called and all(each in self.constant for each in node.all_input_nodes)):
@@ -100,7 +100,7 @@ class _Planner:
                 self._computed(node)
         self._share_steps()
         groups = {each: self._root(each) or each for each in self.parents}
-        return Plan(groups, self.fixed, self.constants, self.weights)
+        return QuantizationPlan(groups, self.fixed, self.constants, self.weights)
 
     # --- operators ----------------------------------------------------------------------------------------------------
 

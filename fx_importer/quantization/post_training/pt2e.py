@@ -16,7 +16,7 @@ from fx_importer.quantization.families import MOVES, RULES
 from fx_importer.quantization.normalization.normalize import normalize
 from fx_importer.quantization.post_training.calibration import Call
 from fx_importer.quantization.post_training.integer_io import integers_outside
-from fx_importer.quantization.post_training.plan import Plan, is_huge, planned
+from fx_importer.quantization.post_training.plan import QuantizationPlan, is_huge, planned
 from fx_importer.quantization.post_training.wide_values import wide_values
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
@@ -69,7 +69,7 @@ def float_reference(module: fx.GraphModule) -> fx.GraphModule:
     """Return ``module``, an exported program, as `quantized` quantizes it: its nodes have the same names."""
     entry = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
     normalize(module)
-    nothing = _quantizer(lambda graph: Plan({}, {}, {}, {}), "minmax", "int8")
+    nothing = _quantizer(lambda graph: QuantizationPlan({}, {}, {}, {}), "minmax", "int8")
     return entry.prepare_pt2e(module, nothing)
 
 
@@ -98,7 +98,7 @@ def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call]) -> None:
             each.remove()
 
 
-def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str) -> Any:
+def _quantizer(plan: Callable[[fx.Graph], QuantizationPlan], observer: str, activations: str) -> Any:
     """Return a quantizer of torchao that annotates the nodes of ``plan``."""
     observers = importlib.import_module("torchao.quantization.pt2e.observer")
     library = importlib.import_module("torchao.quantization.pt2e.quantizer")

@@ -10,10 +10,10 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.families import MOVES
 from fx_importer.quantization.families.elementwise import is_elementwise
 from fx_importer.quantization.families.norms import NORMS
-from fx_importer.quantization.post_training.plan import Plan
+from fx_importer.quantization.post_training.plan import QuantizationPlan
 
 
-def wide_values(plan: Plan) -> set[fx.Node]:
+def wide_values(plan: QuantizationPlan) -> set[fx.Node]:
     """Return the representatives of values that mixed activations have in int16.
 
     These are sums, norms and their operands. In an MLP whose result is added, the result of the first linear layer and
@@ -35,7 +35,7 @@ def wide_values(plan: Plan) -> set[fx.Node]:
     return found
 
 
-def _functions_before(value: fx.Node, plan: Plan, known: Collection[fx.Node]) -> set[fx.Node]:
+def _functions_before(value: fx.Node, plan: QuantizationPlan, known: Collection[fx.Node]) -> set[fx.Node]:
     """Return the representatives of the functions of elements that ``value`` is, and of the products before these."""
     found: set[fx.Node] = set()
     stack = [value] if is_elementwise(value.target) else []

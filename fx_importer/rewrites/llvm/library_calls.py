@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fx_importer.engines.jit.library_kernels import (
     FEWEST_ROWS,
     Convolution,
-    Function,
     Kernel,
+    LibraryFunction,
     Product,
     smallest_onednn_work,
 )
@@ -44,14 +44,14 @@ _LARGE_WEIGHT = 1 << 16
 ``[k, n]``; those with smaller matrices 1.15 to 1.2 times, for which copies are small."""
 
 
-def outline_library_calls(module: ir.Module) -> dict[str, Function]:
+def outline_library_calls(module: ir.Module) -> dict[str, LibraryFunction]:
     """Outline the products and convolutions of ``module``, on tensors, that are worth a call; return them by name.
 
     Integers stay loops, and so do products whose operands have other types than their result.
     """
     _choose_layouts(module)
     round_by_groups(module)
-    kernels: dict[str, Function] = {}
+    kernels: dict[str, LibraryFunction] = {}
     named: dict[tuple[Kernel, str], str] = {}
     for op in operations(module.operation, {*PRODUCTS, *CONVOLUTIONS}):
         region = _Region.of(op)
@@ -63,7 +63,7 @@ def outline_library_calls(module: ir.Module) -> dict[str, Function]:
             function, call, taken = _outline(region, name, module)
             text = function.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
             if named.setdefault((kernel, text), name) == name:
-                kernels[name] = Function(kernel, *taken)
+                kernels[name] = LibraryFunction(kernel, *taken)
             else:
                 call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[kernel, text], module.context)
                 function.operation.erase()

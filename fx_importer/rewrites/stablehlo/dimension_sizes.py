@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit.emitter import producer
 from fx_importer.mlir.emit.stablehlo import ELEMENTWISE
-from fx_importer.rewrites.stablehlo.scalar_values import Scalars
+from fx_importer.rewrites.stablehlo.scalar_values import ScalarValues
 from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, DimensionSize, Polynomial, constant
 
 Shape = tuple[Polynomial, ...]
@@ -21,7 +21,7 @@ class DimensionSizes:
 
     def __init__(self, atoms: Atoms):
         self.atoms = atoms
-        self.scalars = Scalars(atoms)
+        self.scalars = ScalarValues(atoms)
         self.elements: dict[ir.Value, Shape] = {}
         """The elements of 1-D tensors of integers."""
         self._sizes: dict[tuple[ir.Value, int], Polynomial] = {}

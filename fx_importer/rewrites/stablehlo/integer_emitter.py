@@ -8,7 +8,7 @@ from typing import Protocol
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.rewrites.stablehlo.dimension_sizes import DimensionSizes, Shape
-from fx_importer.rewrites.stablehlo.scalar_values import Scalars
+from fx_importer.rewrites.stablehlo.scalar_values import ScalarValues
 from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Computed, DimensionSize, Polynomial, ScalarTensor
 
 INTEGER = "tensor<i64>"
@@ -87,7 +87,7 @@ class FunctionValues(Protocol):
 
     integers: dict[ir.Value, Polynomial]
     """The values of type ``index`` and ``i64``."""
-    scalars: Scalars
+    scalars: ScalarValues
     sizes: DimensionSizes
     atoms: Atoms
 

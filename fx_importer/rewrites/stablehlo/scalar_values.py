@@ -12,7 +12,7 @@ from fx_importer.mlir.emit.emitter import producer
 from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Polynomial, constant
 
 
-class Scalars:
+class ScalarValues:
     """The integers in tensors of one element of 64 bits. Query in program order, which bounds the recursion."""
 
     def __init__(self, atoms: Atoms):

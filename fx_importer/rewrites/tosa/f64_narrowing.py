@@ -25,13 +25,13 @@ _UNKNOWN = (
 @rewrite("fx-importer-fit-tosa-floats")
 def fit_tosa_floats(module: ir.Operation) -> None:
     """Compute f64 in f32. Public and declared functions keep their types: f64 there is cast, which is not valid."""
-    _Narrowing(module, everything=False).run()
+    _FloatNarrowing(module, everything=False).run()
 
 
 @rewrite("fx-importer-narrow-tosa-floats")
 def narrow_tosa_floats(module: ir.Operation) -> None:
     """Narrow every f64 to f32, also in the signatures of public functions."""
-    _Narrowing(module, everything=True).run()
+    _FloatNarrowing(module, everything=True).run()
 
 
 @rewrite("fx-importer-f64-convolutions-to-f32", ops=("torch.aten.convolution",), emitter=TorchOps)
@@ -59,7 +59,7 @@ def _converted(emit: TorchOps, value: ir.Value, element: str) -> ir.Value:
     return emit.value("torch.aten.to.dtype", converted, value, dtype, no, no, none)
 
 
-class _Narrowing:
+class _FloatNarrowing:
     """Narrowing of one module: of the values in functions, and of the signatures of those in ``_narrow``."""
 
     def __init__(self, module: ir.Operation, *, everything: bool):

@@ -29,7 +29,7 @@ _I64_RESULTS = ("tosa.argmax",)
 @rewrite("fx-importer-fit-tosa-integers")
 def fit_tosa_integers(module: ir.Operation) -> None:
     """Compute in 32 bits what provably fits; arguments and results of functions keep their types."""
-    _Narrowing(module, Ranges(module, narrow=False), everything=False).run()
+    _IntegerNarrowing(module, Ranges(module, narrow=False), everything=False).run()
 
 
 @rewrite("fx-importer-narrow-tosa-integers")
@@ -37,7 +37,7 @@ def narrow_tosa_integers(module: ir.Operation) -> None:
     """Narrow every i64 to i32, arguments and results included. Report an error for each that may not fit."""
     ranges = Ranges(module, narrow=True)
     emit_errors(_out_of_range(ranges))
-    _Narrowing(module, ranges, everything=True).run()
+    _IntegerNarrowing(module, ranges, everything=True).run()
 
 
 @rewrite("fx-importer-narrow-tosa-integers-unproved")
@@ -45,7 +45,7 @@ def narrow_tosa_integers_unproved(module: ir.Operation) -> None:
     """Narrow every i64 to i32, and warn of each that may not fit."""
     ranges = Ranges(module, narrow=True)
     emit_warnings(_out_of_range(ranges))
-    _Narrowing(module, ranges, everything=True).run()
+    _IntegerNarrowing(module, ranges, everything=True).run()
 
 
 def _out_of_range(ranges: Ranges) -> Iterator[tuple[ir.Location, str]]:
@@ -67,7 +67,7 @@ class _Group:
     operands: Sequence[tuple[ir.Operation, int]]
 
 
-class _Narrowing:
+class _IntegerNarrowing:
     """Gives each i64 value an i32 form where it fits, and an i64 form where one is used."""
 
     def __init__(self, module: ir.Operation, ranges: Ranges, *, everything: bool):

@@ -6,7 +6,7 @@ import torch
 from fx_importer import lower
 from fx_importer.calls.memref import DTYPES
 from fx_importer.engines import JitBackend
-from fx_importer.engines.jit.weight_table import Weight, elide_weights, hoist_weights, weight_table
+from fx_importer.engines.jit.weight_table import TableEntry, elide_weights, hoist_weights, weight_table
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.mlir.resources import resource
 
@@ -142,7 +142,7 @@ def test_weight_at_an_odd_address_is_copied():
     memory = torch.zeros(2001, dtype=torch.uint8)
     memory[1:] = torch.arange(500, dtype=torch.float32).view(torch.uint8)
     data = memory[1:].numpy()
-    entry = Weight(0, (500,), 4, None)
+    entry = TableEntry(0, (500,), 4, None)
     assert entry.buffer(data).ctypes.data % 4 == 0
     assert entry.buffer(data).tobytes() == data.tobytes()
 
@@ -151,6 +151,6 @@ def test_copies_in_another_layout_begin_at_a_cache_line():
     weights = torch.randn(10, 17, 19)
     for each in weights:
         data = each.view(torch.uint8).numpy().reshape(-1)
-        copies = [Weight(0, (17, 19), 4, (1, 0)).buffer(data) for _ in range(10)]
+        copies = [TableEntry(0, (17, 19), 4, (1, 0)).buffer(data) for _ in range(10)]
         assert {copy.ctypes.data % 64 for copy in copies} == {0}
         assert copies[0].tobytes() == each.T.contiguous().numpy().tobytes()

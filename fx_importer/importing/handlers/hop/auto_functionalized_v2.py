@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from fx_importer.importing.handlers.hop.auto_functionalized import call_functionally, operator_of, written_by
-from fx_importer.importing.handlers.hop.base_views import View, read_view
+from fx_importer.importing.handlers.hop.base_views import BaseView, read_view
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.value_map import Results
 
@@ -53,7 +53,7 @@ def _each(views: Any, function: Any) -> Any:
     return None if views is None else function(views)
 
 
-def _check_apart(views: list[View]) -> None:
+def _check_apart(views: list[BaseView]) -> None:
     """Raise `UnsupportedNodeError` if two views overlap, or may overlap, in a base."""
     for index, view in enumerate(views):
         for other in views[:index]:
@@ -63,6 +63,6 @@ def _check_apart(views: list[View]) -> None:
                 )
 
 
-def _may_share(view: View, other: View) -> bool:
+def _may_share(view: BaseView, other: BaseView) -> bool:
     ours, theirs = view.covers(), other.covers()
     return ours is None or theirs is None or bool(torch.isin(ours, theirs).any())

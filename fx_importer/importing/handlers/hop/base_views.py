@@ -16,7 +16,7 @@ from fx_importer.mlir.bindings import ir
 
 
 @dataclass(frozen=True)
-class View:
+class BaseView:
     """A view of a base that an operator mutates."""
 
     base: int
@@ -30,7 +30,7 @@ class View:
     """Return the new value of the base, given its value and the new value of the view."""
 
 
-def read_view(prefix: str, kwargs: dict[str, Any], bases: Sequence[fx.Node], build: NodeBuilder) -> View | None:
+def read_view(prefix: str, kwargs: dict[str, Any], bases: Sequence[fx.Node], build: NodeBuilder) -> BaseView | None:
     """Pop the description of a view from ``kwargs``. Return None if the argument is None.
 
     Raises:
@@ -46,10 +46,10 @@ def read_view(prefix: str, kwargs: dict[str, Any], bases: Sequence[fx.Node], bui
         size, stride = kwargs.pop(f"{prefix}_size"), kwargs.pop(f"{prefix}_stride")
         return _strided(index, base, size, stride, kwargs.pop(f"{prefix}_storage_offset"))
     kwargs.pop(f"{prefix}_alias", None)
-    return View(index, base, lambda: _elements(base), lambda value, _: value, lambda _, new, __: new)
+    return BaseView(index, base, lambda: _elements(base), lambda value, _: value, lambda _, new, __: new)
 
 
-def _slice(index: int, base: Tensor, bounds: list[Any], build: NodeBuilder) -> View:
+def _slice(index: int, base: Tensor, bounds: list[Any], build: NodeBuilder) -> BaseView:
     dim, start, end = map_arg(bounds, build.example)
     example = aten.slice.Tensor(base, dim, start, end)
 
@@ -66,10 +66,10 @@ def _slice(index: int, base: Tensor, bounds: list[Any], build: NodeBuilder) -> V
         elements = _elements(base) if all(type(each) is int for each in (dim, start, end)) else None
         return None if elements is None else aten.slice.Tensor(elements, dim, start, end)
 
-    return View(index, example, covers, read, write)
+    return BaseView(index, example, covers, read, write)
 
 
-def _strided(index: int, base: Tensor, size: Any, stride: Any, offset: Any) -> View:
+def _strided(index: int, base: Tensor, size: Any, stride: Any, offset: Any) -> BaseView:
     """Return a view that reads and writes elements by position. Sizes, strides and offset must be static."""
     if not all(type(each) is int for each in (*size, *stride, offset)) or not _is_static(base):
         raise UnsupportedNodeError(
@@ -96,7 +96,7 @@ def _strided(index: int, base: Tensor, size: Any, stride: Any, offset: Any) -> V
         shape = build.list_of(build.values(base.shape), build.types.parse("!torch.list<int>"))
         return build.op("torch.aten.reshape", [value.type], [written, shape]).result
 
-    return View(index, example, lambda: positions, read, write)
+    return BaseView(index, example, lambda: positions, read, write)
 
 
 def _is_static(tensor: Tensor) -> bool:
