@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,11 +10,8 @@ from typing import Any
 import torch
 
 from fx_importer.errors import UsageError
-from fx_importer.fx_graph.size_expressions import SizeExpression
 from fx_importer.manifest import Function
-
-_LINEAR = re.compile(r"(?:(?P<factor>\d+)\*)?(?P<symbol>[A-Za-z_]\w*)(?: (?P<sign>[+-]) (?P<offset>\d+))?")
-"""A dimension ``4*s0 + 1``, as `torch.export.Dim` can derive it."""
+from fx_importer.symbolic.expressions import LinearSize, SizeExpression
 
 _SPECIALIZED = 2
 """torch.export assumes that sizes are at least 2; as in torch's own checks, a smaller size may be passed anyway."""
@@ -33,9 +29,8 @@ class SizeChecks:
         self._computed: list[tuple[_Size, SizeExpression]] = []
         self._guards = [SizeExpression(text) for text in function.guards]
         for size, declared in _dynamic_sizes(function):
-            if found := _LINEAR.fullmatch(declared):
-                offset = int(found["offset"] or 0) * (-1 if found["sign"] == "-" else 1)
-                self._linear.append(_Linear(size, found["symbol"], int(found["factor"] or 1), offset))
+            if (form := LinearSize.read(declared)) is not None:
+                self._linear.append(_Linear(size, form))
             else:
                 with suppress(ValueError):  # a function of torch's own, such as Mod
                     self._computed.append((size, SizeExpression(declared)))
@@ -88,38 +83,36 @@ class _Size:
 
 @dataclass(frozen=True)
 class _Linear:
-    """A size that is ``factor * symbol + offset``."""
+    """A size of an input that is linear in a symbol."""
 
     size: _Size
-    symbol: str
-    factor: int
-    offset: int
+    form: LinearSize
 
     @property
     def name(self) -> str:
         """The symbol, as an expression of the size."""
         name = f"{self.size.path}.shape[{self.size.axis}]"
-        name = f"({name} - {self.offset})".replace("- -", "+ ") if self.offset else name
-        return f"({name} // {self.factor})" if self.factor != 1 else name
+        factor, offset = self.form.factor, self.form.offset
+        name = f"({name} - {offset})".replace("- -", "+ ") if offset else name
+        return f"({name} // {factor})" if factor != 1 else name
 
     def mismatch(
         self, size: int, symbols: Mapping[str, tuple[int, int | None]], met: dict[str, tuple[int, _Linear]]
     ) -> str | None:
         """Return what ``size`` should be; None if it is that. ``met`` has the symbols so far, and where they were."""
-        factor, offset = self.factor, self.offset
-        if (size - offset) % factor:
+        form, factor, offset = self.form, self.form.factor, self.form.offset
+        number = form.solve(size)
+        if number is None:
             return f"a multiple of {factor}" + (f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else "")
-        number = (size - offset) // factor
-        least, greatest = symbols.get(self.symbol, (0, None))
+        least, greatest = symbols.get(form.symbol, (0, None))
         if (number < least and least > _SPECIALIZED) or (greatest is not None and number > greatest):
-            fewest = factor * least + offset
             if greatest is None:
-                return f"sizes of at least {fewest}"
-            return f"sizes from {fewest} to {factor * greatest + offset}"
-        known, first = met.setdefault(self.symbol, (number, self))
+                return f"sizes of at least {form.of(least)}"
+            return f"sizes from {form.of(least)} to {form.of(greatest)}"
+        known, first = met.setdefault(form.symbol, (number, self))
         if known != number:
             elsewhere = f"'{first.size.path}' along axis {first.size.axis}"
-            return f"{factor * known + offset} there, by the size of {elsewhere}"
+            return f"{form.of(known)} there, by the size of {elsewhere}"
         return None
 
 

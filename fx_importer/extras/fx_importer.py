@@ -18,7 +18,6 @@ from fx_importer import importing
 from fx_importer.errors import UsageError
 from fx_importer.importing import FxImporterHooks, InputInfo
 from fx_importer.importing import NodeBuilder as GraphNodeImporter
-from fx_importer.importing.affine_expressions import NotAffine, to_affine
 from fx_importer.importing.handlers import import_call
 from fx_importer.importing.handlers.schema_operators import import_overload
 from fx_importer.importing.locations import Locations
@@ -31,6 +30,7 @@ from fx_importer.importing.types import TypeCache
 from fx_importer.importing.unsupported import UnsupportedNodeError
 from fx_importer.importing.value_map import Results
 from fx_importer.mlir.bindings import ir
+from fx_importer.symbolic.conversions import NotAffine, to_affine
 
 __all__ = [
     "NODE_CANONICALIZE",

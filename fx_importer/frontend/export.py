@@ -21,9 +21,9 @@ from fx_importer.frontend.stack_traces import frames_of_calls_kept
 from fx_importer.frontend.torch_patches import tracing
 from fx_importer.frontend.training_mode import warn_of_training_mode
 from fx_importer.frontend.undo_writes import attributes_restored
-from fx_importer.fx_graph.size_guards import restore_guards
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.options import ExportOptions
+from fx_importer.symbolic.guards import restore_guards
 
 
 @tracing()

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch.utils import _pytree as pytree
 
-from fx_importer.fx_graph.size_expressions import FUNCTIONS, SizeExpression
 from fx_importer.fx_graph.tree_json import Types, UnknownNamedTuple, tree_from_json
+from fx_importer.symbolic.expressions import FUNCTIONS, SizeExpression
 
 Fixed = bool | int | float | str | None
 ArgumentKind = Literal["input", "state", "weight"]

@@ -13,9 +13,9 @@ from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import graphs_of
 from fx_importer.fx_graph.programs import with_rewritten_graphs
-from fx_importer.fx_graph.size_guards import guards_of
 from fx_importer.fx_passes.fx_pass import FxPass
 from fx_importer.fx_passes.node_rewriting import value_of
+from fx_importer.symbolic.guards import guards_of
 
 
 def fix_axis_of_cross(program: ExportedProgram) -> ExportedProgram:

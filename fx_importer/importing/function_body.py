@@ -9,7 +9,6 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from fx_importer.fx_graph.size_guards import guards_of
 from fx_importer.importing.function_entry import add_arguments, bind_constant, info_of
 from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.manifest_records import name_values
@@ -21,6 +20,7 @@ from fx_importer.importing.types import static_dimension
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import update_function_type
 from fx_importer.options import ImportOptions
+from fx_importer.symbolic.guards import guards_of
 
 if TYPE_CHECKING:
     from fx_importer.importing.importer import FxImporter

@@ -12,7 +12,6 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from fx_importer import manifest
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedProgramError
-from fx_importer.fx_graph.size_guards import guard_texts
 from fx_importer.importing.names import with_names
 from fx_importer.importing.program_inputs import ProgramInputs, SignaturePolicy
 from fx_importer.importing.program_results import (
@@ -25,6 +24,7 @@ from fx_importer.importing.program_results import (
 from fx_importer.importing.pytrees import symbol_ranges, tree_of, value_type
 from fx_importer.importing.signature import ImportedArgument, ImportedSignature, example_of, passed_as
 from fx_importer.options import Mutation
+from fx_importer.symbolic.guards import guard_texts
 
 
 def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> ImportedSignature:

@@ -10,10 +10,10 @@ import torch
 from torch import fx
 
 from fx_importer.importing.handlers.assertions import assert_range
+from fx_importer.importing.handlers.scalar_operators import ScalarOperators
 from fx_importer.importing.node_builder import NodeBuilder
-from fx_importer.importing.size_arithmetic import emit_expression
-from fx_importer.importing.symbolic_shapes import finite
 from fx_importer.mlir.bindings import ir
+from fx_importer.symbolic.conversions import to_integer, to_linear, to_operations
 
 
 class InputGuards:
@@ -47,7 +47,7 @@ class InputGuards:
             self._equal(value, first[1], f"{name} is not equal to {first[0]}")
             return
         if limits := self._ranges.get(expression):
-            assert_range(build, value, name, finite(limits.lower), finite(limits.upper))
+            assert_range(build, value, name, to_integer(limits.lower), to_integer(limits.upper))
         known = self._compute(expression)
         if known is None:
             self._solve(expression, name, value)
@@ -57,20 +57,22 @@ class InputGuards:
     def _solve(self, expression: sympy.Expr, name: str, value: ir.Value) -> None:
         """Solve for the symbol if ``value`` is a multiple of it plus a constant, since other sizes may use it."""
         build = self._build
-        offset, product = expression.as_coeff_Add()
-        factor, symbol = product.as_coeff_Mul()
-        if not isinstance(symbol, sympy.Symbol) or not (offset.is_Integer and factor.is_Integer):
+        form = to_linear(expression)
+        if form is None:
             return
-        multiple = self._emit("sub.int", value, build.constant(int(offset))) if offset else value
-        quotient = self._emit("floordiv.int", multiple, build.constant(int(factor)))
+        factor, offset = form.factor, form.offset
+        (symbol,) = expression.free_symbols
+        multiple = self._emit("sub.int", value, build.constant(offset)) if offset else value
+        quotient = self._emit("floordiv.int", multiple, build.constant(factor))
         self._seen[symbol] = (f"{name}, less {offset}, by {factor}" if offset else f"{name}, by {factor}", quotient)
         if factor != 1:
-            whole = self._emit("mul.int", quotient, build.constant(int(factor)))
+            whole = self._emit("mul.int", quotient, build.constant(factor))
             kind = f"a multiple of {factor}" + (f", plus {offset}" if offset else "")
             self._equal(multiple, whole, f"{name} is not {kind}")
 
     def _compute(self, expression: sympy.Basic) -> ir.Value | None:
-        return emit_expression(self._build, expression, {symbol: value for symbol, (_, value) in self._seen.items()})
+        symbols = {symbol: value for symbol, (_, value) in self._seen.items()}
+        return to_operations(expression, symbols, ScalarOperators(self._build))
 
     def _words(self, expression: sympy.Basic) -> str:
         """Return ``expression`` as text, with the sizes that define its symbols."""

@@ -9,12 +9,10 @@ import sympy
 import torch
 from torch import fx
 
-from fx_importer.importing.affine_expressions import NotAffine, to_affine
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.importing.value_map import Binding
 from fx_importer.mlir.bindings import ir
-
-_LARGEST = 2**63 - 1
+from fx_importer.symbolic.conversions import LARGEST, NotAffine, to_affine, to_integer
 
 
 class Symbols:
@@ -62,14 +60,7 @@ class Symbols:
         self._build.op("torch.bind_symbolic_shape", [], operands, {"shape_expressions": shape})
 
 
-def finite(limit: Any) -> int | None:
-    """Return a bound as an integer; None if it does not constrain a 64-bit integer."""
-    if limit.is_infinite or not limit.is_Integer or not -_LARGEST <= limit < _LARGEST:
-        return None
-    return int(limit)
-
-
 def _clamp(limit: Any) -> int:
     """Return a bound as a 64-bit integer, clamped to the largest or smallest one."""
-    bound = finite(limit)
-    return bound if bound is not None else _LARGEST if limit > 0 else -_LARGEST - 1
+    bound = to_integer(limit)
+    return bound if bound is not None else LARGEST if limit > 0 else -LARGEST - 1

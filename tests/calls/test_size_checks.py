@@ -7,8 +7,8 @@ import torch
 
 from fx_importer import UsageError
 from fx_importer.calls.size_checks import SizeChecks
-from fx_importer.fx_graph.size_expressions import SizeExpression
 from fx_importer.manifest import Function, Leaf, Tree, ValueType
+from fx_importer.symbolic.expressions import SizeExpression
 
 
 def function(

@@ -8,7 +8,7 @@ from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit.emitter import producer
 from fx_importer.mlir.emit.stablehlo import ELEMENTWISE
 from fx_importer.rewrites.stablehlo.scalar_values import ScalarValues
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, DimensionSize, Polynomial, constant
+from fx_importer.symbolic.polynomials import Atoms, DimensionSize, Polynomial, constant
 
 Shape = tuple[Polynomial, ...]
 

@@ -9,7 +9,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.rewrites.stablehlo.dimension_sizes import DimensionSizes, Shape
 from fx_importer.rewrites.stablehlo.scalar_values import ScalarValues
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Computed, DimensionSize, Polynomial, ScalarTensor
+from fx_importer.symbolic.polynomials import Atoms, Computed, DimensionSize, Polynomial, ScalarTensor
 
 INTEGER = "tensor<i64>"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.arith import CMPF, CMPI
 from fx_importer.rewrites.stablehlo.integer_emitter import INTEGER, FunctionValues, IntegerEmitter
-from fx_importer.rewrites.stablehlo.size_polynomials import Polynomial, constant
+from fx_importer.symbolic.polynomials import Polynomial, constant
 
 
 def lower(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -> bool:

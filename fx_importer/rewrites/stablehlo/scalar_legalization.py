@@ -14,7 +14,7 @@ from fx_importer.rewrites.stablehlo import scalar_arithmetic
 from fx_importer.rewrites.stablehlo.dimension_sizes import DimensionSizes, Shape, integer_array
 from fx_importer.rewrites.stablehlo.integer_emitter import INTEGER, IntegerEmitter
 from fx_importer.rewrites.stablehlo.shape_legalization import HANDLERS
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Polynomial, ScalarTensor, constant
+from fx_importer.symbolic.polynomials import Atoms, Polynomial, ScalarTensor, constant
 
 
 @rewrite("fx-importer-scalars-to-stablehlo")

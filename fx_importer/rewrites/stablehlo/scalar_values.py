@@ -9,7 +9,7 @@ import math
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import producer
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Polynomial, constant
+from fx_importer.symbolic.polynomials import Atoms, Polynomial, constant
 
 
 class ScalarValues:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fx_importer.mlir.bindings import ir
 from fx_importer.rewrites.stablehlo.dimension_sizes import Shape
 from fx_importer.rewrites.stablehlo.integer_emitter import FunctionValues, IntegerEmitter
-from fx_importer.rewrites.stablehlo.size_polynomials import constant, product
+from fx_importer.symbolic.polynomials import constant, product
 
 
 def _dim(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -> bool:

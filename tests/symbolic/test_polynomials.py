@@ -2,7 +2,7 @@
 
 import pytest
 
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Computed, Polynomial, constant, product
+from fx_importer.symbolic.polynomials import Atoms, Computed, Polynomial, constant, product
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ import sympy
 from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.printers import PythonPrinter
 
-from fx_importer.fx_graph.size_expressions import SizeExpression
+from fx_importer.symbolic.conversions import to_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,15 +45,14 @@ def guards_of(program: ExportedProgram) -> list[sympy.Basic]:
 def guard_texts(program: ExportedProgram) -> tuple[str, ...]:
     """Return `guards_of` ``program`` as texts that `SizeExpression` reads.
 
-    One with a function that it does not have, as a square root of a size, is left out, and logged.
+    A guard with a function that it lacks, such as a square root, is omitted and logged.
     """
     texts: list[str] = []
     for guard in guards_of(program):
-        text = PythonPrinter().doprint(guard).replace("torch.sym_float(", "float(")
         try:
-            texts.append(SizeExpression(text).text)
+            texts.append(to_text(guard).text)
         except ValueError:
-            _LOG.warning("callers do not check the guard %s of torch.export", text)
+            _LOG.warning("callers do not check the guard %s of torch.export", guard)
     return tuple(texts)
 
 

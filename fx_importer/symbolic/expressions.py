@@ -16,7 +16,35 @@ _OPERATORS = (
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.USub, ast.Not, ast.And, ast.Or),
     *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
 )
-_LONGEST = 20_000
+_MAX_LENGTH = 20_000
+_LINEAR = re.compile(r"(?:(?P<factor>\d+)\*)?(?P<symbol>[A-Za-z_]\w*)(?: (?P<sign>[+-]) (?P<offset>\d+))?")
+
+
+@dataclass(frozen=True)
+class LinearSize:
+    """A size that is ``factor * symbol + offset``, as `torch.export.Dim` can derive it: ``4*s0 + 1``."""
+
+    symbol: str
+    factor: int
+    offset: int
+
+    @classmethod
+    def read(cls, text: str) -> LinearSize | None:
+        """Return the size that ``text`` spells; None if it is not linear in one symbol."""
+        match = _LINEAR.fullmatch(text)
+        if match is None:
+            return None
+        offset = int(match["offset"] or 0) * (-1 if match["sign"] == "-" else 1)
+        return cls(match["symbol"], int(match["factor"] or 1), offset)
+
+    def of(self, number: int) -> int:
+        """Return the size where the symbol is ``number``."""
+        return self.factor * number + self.offset
+
+    def solve(self, size: int) -> int | None:
+        """Return the symbol's value where this is ``size``; None if that is not an integer."""
+        number, rest = divmod(size - self.offset, self.factor)
+        return None if rest else number
 
 
 @dataclass(frozen=True)
@@ -36,7 +64,7 @@ class SizeExpression:
     _code: CodeType = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str) or len(self.text) > _LONGEST:
+        if not isinstance(self.text, str) or len(self.text) > _MAX_LENGTH:
             raise ValueError("no expression of sizes")
         try:
             tree = ast.parse(self.text, mode="eval")
