@@ -79,7 +79,7 @@ def transposed_handle(
 ) -> ir.Attribute | None:
     """Return a handle of type ``to`` for the elided weight ``value``, reshaped to ``shape`` and transposed.
 
-    None if ``value`` is no handle of an elided weight, or is transposed already.
+    None if ``value`` is not a handle of an elided weight, or is already transposed.
     """
     handle = WeightHandle.of(value, HandleScope.CACHE)
     if handle is None or handle.permutation is not None:

@@ -98,7 +98,7 @@ def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
         return ir.Module.parseFile(str(path), context)
     except ir.MLIRError as error:
         raise UsageError(f"'{path}' is no module that MLIR reads: {error}") from None
-    except RuntimeError as error:  # the message quotes bytes of the file that are no text
+    except RuntimeError as error:  # the message quotes bytes of the file that cannot be decoded
         raise UsageError(f"'{path}' is no module that MLIR reads: {error}") from None
 
 
@@ -116,7 +116,7 @@ def save_text(text: str, path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a new directory beside ``path`` that is renamed to it at the end, or removed on an exception.
+    """Yield a new directory next to ``path`` that is renamed to it at the end, or removed on an exception.
 
     Raises:
         UsageError: if ``path`` exists already, or cannot be made.
@@ -138,7 +138,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a new file beside ``path`` that replaces it at the end, or is removed on an exception."""
+    """Yield a new file next to ``path`` that replaces it at the end, or is removed on an exception."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
         os.close(descriptor)

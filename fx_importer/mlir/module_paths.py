@@ -16,7 +16,7 @@ def with_module_paths(module: ir.Module) -> ir.Module:
     copy = module.operation.clone()
     for op in operations(copy):
         frames, names = read_location(op.location)
-        if names and frames:  # a name alone is that of a value
+        if names and frames:  # without frames, it names a value
             op.location = ir.Location.name(f"{names[0].replace('.', '/')}/{op.name}", context=copy.context)
     found = ir.Module.create(copy.location)
     replace_contents(found, copy)

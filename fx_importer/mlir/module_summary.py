@@ -28,7 +28,7 @@ class ConstantSummary:
 
 @dataclass(frozen=True)
 class ModuleSummary:
-    """What a module holds."""
+    """Contents of a module."""
 
     output_type: str
     """Empty without a manifest."""

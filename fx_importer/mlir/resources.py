@@ -89,7 +89,7 @@ def constants_in(module: ir.Operation) -> list[AttributeRef]:
 def replace_constants(
     constants: Iterable[AttributeRef], replacement: Callable[[ir.Attribute], ir.Attribute | None]
 ) -> None:
-    """Replace attributes by what ``replacement`` returns, which is called once for each value; None keeps it."""
+    """Replace attributes by the results of ``replacement``, called once for each value; None keeps the attribute."""
     made: dict[ir.Attribute, ir.Attribute | None] = {}
     for op, name, value in constants:
         if value not in made:
@@ -166,7 +166,7 @@ def resource_bytes(value: ir.Attribute, size: int) -> np.ndarray | None:
         chunks = _Chunks(size)
         holder.operation.write_bytecode(chunks)
         return np.frombuffer(chunks.found[0], np.uint8) if len(chunks.found) == 1 else None
-    # A small one is cheap to print: hexadecimal digits, of which the first four bytes are the alignment.
+    # A small one is cheap to print: hexadecimal digits; the first four bytes are the alignment.
     digits = re.search(r': "0x([0-9A-F]*)"', holder.operation.get_asm())
     data = bytes.fromhex(digits[1])[4:] if digits else b""
     return np.frombuffer(data, np.uint8) if len(data) == size else None

@@ -83,7 +83,7 @@ def is_torch_tensor(type_: ir.Type) -> bool:
 
 
 def is_incomplete(type_: ir.Type) -> bool:
-    """Whether ``type_`` is ``!torch.any``, a torch tensor without a rank or a dtype, or a list of such."""
+    """Whether ``type_`` is ``!torch.any``, a torch tensor without a rank or a dtype, or a list of these."""
     return bool(_INCOMPLETE.search(str(type_)))
 
 

@@ -29,7 +29,7 @@ def rewrite(path: str, made: str, unregistered: str) -> None:
     context.allow_unregistered_dialects = bool(unregistered)
     try:
         module = ir.Module.parseFile(path, context)
-    except (ir.MLIRError, RuntimeError) as error:  # RuntimeError: a message that is no text
+    except (ir.MLIRError, RuntimeError) as error:  # RuntimeError: a message that cannot be decoded
         sys.exit(str(error))
     for value in dict.fromkeys(value for *_, value in resources_in(module.operation)):
         if resource_bytes(value, byte_size(value)) is None and has_data(value):

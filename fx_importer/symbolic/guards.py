@@ -1,4 +1,4 @@
-"""Guards of torch.export on the sizes of inputs: what tracing assumed, besides the ranges of single sizes."""
+"""Guards of torch.export on input sizes: assumptions of tracing, other than the ranges of single sizes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """GGUF files, of llama.cpp: their metadata, and where their tensors are.
 
-The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: a header, metadata, a table of tensors,
+Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: a header, metadata, a table of tensors,
 and their data. Tensors are of plain dtypes, or of blocks of weights that share scales, which the table calls a type.
 """
 
@@ -84,7 +84,7 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a file says of its tensors.
+    """Header of a GGUF file.
 
     Attributes:
         metadata: values by key; of arrays of strings, and of long ones, the length.
@@ -104,17 +104,17 @@ def read_header(path: Path) -> GgufHeader:
     """Read the metadata and the table of tensors of ``path``.
 
     Raises:
-        UsageError: if it is no whole GGUF file, or has tensors of an unknown type.
+        UsageError: if it is not a complete GGUF file, or has tensors of an unknown type.
     """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data).header()
     except (OSError, ValueError, KeyError, OverflowError, MemoryError, struct.error) as error:
-        raise UsageError(f"'{path}' is no whole GGUF file: {error}") from None
+        raise UsageError(f"'{path}' is not a complete GGUF file: {error}") from None
 
 
 class _Reader:
-    """Values of a mapped file, one after the other. Raises `ValueError` and `struct.error` for what is none."""
+    """Reads values of a mapped file in order. Raises `ValueError` and `struct.error` for invalid bytes."""
 
     def __init__(self, data: mmap.mmap):
         self._data, self._at = data, 0

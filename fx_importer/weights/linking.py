@@ -35,12 +35,12 @@ def link(
     Args:
         module: a module, or a file of one.
         weights: a state dict, a model, an exported program, a .safetensors or .irpa file, a directory of transformers,
-            or a list of such. By default the files that the manifest names, unchanged since.
-        manifest: the manifest of the module, or its file; by default the one beside the file of the module.
+            or a list of these. By default the files that the manifest names, unchanged since.
+        manifest: the manifest of the module, or its file; by default the one next to the module's file.
         trust: take the weights of files that the manifest names outside of its directory.
 
     Raises:
-        UsageError: listing every tensor that is missing, or whose type is not that of the module; or if a file cannot
+        UsageError: listing every tensor that is missing, or has another type than in the module; or if a file cannot
             be read.
     """
     path = Path(module) if isinstance(module, str | os.PathLike) else None
@@ -120,7 +120,7 @@ def _attribute(tensor: torch.Tensor, key: str, type_: ir.Type) -> ir.Attribute:
 
 
 def read_manifest(path: str | os.PathLike[str], types: Types = ()) -> Manifest:
-    """Read the manifest that `Lowered.save` wrote beside a module. ``types`` are those of `Manifest.from_json`.
+    """Read the manifest that `Lowered.save` wrote next to a module. ``types`` is passed to `Manifest.from_json`.
 
     Raises:
         UsageError: if it is missing or invalid.

@@ -1,4 +1,4 @@
-"""Matching of the weights that a manifest lists with those of a state dict, a model or files."""
+"""Match the weights that a manifest lists with a state dict, a model or files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_weights(
         trust: take the weights of files that the manifest names outside of ``base``.
 
     Raises:
-        UsageError: listing every tensor that is missing, or whose type is not that of the module.
+        UsageError: listing every tensor that is missing, or has another type than in the module.
     """
     check_manifest(manifest)
     if weights is None:
@@ -158,7 +158,7 @@ def _is_inside(path: Path, base: Path) -> bool:
 
 
 def _indexed_problem(stored: Stored, weight: Weight) -> str | None:
-    """Return how the file of ``weight`` differs from what its manifest says; None if it does not."""
+    """Return how the file of ``weight`` differs from its manifest; None if it does not."""
     assert weight.file is not None
     path = stored.file.path
     try:

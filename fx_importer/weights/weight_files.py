@@ -150,7 +150,7 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
 
 
 def _read_gguf(path: Path) -> dict[str, Stored]:
-    """Return the tensors of a GGUF file; those of blocks are uint8, rows of blocks."""
+    """Return the tensors of a GGUF file; quantized tensors are uint8, rows of blocks."""
     mapped = Mapped(path)
     found = {
         name: Stored(mapped, each.offset, each.nbytes, ValueType(each.dtype, each.stored_sizes))

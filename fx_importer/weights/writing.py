@@ -37,7 +37,7 @@ def save_weights(
         base: the directory to which paths in the manifest are relative.
 
     Raises:
-        UsageError: listing every tensor that is missing, or whose type is not that of the module; or if the file cannot
+        UsageError: listing every tensor that is missing, or has another type than in the module; or if the file cannot
             be written. Nothing is left behind then.
     """
     path = Path(path)

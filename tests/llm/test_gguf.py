@@ -159,7 +159,7 @@ def test_what_is_not_handled_is_said(tiny, tmp_path):
             import_model(path, tmp_path / "out", **arguments)
 
     path.write_bytes(tiny[0].read_bytes()[:5000])
-    check("is no whole GGUF file")
+    check("is not a complete GGUF file")
     path.write_bytes(b"GGML" + bytes(100))
     check("it does not start with 'GGUF'")
     path.write_bytes(tiny[0].read_bytes())

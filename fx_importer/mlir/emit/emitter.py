@@ -24,8 +24,8 @@ class Emitter:
 
     `op` builds on ``ir.Operation.create``, not on the typed builders of the wheel's dialects: these take 1.2 times
     (``tosa.add``) to 3.4 times (``arith.constant``) as long, measured with torch-mlir 20261001, importing
-    ``torch_mlir.dialects.linalg`` takes 0.1 s, and there are none for StableHLO. What is emitted in more than one place
-    has a method in the class of its dialect: `TorchOps`, `ArithOps`, `StablehloOps`, `TosaOps`, `LlvmOps`.
+    ``torch_mlir.dialects.linalg`` takes 0.1 s, and there are none for StableHLO. Ops that are emitted in several places
+    have a method in the class of their dialect: `TorchOps`, `ArithOps`, `StablehloOps`, `TosaOps`, `LlvmOps`.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Emitter:
         return ir.Type.parse(text, self.context)
 
     def tensor(self, shape: Sequence[Size | None], element: ir.Type | str) -> ir.Type:
-        """Return the type of tensors of ``shape``; sizes that are no int are dynamic."""
+        """Return the type of tensors of ``shape``; sizes other than ints are dynamic."""
         sizes = "".join(f"{size}x" if isinstance(size, int) else "?x" for size in shape)
         return self.type(f"tensor<{sizes}{element}>")
 
@@ -187,7 +187,7 @@ def terminator(block: ir.Block) -> ir.Operation:
 
 
 def update_function_type(function: ir.Operation | ir.OpView) -> None:
-    """Set the type of ``function`` to that of its body: of its arguments, and of what it returns."""
+    """Set the type of ``function`` to the types of its body's arguments and returned values."""
     block = function.regions[0].blocks[0]
     inputs, results = ([each.type for each in values] for values in (block.arguments, terminator(block).operands))
     kind = ir.FunctionType.get(inputs, results, function.context)

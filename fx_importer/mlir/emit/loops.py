@@ -17,7 +17,7 @@ Body = Callable[["LoopEmitter", ir.Value, Sequence[ir.Value]], Sequence[ir.Value
 
 
 class LoopEmitter(LinalgOps):
-    """Emits loops, and what they carry."""
+    """Emits loops and their iter_args."""
 
     def expand_leading_axis(self, tensor: ir.Value) -> ir.Value:
         """Emit ``tensor.expand_shape``: ``tensor`` with a leading axis of size 1."""

@@ -40,7 +40,7 @@ class TorchTosaOps(TosaOps):
         return found and self.value("torch_c.to_builtin_tensor", self.tensor(*found), value)
 
     def reshape(self, x: ir.Value, shape: Sequence[int | None]) -> ir.Value | None:
-        """Emit a ``tosa.reshape``; None for two dynamic sizes, of which it could infer one."""
+        """Emit a ``tosa.reshape``; None for two dynamic sizes: it can infer only one."""
         if tuple(shape) == self.shape(x):
             return x
         if list(shape).count(None) > 1:

@@ -41,7 +41,7 @@ class TosaSizeOps(TorchTosaOps):
         return self.op("tosa.dim", ["!tosa.shape<1>"], [x], {"axis": self.i32(axis)}).result
 
     def size_of(self, value: ir.Value) -> Size | None:
-        """Return a ``!torch.int`` as a size; None if what it is computed from is no size of a tensor."""
+        """Return a ``!torch.int`` as a size; None if it is not computed from sizes of tensors."""
         static = constant_of(value)
         if static is not None:
             return static
