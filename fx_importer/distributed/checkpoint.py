@@ -12,9 +12,9 @@ from fx_importer.errors import UsageError
 
 
 class Checkpoint:
-    """Whole tensors by name, of which slices are read, whatever parts they were written in.
+    """Whole tensors by name, read by slices, whatever parts they were written in.
 
-    Raises `UsageError` if the folder is no checkpoint.
+    Raises `UsageError` if the folder is not a checkpoint.
     """
 
     def __init__(self, path: str | os.PathLike[str]):

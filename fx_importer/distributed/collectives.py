@@ -64,7 +64,7 @@ def process_groups(programs: Iterable[ExportedProgram], mesh: Mesh) -> Mapping[s
     other ranks are.
 
     Raises:
-        UsageError: if a group is not known in this process, or is no group along axes of ``mesh``.
+        UsageError: if a group is not known in this process, or is not a group along axes of ``mesh``.
     """
     found: dict[str, ProcessGroup] = {}
     for node in calls_in(programs):
@@ -81,7 +81,7 @@ def axes_of_group(name: str, node: fx.Node, mesh: Mesh) -> tuple[str, ...]:
     """Return the axes of ``mesh`` along which the process group ``name`` lies, which the call ``node`` uses.
 
     Raises:
-        UsageError: if the group is not known in this process, or is no group along axes of ``mesh``.
+        UsageError: if the group is not known in this process, or is not a group along axes of ``mesh``.
     """
     if name.startswith(ON_MESH):
         axes = tuple(filter(None, name.removeprefix(ON_MESH).split("+")))

@@ -33,7 +33,7 @@ _Found = tuple[str, str, Groups, int]
 
 @dataclass(frozen=True)
 class Collective:
-    """Collectives of one kind, type and groups, and what each device sends."""
+    """Collectives of one kind, type and groups, and the bytes that each device sends."""
 
     kind: str
     """``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``collective_broadcast`` or

@@ -184,7 +184,7 @@ def _is_of_a_mask(error: Exception) -> bool:
 
 
 def _check_results(program: ExportedProgram) -> None:
-    """Raise `UsageError` for a result that is a sum over ranks, of which each rank would return its summand."""
+    """Raise `UsageError` for a result that is a partial sum: each rank would return its summand."""
     returned: Any = program.graph.output_node().args[0]
     for at, node in enumerate(returned):
         value: Any = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
@@ -223,7 +223,7 @@ def _layout(name: str, held: Any, mesh: Mesh) -> Layout:
 
 
 def refuse_dtensors(program: ExportedProgram) -> None:
-    """Raise `UsageError` for a program with weights that are DTensors, which `export_on_mesh` has not exported."""
+    """Raise `UsageError` for a program with weights that are DTensors, which `export_on_mesh` did not export."""
     if named := [name for name, held in program.state_dict.items() if is_dtensor(held)]:
         more = f" and {len(named) - 3} more are DTensors" if len(named) > 3 else ", DTensors"
         raise UsageError(

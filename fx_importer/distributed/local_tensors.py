@@ -127,7 +127,7 @@ def _kind(value: Any) -> Any:
 
 
 def as_dtensor(part: torch.Tensor, like: Any) -> torch.Tensor:
-    """Return the DTensor like ``like`` of which this rank holds ``part``; ``part`` if that is none."""
+    """Return the DTensor like ``like`` whose local part is ``part``; ``part`` if that is none."""
     if not is_dtensor(like):
         return part
     from torch.distributed.tensor import DTensor

@@ -130,7 +130,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _sharding(of: Argument | Result, entry: Mapping[str, int], mesh: Mesh) -> tuple[Sharding, list[str]]:
-    """Return the sharding that ``entry`` gives a tensor, and what is wrong with it."""
+    """Return the sharding that ``entry`` gives a tensor, and the problems with it."""
     shape = of.type.shape or ()
     axes: list[list[str]] = [[] for _ in shape]
     wrong: list[str] = []

@@ -36,7 +36,7 @@ def is_sharded(module: ir.Module) -> bool:
 
 
 def take_shardings(module: ir.Module) -> Mapping[str, tuple[list[Sharding | None], list[Sharding | None]]]:
-    """Remove the shardings from ``module``, and return those of the arguments and results, by function."""
+    """Remove the shardings from ``module``; return the shardings of arguments and results by function."""
     _update(module.operation.attributes, {_MESHES: None}, module.context)
     found: dict[str, tuple[list[Sharding | None], list[Sharding | None]]] = {}
     for function in _functions(module):

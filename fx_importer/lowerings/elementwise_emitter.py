@@ -22,7 +22,7 @@ Operand: TypeAlias = ir.Value | Number
 class ElementwiseEmitter(Emitter, ABC):
     """Emits elementwise operations, whose operands broadcast. Subclasses implement a target.
 
-    Emitters of dialects are members: they emit at the same point, and what they emit is recorded too.
+    Emitters of dialects are members: they emit at the same point, and their operations are recorded too.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ElementwiseEmitter(Emitter, ABC):
         """Inline a function, given as MLIR text, on ``operands``; return its results.
 
         Raises:
-            CannotEmit: if the text is no function, or one with other argument types.
+            CannotEmit: if the text is not a function, or one with other argument types.
         """
         return self.emitted.inline(self, text, operands)
 
@@ -81,7 +81,7 @@ class ElementwiseEmitter(Emitter, ABC):
         return self._constant(dense, dense.type)
 
     def _operands(self, operands: Sequence[Operand]) -> list[ir.Value]:
-        """Return operands of one element type: numbers become constants of that of the first tensor."""
+        """Return operands of one element type: numbers become constants with the element type of the first tensor."""
         tensors = [each for each in operands if isinstance(each, ir.Value)]
         if not tensors:
             raise CannotEmit("one of the operands has to be a tensor")

@@ -41,7 +41,7 @@ class EmittedOperations:
         """Inline the function ``text`` where ``emit`` emits, on ``operands``; return its results.
 
         Raises:
-            CannotEmit: if the text is no function, or one with other argument types.
+            CannotEmit: if the text is not a function, or one with other argument types.
         """
         try:
             module = ir.Module.parse(text, emit.context)

@@ -179,7 +179,7 @@ class _RuleCall:
                 raise self._mistake(f"returned {_value_text(value)}, and not one value")
             if not _compatible(value.type, kind):
                 raise self._mistake(f"returned {value.type}, but {self._node.target} returns {kind} here")
-            if value.type != kind:  # the static sizes of the rule; then those of the program
+            if value.type != kind:  # first the static sizes of the rule, then the sizes of the program
                 known = _torch_type(value.type, torch_type)
                 found.append(self._build.cast(self._emit.torch.from_builtin(value, known), torch_type))
             else:

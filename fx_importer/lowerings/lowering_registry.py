@@ -25,7 +25,7 @@ class Lowerings:
     """
 
     def __init__(self, rules: Iterable[LoweringRule] = ()):
-        """Raise `UsageError` for objects that are no rules, and for two rules for an operator and output type."""
+        """Raise `UsageError` for objects other than rules, and for two rules for an operator and output type."""
         self._rules = tuple(rules)
         taken: dict[tuple[Any, OutputType], LoweringRule] = {}
         for rule in self._rules:

@@ -79,7 +79,7 @@ def lowers(
     that it does not lower.
 
     Raises:
-        UsageError: for an argument that is no operator, or an output type without an emitter.
+        UsageError: for an argument that is not an operator, or an output type without an emitter.
     """
     given = [into] if isinstance(into, str | OutputType) else list(into)
     types = tuple(OutputType.get(each) for each in given)
@@ -101,7 +101,7 @@ def external(*operators: Operator, symbol: str) -> External:
     so on. ``Lowered.run`` and ``verify`` have PyTorch run the operator, or the function that this decorates.
 
     Raises:
-        UsageError: for an argument that is no operator, or an invalid name of a function.
+        UsageError: for an argument that is not an operator, or an invalid name of a function.
     """
     if not symbol.isidentifier():
         raise UsageError(f"symbol={symbol!r} is no name of a function: letters, digits and underscores make one")

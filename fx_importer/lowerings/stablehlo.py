@@ -50,8 +50,8 @@ class StablehloEmitter(TargetEmitter):
             return self.stablehlo.compare(direction, *operands)
         return self.value(_NAMES.get(name, f"stablehlo.{name}"), kind, *operands)
 
-    def _broadcast_to(self, x: ir.Value, beside: Sequence[ir.Value], shape: Sequence[int | None]) -> ir.Value:
-        """Return ``x`` broadcast to ``shape``, the common shape of the operands ``beside``."""
+    def _broadcast_to(self, x: ir.Value, operands: Sequence[ir.Value], shape: Sequence[int | None]) -> ir.Value:
+        """Return ``x`` broadcast to ``shape``, the common shape of ``operands``."""
         kind = self.tensor(shape, self.element(x))
         old = self.shape(x)
         if x.type == kind or (all(size is None for size in shape) and old == tuple(shape)):
@@ -59,7 +59,7 @@ class StablehloEmitter(TargetEmitter):
         dims = ir.DenseI64ArrayAttr.get(list(range(len(shape) - len(old), len(shape))), self.context)
         if None not in shape:
             return self.op("stablehlo.broadcast_in_dim", [kind], [x], {"broadcast_dimensions": dims}).result
-        sizes = [self._size_of(axis - len(shape), beside) for axis in range(len(shape))]
+        sizes = [self._size_of(axis - len(shape), operands) for axis in range(len(shape))]
         shaped = [x, self._concat(sizes, 0, self.tensor((len(shape),), "i32"))]
         return self.op("stablehlo.dynamic_broadcast_in_dim", [kind], shaped, {"broadcast_dimensions": dims}).result
 

@@ -1,4 +1,4 @@
-"""The symbol table of rules that take a node, as those of torch-mlir: values of nodes by result."""
+"""The symbol table of rules that take a node, as in torch-mlir: values of nodes by result."""
 
 from __future__ import annotations
 

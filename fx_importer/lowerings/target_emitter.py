@@ -20,7 +20,7 @@ class TargetEmitter(ElementwiseEmitter):
     # --- shapes -----------------------------------------------------------------------------------------------------
 
     def reshape(self, x: ir.Value, sizes: Sequence[int]) -> ir.Value:
-        """``x`` reshaped to ``sizes``, one of which may be -1.
+        """``x`` reshaped to ``sizes``; one size may be -1.
 
         Raises:
             CannotEmit: if the number of elements differs, or two sizes are dynamic.

@@ -28,7 +28,7 @@ LLVM = Pipeline(
             (
                 Pass("eliminate-empty-tensors"),
                 Pass("empty-tensor-to-alloc-tensor"),  # CSE would merge empty tensors
-                on_functions("cse"),  # a body reads and writes one slice of what a loop carries
+                on_functions("cse"),  # a body reads and writes one slice of an iter_arg
                 Pass(
                     "one-shot-bufferize",
                     {

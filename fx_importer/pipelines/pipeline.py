@@ -43,10 +43,10 @@ class Pipeline:
     def before(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
         """Return the pipeline with ``step`` as a new stage right before ``stage``.
 
-        By default its name is that of the function, the passes or the stage, with a number if that name is taken.
+        By default it is named after the function, the passes or the stage, with a number if that name is taken.
 
         Raises:
-            UsageError: if there is no such stage, the name is taken, or ``step`` is no pass.
+            UsageError: if the stage does not exist, the name is taken, or ``step`` is not a pass.
         """
         return self._spliced(self._position(stage), 0, step, name)
 
@@ -113,7 +113,7 @@ Change = Pipeline | Callable[[Pipeline], Pipeline]
 
 
 def changed(pipeline: Pipeline, change: Change | None) -> Pipeline:
-    """Return ``pipeline`` with ``change`` applied. Raises `UsageError` if the result is no pipeline."""
+    """Return ``pipeline`` with ``change`` applied. Raises `UsageError` if the result is not a pipeline."""
     made = change(pipeline) if callable(change) else change or pipeline
     if not isinstance(made, Pipeline):
         what = f"returned {type(made).__name__}" if callable(change) else f"is {type(made).__name__}"

@@ -67,7 +67,7 @@ def imported_step(path: str) -> RewriteStep:
     """Return the step that calls ``package.module:function`` with the module's operation.
 
     Raises:
-        UsageError: if there is no such function.
+        UsageError: if the function does not exist.
     """
     module, _, name = path.partition(":")
     try:
@@ -83,7 +83,7 @@ def calls_functions(pipeline: str) -> bool:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of ``function``, or that of its class if it is a callable object."""
+    """Return the name of ``function``, or of its class if it is a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)

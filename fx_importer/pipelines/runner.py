@@ -140,7 +140,7 @@ def _collecting_errors(passes: passmanager.PassManager) -> Iterator[list[Problem
 
     A pass may report an error and still succeed, where a pattern failed on an op that another pattern may match. The
     bindings drop such an error, and the op is found unlowered, or wrong, some stages later. A diagnostic handler gets
-    errors only if it is attached after that of the bindings, which is attached at the start of the run: a first pass
+    errors only if it is attached after the one of the bindings, which is attached at the start of the run: a first pass
     attaches it.
     """
     reported: list[Problem] = []

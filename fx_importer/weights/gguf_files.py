@@ -1,6 +1,6 @@
 """GGUF files, of llama.cpp: their metadata, and where their tensors are.
 
-Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: a header, metadata, a table of tensors,
+Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, a header, metadata, a table of tensors,
 and their data. Tensors are of plain dtypes, or of blocks of weights that share scales, which the table calls a type.
 """
 

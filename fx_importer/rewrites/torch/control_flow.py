@@ -86,7 +86,7 @@ def _branch(op: ir.Operation, dialect: _Dialect) -> None:
 
 @dataclass(frozen=True)
 class _LoopState:
-    """The iter_args of a new loop: its condition and its counter, where it needs them; then the values carried."""
+    """The iter_args of a new loop: its condition and its counter, where it needs them; then the iter_args."""
 
     bound: ir.Value
     conditional: bool
@@ -138,7 +138,7 @@ def _emit_condition(region: ir.Region, state: _LoopState, emit: TypeConverter, d
 
 
 def _convert_body(body: ir.Block, state: _LoopState, emit: TypeConverter, dialect: _Dialect) -> None:
-    """Replace the arguments and the terminator of ``body`` by those of the new loop."""
+    """Replace the arguments and the terminator of ``body`` by the new loop's."""
     counter, *arguments = body.arguments
     new = [body.add_argument(each, emit.location) for each in state.builtin_types]
     start = dialect.converter(ir.InsertionPoint.at_block_begin(body), emit.location)

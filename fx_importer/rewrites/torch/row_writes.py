@@ -1,6 +1,6 @@
 """Writes of whole rows along one axis, as a static cache is written: ``x[:, :, rows] = values``.
 
-``torch-decompose-complex-ops`` gives ``index_put`` an index for each axis, of which all but one count through theirs.
+``torch-decompose-complex-ops`` gives ``index_put`` an index for each axis; all but one count through their axis.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _operands(op: ir.Operation, emit: TosaSizeOps) -> tuple[ir.Value, int, ir.Va
 def _rows(
     emit: TosaSizeOps, x: ir.Value, size: Size, others: Sequence[Size], indices: ir.Value, picked: Sequence[Size]
 ) -> ir.Value:
-    """Return the rows of ``x`` at ``indices``, in the sizes ``picked`` and then those of a row."""
+    """Return the rows of ``x`` at ``indices``, in the sizes ``picked`` followed by the sizes of a row."""
     values = emit.reshape_to(x, [1, size, emit.product_of(others)])
     places = emit.reshape_to(indices, [1, emit.product_of(picked)])
     return emit.reshape_to(emit.gather(values, places), [*picked, *others])

@@ -1,4 +1,4 @@
-"""Pads by computed widths, of which negative ones crop."""
+"""Lower ``pad`` with dynamic widths; negative widths crop."""
 
 from __future__ import annotations
 

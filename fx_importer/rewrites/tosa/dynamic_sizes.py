@@ -137,7 +137,7 @@ def _collapse(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 
 
 def _split(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
-    """Split an axis in two, of which the first has a given size."""
+    """Split an axis in two; the first has a known size."""
     x, axis, first = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.size_of(op.operands[2])
     if x is None or axis is None or first is None:
         return None

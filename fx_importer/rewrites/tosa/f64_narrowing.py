@@ -134,7 +134,7 @@ def _is_f64(value: ir.Value) -> bool:
 
 
 def _operations(block: ir.Block) -> Iterator[ir.Operation]:
-    """Yield the operations of ``block``, and those of their regions."""
+    """Yield the operations of ``block`` and of their regions."""
     for view in block.operations:
         yield view.operation
         for region in view.operation.regions:

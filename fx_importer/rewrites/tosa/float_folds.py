@@ -52,7 +52,7 @@ def _would_fold(op: ir.Operation, position: int, splats: Mapping[ir.Value, float
 
 
 def _splat(op: ir.Operation, splats: Mapping[ir.Value, float]) -> float | None:
-    """Return the number that all elements of the result are, given those of operations before; None if unknown."""
+    """Return the value of all elements of the result, from the values of earlier operations; None if unknown."""
     if op.name == "tosa.const":
         values = op.attributes["values"]
         is_splat = isinstance(values, ir.DenseElementsAttr) and values.is_splat

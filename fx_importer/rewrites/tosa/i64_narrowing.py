@@ -232,7 +232,7 @@ class _IntegerNarrowing:
                 continue
             values = [*group.results, *(user.operands[position] for user, position in group.operands)]
             narrow = all(self._fits(value) for value in values)
-            # Operands of the operation are defined by now; those of terminators only once their region is rewritten.
+            # Operands of the operation are defined by now; operands of terminators only once their region is rewritten.
             self._define(group.results, narrow=narrow)
             for user, position in group.operands:
                 if user == op:

@@ -1,4 +1,4 @@
-"""Intervals of numbers, and those of integer types."""
+"""Intervals of numbers and of integer types."""
 
 from __future__ import annotations
 

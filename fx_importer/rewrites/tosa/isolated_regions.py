@@ -69,7 +69,7 @@ def _copy(op: ir.Operation, constant: ir.Value, uses: list[_Use]) -> None:
 
 
 def _add_inputs(op: ir.Operation, inputs: dict[ir.Value, list[_Use]]) -> None:
-    """Replace ``op`` by one with more inputs. A loop carries them unchanged."""
+    """Replace ``op`` by one with more inputs. A loop passes them on unchanged."""
     loops = op.name == "tosa.while_loop"
     types = [value.type for value in inputs]
     new = Emitter.before(op).op(

@@ -68,7 +68,7 @@ def _reshaped_constant(value: ir.Value, type_: ir.Type) -> ir.Attribute | None:
     kind = ir.RankedTensorType(type_)
     try:
         array = np.array(dense).reshape(kind.shape)
-    except (TypeError, ValueError):  # numpy has no such floats
+    except (TypeError, ValueError):  # numpy lacks these floats
         return None
     return ir.DenseElementsAttr.get(array, type=type_, context=type_.context)
 

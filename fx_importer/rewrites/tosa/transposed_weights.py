@@ -27,7 +27,7 @@ _RESHAPES = ("tosa.reshape", "tensor.cast")
 
 @rewrite("fx-importer-transpose-tosa-arguments")
 def transpose_tosa_arguments(module: ir.Operation) -> None:
-    """Move transposes of arguments of private functions to their callers, where those of weights fold."""
+    """Move transposes of arguments of private functions to their callers, where transposes of weights fold."""
     calls: dict[str, list[ir.Operation]] = defaultdict(list)
     for call in operations(module, {"func.call"}):
         calls[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].append(call)
