@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 from benchmarks.house import cycles, folder_sizes, imports, longest_function, sources
 from fx_importer import decompositions
 from fx_importer.decompositions.engine.table import LayeredRule
+from fx_importer.engines.engine_table import BUILT_IN
+from fx_importer.output_types import OutputType
 
 EMULATION = "fx_importer.decompositions.emulation"
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
@@ -116,3 +119,51 @@ def test_folders_are_small():
 
 def test_files_do_not_import_each_other_in_circles():
     assert cycles(imports(trees(), at_load=True)) == []
+
+
+def strings(path: Path) -> Iterator[str]:
+    """Yield the string constants in a module, without docstrings."""
+    tree = ast.parse(path.read_text())
+    bodies = (getattr(node, "body", None) for node in ast.walk(tree))
+    statements = (statement for body in bodies if isinstance(body, list) for statement in body)
+    docstrings = {id(statement.value) for statement in statements if isinstance(statement, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_engine_is_named_in_its_folder_only():
+    """Others ask its record. ``stablehlo`` is also the name of a dialect and an output type."""
+    folders = {engine.name: PACKAGE / Path(*engine.create.__module__.split(".")[1:-1]) for engine in BUILT_IN}
+    named = {
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in PACKAGE.rglob("*.py")
+        for text in strings(path)
+        for name, folder in folders.items()
+        if name not in {output_type.value for output_type in OutputType} and folder not in path.parents
+        if text == name or re.search(rf"['\"]{name}['\"]|\b{name}\|", text)
+    }
+    assert not named
+
+
+def is_output_type(node: ast.expr) -> bool:
+    """Whether an expression is a built-in output type: ``OutputType.TOSA``, ``OutputType.TOSA.value``, or several."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return any(map(is_output_type, node.elts))
+    return re.fullmatch(r"OutputType\.[A-Z_]+(\.value)?", ast.unparse(node)) is not None
+
+
+def test_output_types_are_compared_in_targets_only():
+    """Elsewhere, fields of `Target` say what differs."""
+    names = {output_type.value for output_type in OutputType}
+    comparisons = [
+        f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] != "targets"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare)
+        for side in [node.left, *node.comparators]
+        if is_output_type(side)
+        or (isinstance(side, ast.Constant) and side.value in names and "output_type" in ast.unparse(node))
+    ]
+    assert not comparisons

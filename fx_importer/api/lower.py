@@ -17,6 +17,7 @@ from fx_importer.compiler.compilation import Call, Compilation
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.compiler.stages import admit, new_trace, run_pipeline
 from fx_importer.diagnostics.progress import reporting_progress
+from fx_importer.engines.engine_table import REFERENCE_ENGINE
 from fx_importer.errors import UsageError
 from fx_importer.frontend.example_inputs import check_inputs
 from fx_importer.fx_graph.programs import add_examples
@@ -141,7 +142,7 @@ def compare_decompositions(
         extra=extra,
         kwargs=kwargs,
     )
-    return lowered.bisect(backend="eager", rtol=rtol, atol=atol)
+    return lowered.bisect(backend=REFERENCE_ENGINE, rtol=rtol, atol=atol)
 
 
 def stateless_fx_import(

@@ -20,6 +20,7 @@ from fx_importer.errors import UsageError
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.options import DecompositionOptions
 from fx_importer.output_types import OutputType
+from fx_importer.targets import Collectives, target_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -133,7 +134,8 @@ class LoweredOnMesh(Compiled):
         return of_hlo(loaded.compiled_text(), mesh)
 
     def _check_stablehlo(self) -> None:
-        if self.manifest.output_type != OutputType.STABLEHLO.value:
+        target = target_for(OutputType.get(self.manifest.output_type))
+        if target.collectives is not Collectives.LOWERED:
             raise UsageError(
                 f"programs of several devices run from stablehlo, and not from {self.manifest.output_type}"
             )

@@ -28,6 +28,7 @@ from fx_importer.dynamo.inductor_operators import rules_of_inductor
 from fx_importer.dynamo.ops import linalg, math, tosa
 from fx_importer.dynamo.ops.registry import NodeEmitter, OpsRegistry
 from fx_importer.dynamo.tracing import as_new
+from fx_importer.engines.engine_table import stub_engine
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.frontend.aliased_inputs import without_aliases
 from fx_importer.fx_graph.programs import fake_mode_of
@@ -35,7 +36,6 @@ from fx_importer.lowerings import Lowerings
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import terminator, update_function_type
 from fx_importer.mlir.functions import functions_of
-from fx_importer.output_types import OutputType
 
 REGISTRIES = (tosa.ops_registry, linalg.ops_registry, math.ops_registry)
 
@@ -111,7 +111,7 @@ class DynamoCompiler:
             program,
             output_type=primary.into,
             func_name=self.func_name,
-            fallback=() if primary.into is OutputType.LINALG_ON_TENSORS else OutputType.LINALG_ON_TENSORS,
+            fallback=[kind for kind in stub_engine().default_for if kind is not primary.into],
             lowerings=[Lowerings(primary.rules()), *others],
             extra=rules_of_inductor() if self.aot_autograd_decomposition else None,
             verbose=self.verbose,

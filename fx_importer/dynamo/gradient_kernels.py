@@ -41,12 +41,8 @@ def with_gradient_kernels(settings: GraphOptions, graph: fx.Graph) -> Mapping[st
     """
     given = settings.lowering
     engine = engine_of(settings.engine)
-    if (
-        engine is None
-        or not engine.runs_stubs
-        or settings.output_type is not OutputType.LINALG_ON_TENSORS
-        or _CHOOSES & given.keys()
-    ):
+    calls_torch = engine is not None and engine.runs_stubs and settings.output_type in engine.default_for
+    if not calls_torch or _CHOOSES & given.keys():
         return given
     _keep_freed_memory()
     pools = (_pools_at_once(),) if _has_indices(graph) else ()

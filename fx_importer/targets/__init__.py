@@ -11,12 +11,12 @@ from fx_importer.pipelines import Pipeline
 from fx_importer.targets.linalg import LINALG_ON_TENSORS
 from fx_importer.targets.raw import RAW
 from fx_importer.targets.stablehlo import STABLEHLO
-from fx_importer.targets.target import Target
+from fx_importer.targets.target import Collectives, Target
 from fx_importer.targets.torch import TORCH
 from fx_importer.targets.tosa import TOSA
 from fx_importer.targets.user_defined import user_target
 
-__all__ = ["EXECUTABLE", "TARGETS", "Target", "pipeline_for", "target_for"]
+__all__ = ["EXECUTABLE", "TARGETS", "Collectives", "Target", "pipeline_for", "target_for"]
 
 TARGETS = {target.output_type: target for target in (RAW, TORCH, LINALG_ON_TENSORS, TOSA, STABLEHLO)}
 

@@ -15,6 +15,7 @@ from fx_importer.diagnostics.ir_printer import pass_name
 from fx_importer.diagnostics.observers import Observer
 from fx_importer.diagnostics.pass_filter import PassFilter, filtering_passes
 from fx_importer.diagnostics.trace import IMPORTED_FUNCTION, LOCAL_FUNCTION, StageRecord, Trace
+from fx_importer.engines.engine_table import REFERENCE_ENGINE
 from fx_importer.frontend.torch_patches import warnings_filtered
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.module_contents import copy_module
@@ -107,7 +108,7 @@ class _ProgramRuns(Observer):
         except Exception:  # a legal program may have types and operators that PyTorch does not run
             return
         if comparison is not None:
-            self.wrong = WrongPass(self._stage, name, "eager", comparison)
+            self.wrong = WrongPass(self._stage, name, REFERENCE_ENGINE, comparison)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.module_summary import ConstantSummary, ModuleSummary, readable_bytes, summary_of
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.output_types import OutputType
-from fx_importer.targets import target_for
+from fx_importer.targets import Collectives, Target, target_for
 
 LISTED = 20
 """Rows of operations and of weights; the rest is one row."""
@@ -43,10 +43,13 @@ def _lines(path: Path, module: ir.Module, manifest: Manifest | None, summary: Mo
     if summary.constants:
         yield f"constants: {len(summary.constants)}, {readable_bytes(summary.nbytes)}"
         yield from _shortened([_constant_row(constant) for constant in summary.constants], "constants")
-    if manifest is not None and manifest.mesh and manifest.output_type == OutputType.STABLEHLO.value:
+    if manifest is None:
+        return
+    target = target_for(OutputType.get(manifest.output_type))
+    if manifest.mesh and target.collectives is Collectives.LOWERED:
         yield from _communication(module, manifest)
-    if manifest is not None and manifest.output_type != OutputType.RAW.value:
-        yield from _contract(module, OutputType.get(manifest.output_type))
+    if target.pipelines:
+        yield from _contract(module, target)
 
 
 def _communication(module: ir.Module, manifest: Manifest) -> Iterator[str]:
@@ -69,10 +72,10 @@ def _shortened(rows: Sequence[str], what: str) -> Iterable[str]:
     return rows if len(rows) <= LISTED + 1 else [*rows[:LISTED], f"  ... {len(rows) - LISTED} more {what}"]
 
 
-def _contract(module: ir.Module, output_type: OutputType) -> Iterator[str]:
-    rules = target_for(output_type).contract
+def _contract(module: ir.Module, target: Target) -> Iterator[str]:
+    rules = target.contract
     if rules is None:
-        yield f"contract: not checked here for {output_type.value}"
+        yield f"contract: not checked here for {target.output_type.value}"
         return
     problems = [message for _, message in rules.violations(module.operation)]
     yield f"contract: {'broken' if problems else 'held'}"

@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 
 from fx_importer.diagnostics.trace import Trace
+from fx_importer.engines.engine_table import REFERENCE_ENGINE
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import operations
 from fx_importer.output_types import OutputType
@@ -65,7 +66,8 @@ def files(paths: Mapping[OutputType, Path]) -> Table:
 
 def similarities(sentences: Sequence[str], ours: Sequence[float], eager: Sequence[float]) -> Table:
     """Return every pair of sentences with its cosine similarity, in descending order."""
-    table = _table("Cosine similarities", "sentence", "sentence", "MLIR JIT", "eager", right=("MLIR JIT", "eager"))
+    columns = "MLIR JIT", REFERENCE_ENGINE
+    table = _table("Cosine similarities", "sentence", "sentence", *columns, right=columns)
     pairs = itertools.combinations(sentences, 2)
     for (a, b), mine, theirs in sorted(zip(pairs, ours, eager, strict=True), key=lambda row: -row[1]):
         table.add_row(a, b, f"{mine:.6f}", f"{theirs:.6f}")

@@ -20,7 +20,7 @@ def reject_linalg_sorts(passes: ir.Operation) -> None:
         raise UsageError(
             "the IREE backend does not run sorts of linalg (sort, argsort, median, topk of most of a long row): "
             "IREE 3.13 gives wrong numbers for their loops. Lower to output_type='stablehlo' or 'torch', whose "
-            f"sorts it runs, or use backend='jit'; at {passes.location}"
+            f"sorts it runs, or use another backend; at {passes.location}"
         )
 
 

@@ -1,0 +1,100 @@
+"""The recipe "Add an engine" of CONTRIBUTING.md, in a copy of the package: every command knows the new engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from fx_importer import UsageError
+from fx_importer.engines import all_engines, engine_table
+from fx_importer.engines.jit.engine import JIT_ENGINE
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "fx_importer"
+FILE = re.compile(r"^```python (?P<path>fx_importer/\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+TABLE = "engine_table.py"
+
+COMPILED = """
+import torch
+
+compiled = torch.compile(lambda x: x + 1, backend="fx_importer", options={"engine": "counted"})
+print(compiled(torch.ones(2)).tolist())
+"""
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with the package, which links to the files here, and the engine of the recipe."""
+    root = tmp_path_factory.mktemp("copied")
+    engines = root / PACKAGE.name / "engines"
+    engines.mkdir(parents=True)
+    for path in (*PACKAGE.iterdir(), *(PACKAGE / "engines").iterdir()):
+        if path.name not in ("__pycache__", "engines", TABLE):
+            (root / path.relative_to(ROOT)).symlink_to(path)
+    files = {match["path"]: match["text"] for match in FILE.finditer((ROOT / "CONTRIBUTING.md").read_text())}
+    line = files.pop(f"fx_importer/engines/{TABLE}")
+    for path, text in files.items():
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text(text)
+    (engines / "counted" / "__init__.py").touch()
+    table = (PACKAGE / "engines" / TABLE).read_text()
+    table = table.replace("\nif TYPE_CHECKING:", f"{line}\nif TYPE_CHECKING:", 1)
+    (engines / TABLE).write_text(table.replace("BUILT_IN = (\n", "BUILT_IN = (\n    COUNTED_ENGINE,\n"))
+    return root
+
+
+def run(copied: Path, *arguments: str) -> str:
+    path = os.pathsep.join([str(copied), str(ROOT)])
+    command = [sys.executable, *arguments]
+    environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "160"}
+    ran = subprocess.run(command, cwd=copied, env=environment, text=True, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.new_interpreter
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (["-m", "fx_importer", "verify", "examples.mlp:build", "--backend", "counted"], r"counted .* passed"),
+        (
+            ["-m", "fx_importer", "bench", "examples.mlp:build", "--engines", "counted", "--threads", "1"],
+            r"counted:lin",
+        ),
+        (["-m", "fx_importer", "doctor"], r"counted +backend +works"),
+        (["-m", "fx_importer", "pipeline", "examples.mlp:build", "--engine", "counted"], "counted"),
+        (["-c", COMPILED], r"\[2\.0, 2\.0\]"),
+    ],
+    ids=["verify", "bench", "doctor", "pipeline", "torch.compile"],
+)
+def test_commands_know_a_new_engine(copied: Path, arguments: list[str], expected: str) -> None:
+    assert re.search(expected, run(copied, *arguments))
+
+
+class Point(EntryPoint):
+    """An entry point of a distribution that is not installed."""
+
+    def load(self) -> object:
+        return {"jit": JIT_ENGINE, "again": type(JIT_ENGINE)("jit", JIT_ENGINE.create), "other": "not an engine"}[
+            self.name
+        ]
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [("again", "two engines have the name 'jit': one is the entry point a:b"), ("other", "'other' .* not an Engine")],
+)
+def test_entry_points_are_checked(monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
+    all_engines.cache_clear()
+    monkeypatch.setattr(engine_table, "entry_points", lambda group: [Point(name, "a:b", group)])
+    with pytest.raises(UsageError, match=message):
+        all_engines()
+    monkeypatch.setattr(engine_table, "entry_points", lambda group: [Point("jit", "a:b", group)])
+    assert list(all_engines()) == [engine.name for engine in engine_table.BUILT_IN]
+    all_engines.cache_clear()
