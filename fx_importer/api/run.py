@@ -11,7 +11,9 @@ import torch
 from fx_importer.api.held_tensors import weight_values
 from fx_importer.calls.backend import Backend, Loaded, TakesWeights
 from fx_importer.calls.caller import Caller
-from fx_importer.engines import BackendOptions, default_engine, engine_named
+from fx_importer.diagnostics.observers import Observer, observing
+from fx_importer.diagnostics.reports import Dumps
+from fx_importer.engines import BackendOptions, default_engine, engine_named, engine_of
 from fx_importer.engines.engine_table import REFERENCE_ENGINE, stub_engine
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
@@ -46,7 +48,8 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         backend = backend.with_weights(passed)
     else:
         module = lowered.linked
-    loaded = {name: backend.load(module, name) for name in lowered.manifest.functions}
+    with observing(*_dumps(lowered, backend)):
+        loaded = {name: backend.load(module, name) for name in lowered.manifest.functions}
     initial = lowered.initial_state()
     if getattr(backend, "reads_weights_in_place", False):
         read = [
@@ -58,6 +61,12 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         loaded = {name: _with_same_weights(function, read) for name, function in loaded.items()}
     weights = {name: tensor for name, tensor in initial.items() if name not in lowered.manifest.state}
     return Caller(lowered.manifest, loaded, initial if state is None else {**weights, **state})
+
+
+def _dumps(lowered: Lowered, backend: Backend) -> list[Observer]:
+    """Return the observer that dumps the IR in the pipeline of the engine, if ``dump_ir`` asks for dumps."""
+    engine, running = engine_of(backend), lowered.options.running
+    return [] if engine is None or engine.pipeline is None or running.dump_ir is None else [Dumps(running)]
 
 
 def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loaded:

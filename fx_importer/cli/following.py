@@ -97,12 +97,15 @@ class Following:
         """Raise `UsageError` for names that no output type has."""
         from fx_importer.compiler.driver import FX_STAGES
         from fx_importer.diagnostics.ir_printer import pass_name
+        from fx_importer.engines.engine_table import module_engines
         from fx_importer.pipelines import PIPELINES
         from fx_importer.pipelines.runner import single_passes
 
         if not self.print_ir_after:
             return
-        stages = [stage for pipeline in PIPELINES.values() for stage in pipeline.stages]
+        engines = [(engine.pipeline, kind) for engine in module_engines() for kind in engine.accepts]
+        pipelines = [*PIPELINES.values(), *(pipeline(kind) for pipeline, kind in engines if pipeline is not None)]
+        stages = [stage for pipeline in pipelines for stage in pipeline.stages]
         passes = {pass_name(str(step)) for stage in stages for (step,) in single_passes(stage)}
         fx_passes = {fx_pass.name for stage in FX_STAGES for fx_pass in stage.passes}
         known = {*(stage.name for stage in FX_STAGES), *fx_passes, *(stage.name for stage in stages), *passes}
