@@ -1,6 +1,6 @@
 """Engines that run a model. They are picklable, since each runs in a process of its own.
 
-A process imports what its engine needs only, since its memory is compared with that of others.
+A process imports only the packages of its engine: the memory of processes is compared.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _eager(example: Example) -> Callable[..., Any]:
 def _inductor(example: Example) -> Callable[..., Any]:
     from torch._inductor import config
 
-    config.force_disable_caches = True  # compile times are those of a new model
+    config.force_disable_caches = True  # a new model is compiled
     return torch.compile(example.function)
 
 
@@ -122,7 +122,7 @@ def chosen_engines(
 
 
 def effort_to_install(name: str) -> int:
-    """Return a rank of the candidate ``name`` by what it needs: nothing, a C++ compiler, or a package."""
+    """Rank the candidate ``name`` by its requirements: none, a C++ compiler, or a package."""
     if name == EAGER.name:
         return 0
     if name == INDUCTOR.name:

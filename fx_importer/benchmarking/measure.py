@@ -41,7 +41,7 @@ def measure(
     close: float = 0.0,
     loading_at_once: int = 1,
 ) -> list[Measurement]:
-    """Return the measurements of a model on ``engines``, of which the first is eager.
+    """Return the measurements of a model on ``engines``; the first is eager.
 
     All processes are alive at the same time, and one works at a time: what else the machine does meanwhile disturbs all
     engines alike. An engine that fails, or loads longer than ``limits``, has its problem in its measurement.

@@ -1,4 +1,4 @@
-"""The measurement of a model on one engine; tables, and what they recommend."""
+"""The measurement of a model on one engine; tables, and a recommendation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ COLUMNS = ("engine", "load s", "first call s", "median ms", "quartiles", "speed"
 
 
 def cells(each: Measurement, eager: Measurement) -> list[str]:
-    """Return the cells of `COLUMNS`: the speed is eager's median, divided by that of the engine."""
+    """Return the cells of `COLUMNS`: the speed is eager's median, divided by the median of the engine."""
     if each.problem:
         return [each.engine, *[""] * (len(COLUMNS) - 1)]
     low, high = (figure(1e3 * value) for value in each.spread)
@@ -82,7 +82,7 @@ def figure(value: float) -> str:
 
 
 def table(found: Sequence[Measurement]) -> Table:
-    """Return a `rich` table of measurements, of which the first is eager's."""
+    """Return a `rich` table of measurements; the first is eager's."""
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in COLUMNS:
         result.add_column(heading, no_wrap=True, justify="left" if heading == COLUMNS[0] else "right")

@@ -1,6 +1,6 @@
 """Engines: one folder each, which ends in a record (`Engine`), and the table of them.
 
-The names are those of ``__init__.pyi``. Each is imported when it is first used: the table needs no torch.
+``__init__.pyi`` lists the names. Each is imported when it is first used: the table needs no torch.
 """
 
 import lazy_loader

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What a backend may need besides modules. Each engine takes the options that it has a use for."""
+    """Inputs of a backend other than modules. Each engine reads the options that it uses."""
 
     stubs: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, "Callable[..., Any]"], hash=False)
     """Python functions to call for operator stubs, by the names of the operators."""

@@ -41,7 +41,7 @@ GROUP = "fx_importer.engines"
 
 @functools.cache
 def all_engines() -> Mapping[str, Engine]:
-    """Return all engines by name: those of this package, then third-party ones by their entry points.
+    """Return all engines by name: built-in ones, then third-party ones by their entry points.
 
     Raises:
         UsageError: for an entry point that is not an `Engine`, or whose name is taken.
@@ -82,7 +82,7 @@ def engine_of(backend: object) -> Engine | None:
 
 
 def engines_for(output_type: OutputType) -> tuple[Engine, ...]:
-    """Return the engines that run ``output_type``, the default one first. Those of a derived type run its base."""
+    """Return the engines that run ``output_type``, the default one first. A derived type runs like its base."""
     runs = [engine for engine in module_engines() if output_type.root in engine.accepts]
     return tuple(sorted(runs, key=lambda engine: output_type.root not in engine.default_for))
 

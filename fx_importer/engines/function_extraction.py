@@ -28,7 +28,7 @@ def extract_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.Fu
     """Return a copy of ``module`` with the function ``name``, renamed to ``main``, and the functions that it calls.
 
     Raises:
-        UsageError: if there is no such function, or it calls one that is only declared.
+        UsageError: if no function has that name, or it calls one that is only declared.
     """
     check_one_device(module)
     return copied_function(module, name)

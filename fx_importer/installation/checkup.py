@@ -97,7 +97,7 @@ class Checkup:
         yield "reports", (self.dump_directory,)
 
     def advice(self) -> list[str]:
-        """Return the advice on what to do, one sentence each."""
+        """Return the next steps, one sentence each."""
         wrong = [each.advice for each in self.packages if each.advice]
         lines = [f"pip install {' '.join(map(repr, wrong))}"] if wrong else []
         extras = {each.extra: each.name for each in self.backends if each.extra}

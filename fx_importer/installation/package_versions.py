@@ -51,7 +51,7 @@ class Package:
 
 
 def packages() -> tuple[Package, ...]:
-    """Return the required packages: those of the package itself, then those of its extras."""
+    """Return the required packages: first of the package itself, then of its extras."""
     tested = _tested()
     return tuple(
         Package(each.name, _version(each.name), tested.get(each.name), str(each.specifier), extra)
@@ -82,7 +82,7 @@ def _version(name: str) -> str | None:
 
 
 def _tested() -> dict[str, str]:
-    """Return the versions in ``constraints.txt``, which is beside the package in a checkout, or in its metadata."""
+    """Return the versions in ``constraints.txt``, which is next to the package in a checkout, or in its metadata."""
     checkout = Path(__file__).parents[2] / "constraints.txt"
     installed = metadata.distribution(DISTRIBUTION).read_text("extra_metadata/constraints.txt")
     text = checkout.read_text() if checkout.is_file() else installed

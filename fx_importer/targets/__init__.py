@@ -1,4 +1,4 @@
-"""Targets of the output types, one per file. Those of user-defined output types derive from them."""
+"""Targets of the output types, one per file. User-defined output types derive theirs from them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Collectives(Enum):
-    """What becomes of collective operators between devices."""
+    """The treatment of collective operators between devices."""
 
     KEPT = "kept"
     """They stay operators of torch. With a mesh, attributes hold the groups of its devices."""
@@ -68,7 +68,7 @@ class Target:
     specializes_sizes: bool = False
     """Whether engines compile a module with dynamic sizes anew for each set of sizes."""
     collectives: Collectives = Collectives.REFUSED
-    """What becomes of collective operators between devices."""
+    """The treatment of collective operators between devices."""
     portable_artifacts: bool = False
     """Whether a module can be serialized as a StableHLO portable artifact."""
 
@@ -85,7 +85,7 @@ class Target:
     def table(
         self, options: Options, rules: Sequence[Lowerings], program: ExportedProgram | None = None
     ) -> DecompositionTable:
-        """Return the decompositions before the import, with those of composite library operators in ``program``.
+        """Return the decompositions before the import, including composite library operators in ``program``.
 
         Operators in ``backend_legal_ops`` and those with user ``rules`` are kept.
 

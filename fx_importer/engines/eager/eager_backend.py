@@ -48,7 +48,7 @@ class EagerBackend:
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Return the program ``func_name`` as a function with the signature of the function of that name.
 
-        ``module`` is unused. Raises `UsageError` if there is no such program.
+        ``module`` is unused. Raises `UsageError` if no program has that name.
         """
         if func_name not in self.programs:
             there = ", ".join(f"'{each}'" for each in self.programs)

@@ -79,7 +79,7 @@ class IreeBackend:
 
         Raises:
             NotInstalledError: without ``iree-base-compiler`` and ``iree-base-runtime``.
-            UsageError: if there is no such function, it takes or returns anything but tensors, or sorts in linalg, or
+            UsageError: if no function has that name, it takes or returns anything but tensors, or sorts in linalg, or
                 this machine has no device of the target, or one that computes wrong numbers with code for it.
             StageFailed: if IREE cannot compile it, with its errors.
         """

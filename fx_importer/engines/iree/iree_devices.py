@@ -52,7 +52,7 @@ func.func @main(%a: tensor<64x128xi1>, %b: tensor<64x128xi8>, %c: tensor<64x128x
 
 @dataclass(frozen=True)
 class _Probe:
-    """A program, what it computes in words, its arguments, and its results by numpy."""
+    """A program, its description, its arguments, and its results by numpy."""
 
     program: str
     what: str
@@ -86,7 +86,7 @@ def check_device(target: IreeTarget) -> None:
     """Compile two small programs for ``target``, and run them on the device of this machine.
 
     Raises:
-        UsageError: if there is no such device, or the numbers are wrong.
+        UsageError: if the device does not exist, or the numbers are wrong.
         StageFailed: if IREE does not compile for the target.
     """
     if target.name == HOST:

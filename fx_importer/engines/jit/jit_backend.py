@@ -100,7 +100,7 @@ class JitBackend:
         indices out of range and integer divisions by zero.
 
         Raises:
-            UsageError: if there is no such function, or it takes or returns anything but builtin tensors and scalars,
+            UsageError: if no function has that name, or it takes or returns anything but builtin tensors and scalars,
                 or has operations of dialects that are not lowered to CPUs.
             StageFailed: if the module cannot be compiled.
         """

@@ -55,7 +55,7 @@ class StablehloBackend:
         dynamic sizes there is a static specialization for each set of sizes.
 
         Raises:
-            UsageError: if there is no such function, or it takes or returns anything but tensors, or has operations of
+            UsageError: if no function has that name, or it takes or returns anything but tensors, or has operations of
                 other dialects.
         """
         copy, function = extract_function(module, func_name)

@@ -54,7 +54,7 @@ class TosaReferenceBackend:
 
         Raises:
             NotInstalledError: without ``tosa-tools``.
-            UsageError: if there is no such function, or it takes or returns anything but tensors, or has operations of
+            UsageError: if no function has that name, or it takes or returns anything but tensors, or has operations of
                 other dialects, or is invalid for `TARGET`, with all errors of the validator.
         """
         TOSA_REFERENCE_ENGINE.check_installed()

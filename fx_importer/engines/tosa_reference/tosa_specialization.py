@@ -34,7 +34,7 @@ def specialize_tosa(
 
 
 def _infer(module: ir.Operation) -> None:
-    """Infer the sizes of all values. A computed size is known after those of the tensor that it is of: then again."""
+    """Infer the sizes of all values. A computed size is known once the sizes of its tensor are: then again."""
     passes = passmanager.PassManager.parse(_INFER, module.context)
     passes.enable_verifier(False)  # operands are more static than the casts and the function's type say
     computed = operations(module, _COMPUTED)

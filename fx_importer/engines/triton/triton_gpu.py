@@ -26,7 +26,7 @@ _LIMITS = Limits(seconds=300)
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A variant of a kernel, compiled for a GPU, and what its launch needs."""
+    """A variant of a kernel, compiled for a GPU, and its launch parameters."""
 
     function: str
     """The function that the module declares."""

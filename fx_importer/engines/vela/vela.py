@@ -90,7 +90,7 @@ def compile_with_vela(module: ir.Module, accelerator: str, output: Path | None, 
 
     Raises:
         NotInstalledError: without Vela or ``tosa-tools``.
-        UsageError: for an unknown accelerator, a module that is not of `TARGET`, and what Vela refuses, by operator.
+        UsageError: for an unknown accelerator, a module that is not of `TARGET`, and operators that Vela rejects.
     """
     check_accelerator(accelerator)
     if not is_installed("tosa_reference_model"):
@@ -111,7 +111,7 @@ def compile_with_vela(module: ir.Module, accelerator: str, output: Path | None, 
 
 
 def refused(output: str) -> str:
-    """Return what Vela refuses, as ``operator: reason``, or the end of what it printed."""
+    """Return the operators that Vela rejects, as ``operator: reason``, or the end of its output."""
     _, found_reason, said = output.rpartition(_BEFORE_REASON)
     if not found_reason:
         reasons = [line.removeprefix(_ERROR) for line in output.splitlines() if line.startswith(_ERROR)]

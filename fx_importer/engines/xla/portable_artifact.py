@@ -33,7 +33,7 @@ def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = 
             it, with the attribute ``fx_importer.constant``, its name.
 
     Raises:
-        UsageError: if there is no such version, or the module cannot be converted to it.
+        UsageError: if the version is unknown, or the module cannot be converted to it.
     """
     if weights not in ("inline", "arguments"):
         raise UsageError(f"unknown weights {weights!r}: accepted are 'inline', 'arguments'")

@@ -48,7 +48,7 @@ class XlaBackend:
 
         Raises:
             NotInstalledError: without ``jax`` and ``jaxlib``.
-            UsageError: if there is no such function, or it takes or returns anything but tensors, or
+            UsageError: if no function has that name, or it takes or returns anything but tensors, or
                 has operations of other dialects; if jax does not have the platform, or a program with a plan is for
                 another than the host.
             StageFailed: if the module cannot be serialized to an artifact, or XLA cannot compile it.
@@ -87,7 +87,7 @@ class XlaBackend:
 
 
 def _donated(signature: Signature) -> frozenset[int]:
-    """Return the positions of arguments whose memory can be that of new values of state."""
+    """Return the positions of state arguments whose memory can hold the new values."""
     kinds = signature.arguments, signature.results
     return frozenset(at for new, at in signature.aliases.items() if kinds[0][at] == kinds[1][new])
 

@@ -43,10 +43,10 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
 
     Args:
         module: with the single public function ``main``.
-        mesh: that of a program of whole tensors; None for one device.
+        mesh: the mesh of a program of whole tensors; None for one device.
         arguments: the number of arguments of the function.
         results: the number of results.
-        platform: that of the device, in jax's name; a program of whole tensors is placed on the host.
+        platform: jax's name of the platform of the device; a program of whole tensors is placed on the host.
 
     Raises `UsageError` if XLA has fewer devices in this process than a program of whole tensors is divided among.
     """
@@ -80,7 +80,7 @@ def device_of(platform: str) -> Any:
     """Return the first device of a platform that a plug-in of jax brings.
 
     Raises:
-        UsageError: if jax has no such platform here.
+        UsageError: if jax does not have the platform here.
     """
     backends = XLA_ENGINE.imported("jax.extend.backend")
     try:

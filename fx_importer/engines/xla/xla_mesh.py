@@ -35,7 +35,7 @@ def load_on_mesh(module: ir.Module, func_name: str = "main") -> FunctionOnMesh:
 
     Raises:
         NotInstalledError: without ``jax`` and ``jaxlib``.
-        UsageError: if the module has no mesh, there is no such function, it has dynamic sizes or operations of other
+        UsageError: if the module has no mesh, no function has that name, it has dynamic sizes or operations of other
             dialects, or XLA has fewer devices in this process.
         StageFailed: if the module cannot be serialized to an artifact, or XLA cannot compile it.
     """

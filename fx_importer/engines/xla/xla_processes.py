@@ -1,4 +1,4 @@
-"""Several processes whose devices of XLA are those of one mesh, by ``jax.distributed``."""
+"""Several processes whose XLA devices form one mesh, by ``jax.distributed``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 def join_processes(devices: int = 1, *, timeout: float = 60.0) -> None:
     """Make this process one of those that ``torchrun`` or ``fx-importer launch`` has started, for meshes over all.
 
-    It is called before anything runs on XLA. Then the devices of a mesh are those of all processes, in the order of
+    It is called before anything runs on XLA. Then a mesh has the devices of all processes, in the order of
     their ranks, and each process calls the same functions in the same order.
 
     Args:

@@ -122,7 +122,7 @@ def passed_as_array(kind: Kind) -> Callable[[torch.Tensor], Any]:
 
 
 def put(jax: Any, place: Any, tensor: torch.Tensor) -> Any:
-    """Return a copy of ``tensor`` as an array of jax on a device, or on those of a ``Sharding``."""
+    """Return a copy of ``tensor`` as an array of jax on a device, or on the devices of a ``Sharding``."""
     with jax.enable_x64(True):  # without it, 64 bits become 32
         return jax.device_put(as_array(dense(tensor)).copy(), place)
 

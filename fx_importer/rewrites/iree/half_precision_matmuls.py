@@ -1,4 +1,4 @@
-"""Products of half precision in the form of which IREE makes fast loops."""
+"""Half-precision matmuls in the form that IREE vectorizes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FEWEST_READS = 8
 
 @rewrite("fx-importer-widen-half-precision-matmuls")
 def widen_half_precision_matmuls(module: ir.Operation) -> None:
-    """Let products of float16 and of bfloat16 with sums in float32, in ``module`` of linalg, read float32 on one side.
+    """Let matmuls of float16 and bfloat16 with float32 sums read float32 on one side.
 
-    That is the left one, which is written in float32 by what computes it, or the right one if the left is a weight;
+    That is the left one, which its producer writes in float32, or the right one if the left is a weight;
     a weight stays as it is. The numbers stay the same. The loops of IREE 3.13 convert the elements of both sides each
     time that they read them.
     """

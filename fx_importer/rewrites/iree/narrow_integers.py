@@ -25,8 +25,8 @@ _LIMITS, _NARROW = np.iinfo(np.int64), np.iinfo(np.int32)
 def narrow_i64_constants(module: ir.Operation) -> None:
     """Make the int64 constants of ``module`` such that 32 bits hold them.
 
-    The least and the largest int64, from which reductions start, become those of 32 bits. The elements of resources
-    are written into the module: IREE narrows the type of a resource, and not its bytes.
+    The least and the largest int64, from which reductions start, become the int32 limits. The elements of
+    resources are written into the module: IREE narrows the type of a resource, and not its bytes.
 
     Raises:
         UsageError: for other constants beyond 32 bits, external weights of int64, and reductions in the torch dialect

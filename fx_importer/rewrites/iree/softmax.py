@@ -1,4 +1,4 @@
-"""Softmaxes in the form of which IREE makes fast loops."""
+"""Softmaxes in the form that IREE vectorizes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.walk import operations, rewrite
 
 _READERS = ["arith.addf", "arith.divf"]
-"""What the readers of the exponentials of a softmax compute: their sum, and the quotient."""
+"""The operations of the readers of the exponentials of a softmax: the sum, and the quotient."""
 
 
 @rewrite("fx-importer-split-softmaxes")
 def split_softmaxes(module: ir.Operation) -> None:
     """Let the sum and the quotient of each softmax in ``module``, of linalg, compute the exponentials themselves.
 
-    The numbers stay the same. IREE 3.13 raises the operations of a softmax to one. If the number of rows is dynamic,
-    its code for that one computes the maximum of a row anew for each eight elements of the row, and in float16 it does
-    not link. The form here is not raised: the maximum is a kernel, and the sum with the quotient another.
+    The numbers stay the same. IREE 3.13 fuses the operations of a softmax. With a dynamic number of rows, the fused
+    kernel recomputes the row maximum for every 8 elements, and in float16 it does not link. This form is not fused: the
+    maximum is one kernel, and the sum with the quotient another.
     """
     generics = operations(module, {"linalg.generic"})
     for exponential in [each for each in generics if _body(each) == "math.exp"]:

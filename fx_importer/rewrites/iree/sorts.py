@@ -55,7 +55,7 @@ def keep_order_of_equal_elements(op: ir.Operation) -> None:
 
 
 def _hide(op: ir.Operation) -> None:
-    """Let what reads the results of ``op`` read those of a barrier."""
+    """Replace uses of the results of ``op`` with the results of a barrier."""
     emit = StablehloOps(ir.InsertionPoint.after(op), op.location)
     uses = [[(use.owner, use.operand_number) for use in each.uses] for each in op.results]
     hidden = emit.op("stablehlo.optimization_barrier", [each.type for each in op.results], list(op.results))

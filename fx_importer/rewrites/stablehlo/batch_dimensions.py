@@ -50,7 +50,7 @@ def _reshaped(value: ir.Value, type_: ir.Type, emit: StablehloOps) -> ir.Value:
 
 
 def _merged(value: ir.Value) -> list[int] | None:
-    """Return the sizes that a reshape merges into the first dimension; None if ``value`` is no such reshape."""
+    """Return the sizes that a reshape merges into the first dimension; None for any other ``value``."""
     if producer(value) != "stablehlo.reshape":
         return None
     new, old = (ir.RankedTensorType(each.type) for each in (value, value.owner.operands[0]))

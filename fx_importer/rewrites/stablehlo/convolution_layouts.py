@@ -1,8 +1,8 @@
 """Convolutions of StableHLO in the layout that XLA and IREE are fast in: channels last, and filters last in kernels.
 
 Each convolution computes on transposed tensors. The transposition of its result sinks below the operations that work in
-any layout, until it meets one that undoes it or one that needs the layout of the program; that of a weight is computed
-once, at load, for XLA by `split_preparation`.
+any layout, until it meets one that undoes it or one that needs the layout of the program; transpositions of weights are
+computed once, at load, for XLA by `split_preparation`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONVOLUTION = "stablehlo.convolution"
 
 @rewrite("fx-importer-stablehlo-channels-last")
 def stablehlo_channels_last(module: ir.Operation) -> None:
-    """Rewrite the convolutions of static sizes in the functions of ``module``, and what surrounds them.
+    """Rewrite the convolutions of static sizes in the functions of ``module``, and the operations around them.
 
     Equal transpositions are left to the pass ``cse``.
     """
@@ -173,7 +173,7 @@ class _Layouts(Layouts):
         orders: Sequence[Order],
         changed: Mapping[str, ir.Attribute] | None = None,
     ) -> None:
-        """Replace ``op`` by the transpositions of what it computes from ``operands``."""
+        """Replace ``op`` by the transpositions of its results on ``operands``."""
         types = [_before(each.type, order) for each, order in zip(op.results, orders, strict=True)]
         copy = emit.op(op.name, types, operands, attributes_of(op) | dict(changed or {}), regions=len(op.regions))
         for old, new in zip(op.regions, copy.regions, strict=True):

@@ -1,4 +1,4 @@
-"""Symbolic dimension sizes of StableHLO values, from the operands of what produces them."""
+"""Symbolic dimension sizes of StableHLO values, from the operands of their producers."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _windows(
 ) -> Polynomial:
     """Return the number of windows, which is at least one in an exported program.
 
-    ``padding`` is that of both sides, and ``interior`` the dilation of the input: its interior padding plus one.
+    ``padding`` is the sum of both sides, and ``interior`` the dilation of the input: its interior padding plus one.
     """
     one = constant(1)
     whole = (size - one) * constant(interior) + one + constant(padding)

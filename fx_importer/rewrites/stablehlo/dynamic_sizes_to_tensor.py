@@ -38,6 +38,6 @@ _LOWERINGS = {
 def dynamic_sizes_to_tensor(op: ir.Operation, emit: ArithOps) -> None:
     """Read sizes by ``tensor.dim``, reshape by ``tensor.reshape``, and mark the axes that a broadcast expands.
 
-    A dynamic size of an operand is taken to equal that of the result: an exported program has no others.
+    A dynamic size of an operand is taken to equal the size of the result: an exported program has no others.
     """
     _LOWERINGS[op.name](op, emit)

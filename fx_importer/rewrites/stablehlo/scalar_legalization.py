@@ -169,7 +169,7 @@ def _lower(values: _FunctionRewrite, op: ir.Operation, emit: IntegerEmitter) -> 
 
 
 def _tensor_type(kind: ir.Type) -> ir.Type | None:
-    """Return the type of the rank-0 tensor that replaces a scalar of type ``kind``; None if that is no scalar."""
+    """Return the type of the rank-0 tensor that replaces a scalar of type ``kind``; None for other types."""
     element = ir.IntegerType.get_signless(64, kind.context) if isinstance(kind, ir.IndexType) else kind
     if not isinstance(element, (ir.IntegerType, ir.F64Type, ir.F32Type, ir.F16Type, ir.BF16Type)):
         return None

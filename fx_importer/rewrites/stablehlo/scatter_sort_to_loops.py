@@ -50,7 +50,7 @@ def _apply(block: ir.Block, scalars: Sequence[ir.Value], emit: LoopEmitter) -> l
 def _scatter(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
     """Emit loops over the updates, in order; one for an element out of bounds writes what an element already is.
 
-    The names are those of the specification: the index of an element is that of its window, which the scatter indices
+    The specification has these names: the index of an element is that of its window, which the scatter indices
     and the batching axes give, plus its index in the window.
     """
     numbers = stablehlo_d.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])

@@ -1,4 +1,4 @@
-"""Products of a matrix of bfloat16 and one row, so that XLA 0.10 reads the matrix as it is."""
+"""Bfloat16 matmuls with one row, written so that XLA 0.10 reads the matrix without converting it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def double_bf16_rows(module: ir.Operation) -> None:
 
 
 def _rows(value: ir.Value, read: Collection[int]) -> int:
-    """Return the product of the sizes of ``value`` but those of the axes ``read``; 0 if one is dynamic."""
+    """Return the product of the sizes of ``value`` other than of the axes ``read``; 0 if one is dynamic."""
     return math.prod(size or 0 for axis, size in enumerate(StablehloOps.shape(value)) if axis not in read)
 
 

@@ -1,4 +1,4 @@
-"""Weights prepared once: what a function computes from its weights alone becomes a function that runs at load."""
+"""Weights prepared once: operations on weights alone become a function that runs at load."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _IMPURE = frozenset(f"stablehlo.{each}" for each in ("custom_call", "infeed", "r
 def split_preparation(
     function: func_d.FuncOp, first: int, dtypes: Mapping[str, tuple[torch.dtype, ...]]
 ) -> ir.Module | None:
-    """Move what ``function``, in StableHLO, computes from its weights to the function ``main`` of a new module.
+    """Move the operations of ``function``, in StableHLO, on weights alone to the function ``main`` of a new module.
 
-    The weights are the arguments from ``first`` on. ``main`` takes them, and returns what ``function`` takes instead.
-    What is larger than the operands of its operation, or than the weights that it follows from, is computed where it
-    was. None if there is nothing to move. ``dtypes`` maps element types to torch dtypes.
+    The weights are the arguments from ``first`` on. ``main`` takes them, and returns the new last arguments of
+    ``function``. A result that is larger than the operands of its operation, or than the weights that it is computed
+    from, stays in ``function``. None if there is nothing to move. ``dtypes`` maps element types to torch dtypes.
     """
     weights = list(function.entry_block.arguments)[first:]
     roots: dict[ir.Value, frozenset[ir.Value]] = {each: frozenset((each,)) for each in weights}
@@ -60,7 +60,7 @@ def _moved(
     roots: Mapping[ir.Value, frozenset[ir.Value]],
     dtypes: Mapping[str, tuple[torch.dtype, ...]],
 ) -> set[ir.Operation]:
-    """Return the operations to move: those whose results are small enough, or are not read by what stays."""
+    """Return the operations to move: those whose results are small enough, or are not read by operations that stay."""
 
     def size(values: Iterable[ir.Value]) -> float:
         return sum(_size(each, dtypes) for each in values)

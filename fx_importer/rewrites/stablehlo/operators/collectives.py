@@ -171,7 +171,7 @@ def _group_rank(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 
 
 def _static(op: ir.Operation, emit: TensorEmitter) -> ir.Type:
-    """Return the builtin type of the result. Raises `_Refused` if a size is dynamic, or there is no first axis."""
+    """Return the builtin type of the result. Raises `_Refused` if a size is dynamic, or the tensor has rank 0."""
     types = [emit.torch.builtin_type(each.type) for each in (op.operands[0], op.results[0])]
     if any(None in emit.shape(each) for each in types):
         raise _Refused("it has a dynamic size, and parts and wholes of tensors need static ones")

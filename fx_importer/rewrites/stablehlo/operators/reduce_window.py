@@ -31,7 +31,7 @@ class _Windows:
         return self.dilation * (self.kernel - 1) + 1
 
     def padding_after(self, size: Size) -> int:
-        """Return the padding after an axis of ``size``; at least that of the last window, if the size is dynamic."""
+        """Return the padding after an axis of ``size``; at least what the last window needs for dynamic sizes."""
         if not self.ceil:
             return self.padding
         if not isinstance(size, int):
@@ -196,7 +196,7 @@ def _avg_pool(axes: int) -> OperatorLowering:
 def _terms(
     emit: TensorEmitter, taken: Sequence[Size], sizes: Sequence[Size], windows: Sequence[_Windows], count_padding: bool
 ) -> ir.Value:
-    """Emit the number of elements in each window, of an input of sizes ``taken``; ``sizes`` are those of the result."""
+    """Emit the number of elements in each window, of an input of sizes ``taken`` and a result of ``sizes``."""
     found: ir.Value | None = None
     for axis, (each, size) in enumerate(zip(windows, taken, strict=True)):
         indices = emit.iota(0, sizes[axis : axis + 1])
