@@ -24,7 +24,6 @@ MAY_IMPORT = {
     **dict.fromkeys(BASE, BASE),
     **dict.fromkeys(VALUES, BELOW_STAGES),
     **dict.fromkeys(STAGES, BELOW_STAGES),  # never each other
-    "rewrites": BELOW_STAGES | {"engines"},  # until library kernels and memory plans are passes
     "pipelines": BELOW_STAGES | {"rewrites"},
     "lowerings": BELOW_STAGES | {"decompositions", "importing", "rewrites"},
     "quantization": BELOW_STAGES | {"decompositions", "lowerings"},

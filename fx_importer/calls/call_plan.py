@@ -12,13 +12,13 @@ import torch
 
 from fx_importer.calls.argument_values import as_argument, check_dtype, check_writable, with_declared_dtype
 from fx_importer.calls.backend import Loaded
-from fx_importer.calls.memref import DTYPES
 from fx_importer.calls.nested_inputs import UNKNOWN_TYPE, Flattener, builder
 from fx_importer.calls.recurring_calls import RecurringCall
 from fx_importer.calls.size_checks import SizeChecks
 from fx_importer.calls.state import OnDevice, State
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
+from fx_importer.mlir.element_types import DTYPES
 from fx_importer.output_types import OutputType
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from fx_importer.calls.memref import DTYPES, Descriptor, descriptor_type
+from fx_importer.calls.memref import Descriptor, descriptor_type
 from fx_importer.calls.recurring_calls import PLAIN
 from fx_importer.calls.state import OnDevice
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.element_types import DTYPES, UNSIGNED
 from fx_importer.mlir.functions import state_aliases
 from fx_importer.mlir.types import TorchTensor
 
@@ -69,9 +70,6 @@ class ScalarKind:
 
 
 Kind = TensorKind | ScalarKind
-
-UNSIGNED = {f"ui{dtype.itemsize * 8}": (dtype,) for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64)}
-"""Dtypes of StableHLO's unsigned integers."""
 
 IN_STABLEHLO = {name: dtypes for name, dtypes in DTYPES.items() if name != "complex<f16>"} | UNSIGNED
 """Dtypes of StableHLO's element types."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.calls.call_signature import IN_STABLEHLO
-from fx_importer.calls.memref import DTYPES
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import Argument, Result
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.element_types import DTYPES
 from fx_importer.mlir.functions import functions_of
 
 _ELEMENTS = {**DTYPES, **IN_STABLEHLO}

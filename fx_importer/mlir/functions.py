@@ -7,13 +7,17 @@ from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.walk import operations
 
 
+def body_of(module: ir.Module | ir.Operation) -> ir.Block:
+    """Return the block with the functions of ``module``."""
+    return module.operation.regions[0].blocks[0]
+
+
 def functions_of(module: ir.Module | ir.Operation) -> dict[str, func_d.FuncOp]:
     """Return the functions of ``module`` by name."""
-    body = module.operation.regions[0].blocks[0]
-    return {op.name.value: op for op in body if isinstance(op, func_d.FuncOp)}
+    return {op.name.value: op for op in body_of(module) if isinstance(op, func_d.FuncOp)}
 
 
-def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
+def function_named(module: ir.Module | ir.Operation, name: str) -> func_d.FuncOp:
     """Return the function ``name``. Raises `UsageError` if the module has none."""
     functions = functions_of(module)
     if name not in functions:
@@ -22,12 +26,12 @@ def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
     return functions[name]
 
 
-def dialects_of(module: ir.Module) -> set[str]:
+def dialects_of(module: ir.Module | ir.Operation) -> set[str]:
     """Return the names of the dialects of the operations of ``module``."""
     return {name.partition(".")[0] for name in operation_names(module)}
 
 
-def operation_names(module: ir.Module) -> list[str]:
+def operation_names(module: ir.Module | ir.Operation) -> list[str]:
     return sorted({op.name for op in operations(module.operation)})
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container
+import inspect
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
@@ -27,6 +28,67 @@ class RewriteStep:
 
     def __str__(self) -> str:
         return self.name
+
+
+Option = bool | int | str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class RewriteFamily:
+    """A rewrite in Python with options: a call with keywords returns the pass ``NAME{key=value}``.
+
+    Every option has a default, whose type says how its text is read: a boolean, an integer, a text, or texts.
+    """
+
+    name: str
+    function: Callable[..., None]
+    """Takes the module, and the options as keywords."""
+
+    def __call__(self, **options: Option) -> RewriteStep:
+        return _step_with_options(self, tuple(options.items()))
+
+    def parse(self, text: str) -> RewriteStep:
+        """Return the pass that has ``text`` between its braces. Raises `ValueError` for an unknown option."""
+        options: dict[str, Option] = {}
+        parameters = inspect.signature(self.function).parameters
+        for part in text.split():
+            key, _, value = part.partition("=")
+            name = key.replace("-", "_")
+            if name not in parameters:
+                raise ValueError(f"the pass '{self.name}' has no option '{key}'")
+            default = parameters[name].default
+            options[name] = _read_option(value, default)
+        return self(**options)
+
+
+def _read_option(text: str, default: Option) -> Option:
+    """Return the value with the text ``text``, of the type of ``default``."""
+    if isinstance(default, bool):
+        return text == "true"
+    if isinstance(default, (int, str)):
+        return type(default)(text)
+    return tuple(text.split(",")) if text else ()
+
+
+@functools.cache
+def _step_with_options(family: RewriteFamily, options: tuple[tuple[str, Option], ...]) -> RewriteStep:
+    """Return the pass of ``family`` with ``options``: the same object for the same options."""
+    text = " ".join(f"{name.replace('_', '-')}={option_text(value)}" for name, value in options)
+    return RewriteStep(
+        f"{family.name}{{{text}}}" if text else family.name, functools.partial(family.function, **dict(options))
+    )
+
+
+def option_text(value: Option) -> str:
+    """Return ``value`` in MLIR's syntax of pass options."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, str)) else ",".join(value)
+
+
+def rewrite_with_options(name: str) -> Callable[[Callable[..., None]], RewriteFamily]:
+    """Return a decorator that makes a function of the module and of keywords the passes ``name``."""
+    return functools.partial(RewriteFamily, name)
 
 
 @overload

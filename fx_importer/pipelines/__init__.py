@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.contracts import CONTRACT, ContractRules, Dialects, contract
 from fx_importer.pipelines.linalg import linalg as LINALG
-from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.llvm import llvm
 from fx_importer.pipelines.pipeline import Change, Insertable, Pipeline, changed
 from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.runner import run_stage, run_text
@@ -21,7 +21,6 @@ from fx_importer.rewrites import REWRITES
 __all__ = [
     "CONTRACT",
     "LINALG",
-    "LLVM",
     "PIPELINES",
     "REWRITES",
     "STABLEHLO",
@@ -41,6 +40,7 @@ __all__ = [
     "Step",
     "changed",
     "contract",
+    "llvm",
     "parse_steps",
     "run_stage",
     "run_text",
@@ -52,7 +52,7 @@ VERIFIERS = tuple(f"torch-verify-{kind}-backend-contract" for kind in ("linalg-o
 
 PIPELINES: Mapping[str, Pipeline] = {
     pipeline.name: pipeline
-    for pipeline in (*(family(LoweringOptions()) for family in (TORCH_BACKEND, LINALG, TOSA, STABLEHLO)), LLVM)
+    for pipeline in (*(family(LoweringOptions()) for family in (TORCH_BACKEND, LINALG, TOSA, STABLEHLO)), llvm())
 }
 """Every pipeline by name, with default options. linalg-on-tensors, tosa and stablehlo start where torch-backend ends;
 llvm starts where linalg-on-tensors ends."""

@@ -1,103 +1,188 @@
-"""Pipeline from linalg on tensors to the LLVM dialect, for the host CPU."""
+"""Pipeline from linalg on tensors, TOSA or StableHLO to the LLVM dialect, for the host CPU.
+
+Its rewrites choose libraries, vectors and threads for the processor and the process that they run in.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
-from fx_importer.rewrites import collapse_loops
+from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
+from fx_importer.rewrites import (
+    bind_library,
+    channels_last,
+    collapse_loops,
+    declare_operator_stubs,
+    define_functions,
+    expand_scalars,
+    hoist_weights,
+    insert_checks,
+    int8_matmuls_to_f32,
+    interchange_loops,
+    keep_from_recomputation,
+    launch_on_threads,
+    move_bits,
+    outline_kernels,
+    outline_library_calls,
+    pass_destinations,
+    place_results,
+    plan_arena,
+    plan_slots,
+    read_initial_values,
+    reassociate_sums,
+    relax_layout_casts,
+    remove_fusion_marks,
+    replace_functions,
+    separate_empty_tensors,
+    set_entry_point,
+    skip_optimization,
+    vectorize_sums,
+)
+from fx_importer.rewrites.llvm.kernel_outlining import SMALL_TRIP_COUNT
 
-LLVM = Pipeline(
-    "llvm",
+
+def llvm(
+    dialects: Collection[str] = (),
+    *,
+    function: str = "main",
+    elements: Sequence[str] = ("f32", "f64"),
+    small_trip_count: int = SMALL_TRIP_COUNT,
+) -> Pipeline:
+    """Return the pipeline for modules with ``dialects``, such as ``stablehlo``, or of linalg on tensors.
+
+    Args:
+        dialects: those of `TO_LINALG` are lowered to linalg first.
+        function: the function to call. The others become private.
+        elements: element types of convolutions that compute with channels last.
+        small_trip_count: loops of at most so many iterations are optimized for size.
+    """
+    to_linalg = (stage for dialect, stage in TO_LINALG.items() if dialect in dialects)
+    entry = Stage(
+        ENTRY,
+        "One function is public. Stubs of operators are functions of C.",
+        (set_entry_point(function=function), declare_operator_stubs),
+    )
+    library = Stage(
+        "library",
+        "Convolutions have channels last. Matmuls and convolutions that a library computes are functions.",
+        (read_initial_values, channels_last(elements=tuple(elements)), outline_library_calls),
+    )
+    kernels = Stage(
+        "kernels",
+        "Loops are functions, with checks of indices and divisors. Functions of math that LLVM vectorizes are calls.",
+        (
+            *(insert_checks, expand_scalars, vectorize_sums, outline_kernels(small_trip_count=small_trip_count)),
+            *(skip_optimization, reassociate_sums, replace_functions),
+        ),
+    )
+    return Pipeline(
+        "llvm",
+        (INTEGERS, *to_linalg, IN_PLACE, entry, library, FUSE, CONSTANTS, BUFFERIZE, LOOPS, kernels, SCALARS, TO_LLVM),
+    )
+
+
+ENTRY = "entry"
+"""The name of the stage after which functions have the types that callers see."""
+INTEGERS = Stage("integers", "Matmuls and convolutions of int8 are exact sums of float32.", (int8_matmuls_to_f32,))
+FUSE = Stage(
+    "fuse",
+    "There is one function. Chains of elementwise ops are fused, and all structured ops are linalg.generic.",
     (
-        Stage(
-            "fuse",
-            "There is one function. Chains of elementwise ops are fused, and all structured ops are linalg.generic.",
-            (
-                Pass("inline"),
-                Pass("symbol-dce"),
-                on_functions("refback-generalize-tensor-pad", "refback-generalize-tensor-concat", "canonicalize"),
-                Pass("convert-elementwise-to-linalg"),  # arith and math on whole tensors, which rules of users may emit
-                # Runs before generalization: ops fused into a matmul would be recomputed for each output column.
-                Pass("linalg-fuse-elementwise-ops"),
-                on_functions("linalg-generalize-named-ops", "canonicalize", "cse"),
-            ),
+        keep_from_recomputation,
+        Pass("inline"),
+        Pass("symbol-dce"),
+        on_functions("refback-generalize-tensor-pad", "refback-generalize-tensor-concat", "canonicalize"),
+        Pass("convert-elementwise-to-linalg"),  # arith and math on whole tensors, which rules of users may emit
+        # Runs before generalization: ops fused into a matmul would be recomputed for each output column.
+        Pass("linalg-fuse-elementwise-ops"),
+        on_functions("linalg-generalize-named-ops", "canonicalize", "cse"),
+        remove_fusion_marks,
+    ),
+)
+CONSTANTS = Stage(
+    "constants",
+    "Large weights are an argument. Contractions read along rows.",
+    (hoist_weights, interchange_loops, separate_empty_tensors),
+)
+BUFFERIZE = Stage(
+    "bufferize",
+    "Tensors are buffers. The caller owns results, arguments are never written to, temporaries are freed.",
+    (
+        Pass("eliminate-empty-tensors"),
+        Pass("empty-tensor-to-alloc-tensor"),  # CSE would merge empty tensors
+        on_functions("cse"),  # a body reads and writes one slice of what a loop carries
+        Pass(
+            "one-shot-bufferize",
+            {
+                "bufferize-function-boundaries": True,
+                "function-boundary-type-conversion": "identity-layout-map",
+            },
         ),
-        Stage(
-            "bufferize",
-            "Tensors are buffers. The caller owns results, arguments are never written to, temporaries are freed.",
-            (
-                Pass("eliminate-empty-tensors"),
-                Pass("empty-tensor-to-alloc-tensor"),  # CSE would merge empty tensors
-                on_functions("cse"),  # a body reads and writes one slice of an iter_arg
-                Pass(
-                    "one-shot-bufferize",
-                    {
-                        "bufferize-function-boundaries": True,
-                        "function-boundary-type-conversion": "identity-layout-map",
-                    },
-                ),
-                Pass("drop-equivalent-buffer-results"),  # functions of kernels return the buffer that they write
-                on_functions("cse", "canonicalize"),  # copies of a slice to itself are no-ops
-                Pass("refback-mlprogram-bufferize"),
-                Pass("buffer-deallocation-pipeline"),
-                on_functions("optimize-allocation-liveness"),
-                Pass("convert-bufferization-to-memref"),
-            ),
-        ),
-        Stage(
-            "loops",
-            "Structured ops are loops over scalars. Sizes and bounds that are not static are asserted at run time.",
-            (
-                Pass("generate-runtime-verification"),
-                on_functions("refback-munge-memref-copy"),  # a copy of strided memory would call a runtime library
-                collapse_loops,
-                on_functions(
-                    "convert-linalg-to-parallel-loops",
-                    "canonicalize",
-                    "cse",
-                    "loop-invariant-code-motion",
-                ),
-            ),
-        ),
-        Stage(
-            "scalars",
-            "Arithmetic is legal for LLVM and the C library: f16 and bf16 compute in f32, complex numbers as pairs.",
-            (
-                Pass("scf-parallel-for-to-nested-fors"),
-                Pass("convert-complex-to-standard"),
-                Pass("arith-emulate-unsupported-floats", {"source-types": ("bf16", "f16"), "target-type": "f32"}),
-                Pass("math-extend-to-supported-types"),
-                on_functions(
-                    Pass("math-expand-ops", {"ops": ("rsqrt",)}),  # the only function that libm lacks
-                    Pass("arith-expand", {"include-bf16": True}),  # not all CPUs have an instruction for bf16
-                ),
-                Pass("convert-math-to-funcs"),
-                Pass("convert-math-to-libm"),
-            ),
-        ),
-        Stage(
-            "llvm",
-            "All operations are in the LLVM dialect.",
-            (
-                Pass("convert-scf-to-cf"),
-                Pass("convert-vector-to-llvm"),
-                Pass("expand-strided-metadata"),
-                Pass("lower-affine"),
-                Pass("memref-expand"),
-                # Functions that libm lacks: bit counts, roundings. The approximate log1p would be log(1 + x).
-                Pass("convert-math-to-llvm", {"approximate-log1p": False}),
-                Pass("convert-complex-to-llvm"),
-                Pass("convert-index-to-llvm"),
-                Pass("convert-arith-to-llvm"),
-                Pass("convert-func-to-llvm"),
-                Pass("finalize-memref-to-llvm", {"use-aligned-alloc": True}),
-                Pass("convert-cf-to-llvm"),
-                Pass("convert-ub-to-llvm"),
-                Pass("canonicalize"),
-                Pass("cse"),
-                Pass("reconcile-unrealized-casts"),
-            ),
+        Pass("drop-equivalent-buffer-results"),  # functions of kernels return the buffer that they write
+        on_functions("cse", "canonicalize"),  # copies of a slice to itself are no-ops
+        Pass("refback-mlprogram-bufferize"),
+        Pass("buffer-deallocation-pipeline"),
+        on_functions("optimize-allocation-liveness"),
+        Pass("convert-bufferization-to-memref"),
+        *(relax_layout_casts, bind_library, pass_destinations),
+        *(plan_arena, plan_slots, place_results),
+    ),
+)
+LOOPS = Stage(
+    "loops",
+    "Structured ops are loops over scalars. Sizes and bounds that are not static are asserted at run time.",
+    (
+        Pass("generate-runtime-verification"),
+        on_functions("refback-munge-memref-copy"),  # a copy of strided memory would call a runtime library
+        collapse_loops,
+        on_functions(
+            "convert-linalg-to-parallel-loops",
+            "canonicalize",
+            "cse",
+            "loop-invariant-code-motion",
         ),
     ),
 )
-"""Run by `engines.jit.jit_backend`, with rewrites between the stages."""
+SCALARS = Stage(
+    "scalars",
+    "Arithmetic is legal for LLVM and the C library: f16 and bf16 compute in f32, complex numbers as pairs.",
+    (
+        Pass("scf-parallel-for-to-nested-fors"),
+        Pass("convert-complex-to-standard"),
+        Pass("arith-emulate-unsupported-floats", {"source-types": ("bf16", "f16"), "target-type": "f32"}),
+        Pass("math-extend-to-supported-types"),
+        on_functions(
+            Pass("math-expand-ops", {"ops": ("rsqrt",)}),  # the only function that libm lacks
+            Pass("arith-expand", {"include-bf16": True}),  # not all CPUs have an instruction for bf16
+        ),
+        Pass("convert-math-to-funcs"),
+        Pass("convert-math-to-libm"),
+        define_functions,
+    ),
+)
+TO_LLVM = Stage(
+    "llvm",
+    "All operations are in the LLVM dialect.",
+    (
+        Pass("convert-scf-to-cf"),
+        Pass("convert-vector-to-llvm"),
+        Pass("expand-strided-metadata"),
+        Pass("lower-affine"),
+        Pass("memref-expand"),
+        # Functions that libm lacks: bit counts, roundings. The approximate log1p would be log(1 + x).
+        Pass("convert-math-to-llvm", {"approximate-log1p": False}),
+        Pass("convert-complex-to-llvm"),
+        Pass("convert-index-to-llvm"),
+        Pass("convert-arith-to-llvm"),
+        Pass("convert-func-to-llvm"),
+        Pass("finalize-memref-to-llvm", {"use-aligned-alloc": True}),
+        Pass("convert-cf-to-llvm"),
+        Pass("convert-ub-to-llvm"),
+        Pass("canonicalize"),
+        Pass("cse"),
+        Pass("reconcile-unrealized-casts"),
+        *(move_bits, launch_on_threads),
+    ),
+)

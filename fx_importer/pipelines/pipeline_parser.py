@@ -11,7 +11,7 @@ from fx_importer.pipelines.contracts import CHECKS, parse_user_contract_check
 from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Step
 from fx_importer.pipelines.tosa_contract import CHECK, WARN
-from fx_importer.rewrites import REWRITES
+from fx_importer.rewrites import REWRITE_FAMILIES, REWRITES
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:
@@ -39,16 +39,25 @@ def _step(text: str) -> Step:
             f"a pipeline calls the Python function '{name}' of another process, which no text can hold: define it at "
             "the top of a module that can be imported"
         )
-    return _PYTHON_STEPS.get(text) or parse_user_contract_check(text) or _pass(text)
+    return _python_step(text) or _pass(text)
+
+
+def _python_step(text: str) -> RewriteStep | None:
+    """Return the rewrite or check of this package with the text ``text``; None if it is another step."""
+    if (step := _PYTHON_STEPS.get(text) or parse_user_contract_check(text)) is not None:
+        return step
+    name, _, options = text.removesuffix("}").partition("{")
+    if (family := REWRITE_FAMILIES.get(name.strip())) is None:
+        return None
+    try:
+        return family.parse(options)
+    except ValueError as error:
+        raise UsageError(f"not a pass pipeline: {text!r}: {error}") from None
 
 
 def is_known(step: RewriteStep) -> bool:
     """Whether `parse_steps` returns ``step`` for its name, also in another process."""
-    return (
-        step.name in _PYTHON_STEPS
-        or step.name.startswith(IMPORTED_FUNCTION)
-        or parse_user_contract_check(step.name) is not None
-    )
+    return step.name.startswith(IMPORTED_FUNCTION) or _python_step(step.name) is not None
 
 
 def foreign_steps(text: str) -> list[str]:
@@ -71,7 +80,7 @@ def _foreign(steps: str) -> Iterator[str]:
     for step in map(str.strip, _split_at_commas(steps)):
         if step.startswith(IMPORTED_FUNCTION):
             yield step.removeprefix(IMPORTED_FUNCTION).removesuffix("}")
-        elif not step or step.startswith(LOCAL_FUNCTION) or step in _PYTHON_STEPS or parse_user_contract_check(step):
+        elif not step or step.startswith(LOCAL_FUNCTION) or _python_step(step):
             pass
         elif nest := _NEST.fullmatch(step):
             yield from _foreign(nest[2])

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fx_importer.mlir.walk import RewriteStep
-
-Option = bool | int | str | Sequence[str]
+from fx_importer.mlir.walk import Option, RewriteStep, option_text
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class Pass:
     options: Mapping[str, Option] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
-        given = " ".join(f"{key}={_text(value)}" for key, value in self.options.items())
+        given = " ".join(f"{key}={option_text(value)}" for key, value in self.options.items())
         return f"{self.name}{{{given}}}" if given else self.name
 
 
@@ -74,9 +72,3 @@ def on_functions(*names: str | Pass) -> Nested:
 def on_module(steps: Sequence[Step]) -> str:
     """Return the text of ``steps`` on ``builtin.module``."""
     return f"builtin.module({','.join(map(str, steps))})"
-
-
-def _text(value: Option) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, (int, str)) else ",".join(value)

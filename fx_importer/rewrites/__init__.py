@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fx_importer.mlir.walk import RewriteStep
+from fx_importer.mlir.walk import RewriteFamily, RewriteStep
 from fx_importer.rewrites.allow_inlining import allow_inlining
 from fx_importer.rewrites.constant_tensors import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
 from fx_importer.rewrites.in_place_state import (
@@ -23,16 +23,31 @@ from fx_importer.rewrites.iree.narrow_integers import narrow_i64_constants
 from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
-from fx_importer.rewrites.linalg.channels_last import channels_last, channels_last_with_integer_products
+from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.exact_floats import int8_matmuls_to_f32, other_int8_matmuls_to_f32
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
 from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
+from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read_initial_values
 from fx_importer.rewrites.linalg.rank_0_generics import inline_rank_0_generics
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.linalg.unused_results import drop_unused_results
+from fx_importer.rewrites.llvm.arena import place_results, plan_arena, plan_slots
+from fx_importer.rewrites.llvm.empty_tensors import separate_empty_tensors
+from fx_importer.rewrites.llvm.entry_point import set_entry_point
+from fx_importer.rewrites.llvm.fusion_limits import keep_from_recomputation, remove_fusion_marks
+from fx_importer.rewrites.llvm.kernel_outlining import outline_kernels, reassociate_sums, skip_optimization
+from fx_importer.rewrites.llvm.library_binding import bind_library
+from fx_importer.rewrites.llvm.library_calls import outline_library_calls
+from fx_importer.rewrites.llvm.operator_stubs import declare_operator_stubs, pass_destinations
+from fx_importer.rewrites.llvm.parallel_loops import launch_on_threads
+from fx_importer.rewrites.llvm.runtime_checks import insert_checks, relax_layout_casts
+from fx_importer.rewrites.llvm.scalar_expansion import expand_scalars, move_bits
+from fx_importer.rewrites.llvm.vector_math import define_functions, replace_functions
+from fx_importer.rewrites.llvm.vector_sums import vectorize_sums
+from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensions
 from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
@@ -72,25 +87,12 @@ from fx_importer.rewrites.xla.row_matmuls import double_bf16_rows
 from fx_importer.rewrites.xla.row_writes import row_writes_to_case
 
 _ALL = (
-    channels_last,
-    channels_last_with_integer_products,
-    clamp_insertions,
-    double_bf16_rows,
-    inline_bf16_constants,
-    int8_matmuls_to_f32,
-    keep_order_of_equal_elements,
-    narrow_i64_constants,
-    other_int8_matmuls_to_f32,
-    reject_linalg_sorts,
-    row_writes_to_case,
-    split_softmaxes,
-    stablehlo_channels_last,
-    stablehlo_int8_matmuls_to_f32,
-    widen_half_precision_matmuls,
     accumulate_in_float32,
     allow_inlining,
+    bind_library,
     bitcasts_to_linalg,
     boolean_sums_to_or,
+    clamp_insertions,
     collapse_loops,
     complex_parts_to_stablehlo,
     constants_to_stablehlo,
@@ -99,44 +101,82 @@ _ALL = (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
     copy_new_state,
-    dynamic_pools_to_tosa,
+    declare_operator_stubs,
+    define_functions,
+    double_bf16_rows,
+    drop_unused_results,
     dynamic_convolutions_to_tosa,
+    dynamic_pools_to_tosa,
     dynamic_sizes_to_tensor,
     dynamic_sizes_to_tosa,
-    drop_unused_results,
     erase_unused_sizes,
+    expand_scalars,
     f64_convolutions_to_f32,
     fit_tosa_floats,
     fit_tosa_integers,
     fold_linalg_no_ops,
     fold_stablehlo_no_ops,
+    hoist_weights,
     i64_sums_to_tosa,
+    inline_bf16_constants,
     inline_rank_0_generics,
+    insert_checks,
+    int8_matmuls_to_f32,
+    interchange_loops,
     isolate_tosa_regions,
+    keep_from_recomputation,
+    keep_order_of_equal_elements,
     keep_tosa_floats,
+    launch_on_threads,
     literals_to_stablehlo,
     loops_to_destination_style,
+    move_bits,
     nans_in_linalg,
     nans_in_stablehlo,
+    narrow_i64_constants,
     narrow_tosa_floats,
     narrow_tosa_integers,
     narrow_tosa_integers_unproved,
     operators_to_stablehlo,
+    other_int8_matmuls_to_f32,
+    outline_library_calls,
+    pass_destinations,
+    place_results,
+    plan_arena,
+    plan_slots,
+    read_initial_values,
+    reassociate_sums,
     reduce_tosa_ranks,
     refine_stablehlo_shapes,
+    reject_linalg_sorts,
     reject_scalar_arguments,
+    relax_layout_casts,
+    remove_fusion_marks,
+    remove_tosa_transposes,
+    replace_functions,
+    row_writes_to_case,
     row_writes_to_linalg,
     scalars_to_stablehlo,
     scatter_sort_to_loops,
+    separate_empty_tensors,
+    skip_optimization,
     sliced_state_to_memory,
     split_batch_dimensions,
+    split_softmaxes,
+    stablehlo_channels_last,
     stablehlo_control_flow_to_scf,
+    stablehlo_int8_matmuls_to_f32,
     state_to_values,
     tm_tensor_to_loops,
-    remove_tosa_transposes,
     transpose_tosa_arguments,
     transpose_tosa_weights,
     values_to_memory,
+    vectorize_sums,
+    widen_half_precision_matmuls,
 )
 REWRITES: Mapping[str, RewriteStep] = {step.name: step for step in _ALL}
 """Every rewrite by the name of its pass, under which the text of a pipeline is read back."""
+REWRITE_FAMILIES: Mapping[str, RewriteFamily] = {
+    family.name: family for family in (channels_last, outline_kernels, set_entry_point)
+}
+"""Every rewrite with options by the name of its pass."""

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from fx_importer import UsageError
-from fx_importer.engines.jit import jit_backend
-from fx_importer.engines.jit.library_binding import bind_library
+from fx_importer.diagnostics.observers import Observer, observing
 from fx_importer.llm import import_model, load
 from fx_importer.llm.packed_weights import Int4Linear, Int8Linear, pack_int4, pack_int8
 from fx_importer.llm.quantize import quantize
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import operations
 from fx_importer.process.optional_packages import is_installed
+from fx_importer.rewrites.llvm.entry_point import entry_point
+from fx_importer.rewrites.llvm.library_binding import bind_library
 from fx_importer.weights import stored_in
 from tests.llm.test_architectures import expected
 from tests.llm.tiny_models import save_tiny_model
@@ -42,24 +43,26 @@ def test_products_are_near_those_of_the_weight(layer, pack, error, lanes, rows):
 
 @pytest.mark.parametrize("tied", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["int4", pytest.param("int8", marks=pytest.mark.slow)])
-def test_tokens_are_those_of_the_quantized_model(name, tied, tmp_path, monkeypatch):
+def test_tokens_are_those_of_the_quantized_model(name, tied, tmp_path):
     """The file holds what is packed, once, and a step has no memory for a weight that is not."""
     largest: dict[str, int] = {}
 
-    def record(module, kernels):
-        called = {op.attributes["sym_name"].value for op in module.body if "llvm.emit_c_interface" in op.attributes}
-        types = [ir.MemRefType(op.results[0].type) for op in operations(module.operation, ("memref.alloc",))]
-        largest[called.pop()] = max(math.prod(each.shape) for each in types if each.has_static_shape)
-        bind_library(module, kernels)
+    class Allocations(Observer):
+        def before_pass(self, name, module):
+            if name == bind_library.name:
+                types = [ir.MemRefType(op.results[0].type) for op in operations(module, ("memref.alloc",))]
+                called = entry_point(module).name.value
+                largest[called] = max(math.prod(each.shape) for each in types if each.has_static_shape)
 
-    monkeypatch.setattr(jit_backend, "bind_library", record)
     sizes: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
     model = save_tiny_model(tmp_path / "model", **sizes, tie_word_embeddings=tied)
     imported = load(import_model(tmp_path / "model", tmp_path / "out", context=24, quantize=name))
     quantized = copy.deepcopy(model)
     quantize(quantized, name)
     prompt = [7, 99, 31, 250, 4]
-    assert [[each[0] for each in imported.tokens([prompt], 12)]] == expected(quantized, [prompt], 12)
+    with observing(Allocations()):
+        tokens = imported.tokens([prompt], 12)
+    assert [[each[0] for each in tokens]] == expected(quantized, [prompt], 12)
     assert len({id(each) for each in quantized.parameters()}) == len(list(quantized.parameters()))
     packed = sum(each.numel() * each.itemsize for each in quantized.parameters())
     assert (tmp_path / "out" / "weights.safetensors").stat().st_size <= packed + 8192  # and names

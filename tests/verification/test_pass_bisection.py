@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
-import fx_importer.engines.jit.jit_backend
 from fx_importer import lower
 from fx_importer.compiler import driver
+from fx_importer.engines.jit import jit_backend
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_passes.fx_pass import node_pass
 from fx_importer.fx_passes.node_rewriting import emit
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import RewriteStep, operations
-from fx_importer.pipelines import Pipeline, Stage
+from fx_importer.pipelines import Pipeline
+from fx_importer.pipelines.llvm import FUSE
 
 X = torch.arange(1.0, 7.0).reshape(2, 3)
 
@@ -59,10 +61,13 @@ def test_pass_of_a_user(stage: str):
 
 
 def test_pass_of_an_engine(monkeypatch: pytest.MonkeyPatch):
-    pipeline: Pipeline = fx_importer.engines.jit.jit_backend.LLVM
-    fuse, *others = pipeline.stages
-    wrong = Stage(fuse.name, fuse.description, (*fuse.passes, RewriteStep("wrong", subtract)))
-    monkeypatch.setattr(fx_importer.engines.jit.jit_backend, "LLVM", replace(pipeline, stages=(wrong, *others)))
+    make = jit_backend.pipeline
+    wrong = replace(FUSE, passes=(*FUSE.passes, RewriteStep("wrong", subtract)))
+
+    def pipeline(*arguments: Any) -> Pipeline:
+        return make(*arguments).replacing(FUSE.name, wrong)
+
+    monkeypatch.setattr(jit_backend, "pipeline", pipeline)
     lowered = lower(Scaled(), X, output_type="linalg")
     (found,) = lowered.verify(backends=["jit"], isolate=False, bisect=True).wrong_passes
-    assert (found.stage, found.name) == (fuse.name, "wrong")
+    assert (found.stage, found.name) == (FUSE.name, "wrong")

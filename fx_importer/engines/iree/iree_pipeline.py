@@ -13,7 +13,7 @@ from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precisio
 from fx_importer.rewrites.iree.narrow_integers import narrow_i64_constants
 from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
-from fx_importer.rewrites.linalg.channels_last import channels_last, channels_last_with_integer_products
+from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.exact_floats import other_int8_matmuls_to_f32
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
 from fx_importer.rewrites.stablehlo.convolution_layouts import stablehlo_channels_last
@@ -51,9 +51,9 @@ def iree_pipeline(input_type: str, target: IreeTarget) -> Pipeline:
             split_softmaxes,
             widen_half_precision_matmuls,
             inline_bf16_constants,
-            channels_last_with_integer_products,
+            channels_last(integer_products=True),
         )
-        layouts = host if target.name == HOST else (channels_last,)
+        layouts = host if target.name == HOST else (channels_last(),)
         passes = (reject_linalg_sorts, *layouts, clamp_insertions)
         stages.append(Stage("layouts", "Convolutions have channels last; insertions are within bounds.", passes))
     return Pipeline(IREE_ENGINE.name, tuple(stages))

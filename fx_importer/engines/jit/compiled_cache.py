@@ -17,13 +17,13 @@ from fx_importer.caching.disk_store import Store, users_store
 from fx_importer.caching.uncacheable import NotCached
 from fx_importer.caching.versions import versions
 from fx_importer.calls.call_signature import Signature
-from fx_importer.engines.jit.library_kernels import LibraryFunction
-from fx_importer.engines.jit.native_products import routines
 from fx_importer.engines.jit.object_code import SUPPORTED
-from fx_importer.engines.jit.stubs import operator_stubs_of
-from fx_importer.engines.jit.weight_table import TableEntry
 from fx_importer.mlir.bindings import ir
+from fx_importer.rewrites.llvm.blas_calls import routines
+from fx_importer.rewrites.llvm.library_functions import LibraryFunction
+from fx_importer.rewrites.llvm.operator_stubs import operator_stubs_of
 from fx_importer.rewrites.llvm.parallel_loops import has_threads
+from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Program:
     signature: Signature
     messages: Sequence[str]
     """Of the errors that it may end with, by their codes less one."""
-    weights: Sequence[TableEntry]
+    weights: Sequence[HoistedWeight]
     """The entries of the table that it takes."""
     arena: int
     """The bytes of memory that it takes for buffers."""

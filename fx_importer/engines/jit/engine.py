@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from fx_importer.pipelines import Pipeline
 
 
-def _pipeline(output_type: OutputType) -> Pipeline:
-    from fx_importer.pipelines import LLVM, Pipeline
-    from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
-
-    first = (TO_LINALG[output_type.root.value],) if output_type.root.value in TO_LINALG else ()
-    return Pipeline(JIT_ENGINE.name, (*first, IN_PLACE, *LLVM.stages))
-
-
 def _create(options: BackendOptions) -> Backend:
     from fx_importer.engines.jit.jit_backend import JitBackend
 
@@ -39,12 +31,18 @@ def _load_on_mesh(module: ir.Module, name: str) -> Any:
     return load_in_process(module, name)
 
 
+def _pipeline(output_type: OutputType) -> Pipeline:
+    from fx_importer.engines.jit.pipeline import pipeline_for
+
+    return pipeline_for(output_type)
+
+
 JIT_ENGINE = Engine(
     name="jit",
     create=_create,
+    pipeline=_pipeline,
     accepts=(OutputType.LINALG_ON_TENSORS, OutputType.STABLEHLO, OutputType.TOSA),
     default_for=(OutputType.LINALG_ON_TENSORS,),
-    pipeline=_pipeline,
     runs_stubs=True,
     benchmarked=(OutputType.LINALG_ON_TENSORS,),
     variants={"jit at level 3": _optimized},

@@ -15,43 +15,32 @@ import torch
 
 from fx_importer.calls.backend import Loaded
 from fx_importer.calls.call_signature import JIT, read_signature
+from fx_importer.diagnostics.observers import stage_observers
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import check_dialects, check_one_device
-from fx_importer.engines.jit.arena import free_slots, new_slots, place_results, plan_arena, plan_slots
 from fx_importer.engines.jit.compiled_cache import Entry, Program, entry_of
 from fx_importer.engines.jit.compiled_function import CompiledFunction, InPlaceFunction
 from fx_importer.engines.jit.engine_code import Code, EngineCode
-from fx_importer.engines.jit.library_binding import bind_library
-from fx_importer.engines.jit.library_kernels import Kernels, packed_elements
-from fx_importer.engines.jit.native_products import routines
+from fx_importer.engines.jit.library_kernels import Kernels
 from fx_importer.engines.jit.object_code import SUPPORTED, ObjectCode
-from fx_importer.engines.jit.stubs import Stubs, declare_operator_stubs, pass_destinations
-from fx_importer.engines.jit.weight_table import Resource, elide_weights, hoist_weights, link_weights, weight_table
-from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.functions import dialects_of, function_named, functions_of, state_aliases
+from fx_importer.engines.jit.pipeline import pipeline
+from fx_importer.engines.jit.slots import free_slots, new_slots
+from fx_importer.engines.jit.stubs import Stubs
+from fx_importer.engines.jit.weight_table import Resource, elide_weights, link_weights, weight_table
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.functions import dialects_of, function_named, state_aliases
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.options import RunOptions
-from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.llvm import CONSTANTS, ENTRY, FUSE, INTEGERS, TO_LLVM
+from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.runner import run_stage
-from fx_importer.pipelines.stage import Stage
-from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
-from fx_importer.rewrites.linalg.channels_last import use_channels_last
-from fx_importer.rewrites.linalg.exact_floats import int8_matmuls_to_f32
-from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read_initial_values
-from fx_importer.rewrites.llvm.empty_tensors import separate_empty_tensors
-from fx_importer.rewrites.llvm.fusion_limits import keep_from_recomputation, remove_marks
-from fx_importer.rewrites.llvm.kernel_outlining import (
-    SMALL_TRIP_COUNT,
-    outline_kernels,
-    reassociate_sums,
-    skip_optimization,
-)
-from fx_importer.rewrites.llvm.library_calls import outline_library_calls
-from fx_importer.rewrites.llvm.parallel_loops import launch_on_threads
-from fx_importer.rewrites.llvm.runtime_checks import RUN, insert_checks, relax_layout_casts
-from fx_importer.rewrites.llvm.scalar_expansion import expand_scalars, move_bits
-from fx_importer.rewrites.llvm.vector_math import define_functions, replace_functions
-from fx_importer.rewrites.llvm.vector_sums import vectorize_sums
+from fx_importer.rewrites.llvm.arena import ARENA, PLACED_RESULTS, SLOTS
+from fx_importer.rewrites.llvm.blas_calls import routines
+from fx_importer.rewrites.llvm.entry_point import read_fact, required_fact
+from fx_importer.rewrites.llvm.library_functions import library_functions_of
+from fx_importer.rewrites.llvm.operator_stubs import DESTINATIONS
+from fx_importer.rewrites.llvm.runtime_checks import MESSAGES, RUN
+from fx_importer.rewrites.llvm.weight_hoisting import weights_of
 
 _DIALECTS = {
     *(
@@ -116,11 +105,12 @@ class JitBackend:
         check_one_device(module)
         copy = copy_module(module.operation)
         aliases = state_aliases(function_named(copy, func_name))
-        int8_matmuls_to_f32(copy.operation)
+        stages = _Stages(pipeline(dialects_of(copy), func_name, self.optimization), copy)
+        stages.run_through(INTEGERS.name)  # reads elements of weights
         resources = elide_weights(copy)
         options = (func_name, self.optimization)
         entry = entry_of(copy, *options) if count == 1 and RunOptions(cache=self.cache).is_cached else None
-        parts = _kept(entry, copy) or self._compiled(copy, func_name, resources, entry, dumps=count > 1)
+        parts = _kept(entry, copy) or self._compiled(copy, func_name, stages, resources, entry, dumps=count > 1)
         program, stubs, kernels, code = parts
         codes = [code]
         if count > 1 and isinstance(code, EngineCode):
@@ -153,54 +143,37 @@ class JitBackend:
         return [InPlaceFunction(each, written) if written else each for each in functions]
 
     def _compiled(
-        self, module: ir.Module, func_name: str, resources: Sequence[Resource], entry: Entry | None, *, dumps: bool
+        self,
+        module: ir.Module,
+        func_name: str,
+        stages: _Stages,
+        resources: Sequence[Resource],
+        entry: Entry | None,
+        *,
+        dumps: bool,
     ) -> _Parts:
         """Compile ``module``, whose weights are elided, in place. Code that ``dumps`` can be loaded again."""
-        trace = Trace()
-        for dialect in dialects_of(module) & TO_LINALG.keys():
-            _run(TO_LINALG[dialect], module, trace)
-        _run(IN_PLACE, module, trace)
+        stages.run_through(ENTRY)
         stubs = Stubs(module, self.stubs)
-        function = _entry_point(module, func_name)
-        declare_operator_stubs(module)
-        signature = read_signature(function)
-        fuse, bufferize, loops, scalars, llvm = LLVM.stages
-        read_initial_values(module)
-        with trace.stage("library"):
-            use_channels_last(module.operation, elements=packed_elements())
-            kernels = Kernels(outline_library_calls(module))
-        keep_from_recomputation(module)
-        _run(fuse, module, trace)
-        remove_marks(module)
+        signature = read_signature(function_named(module, func_name))
+        stages.run_through(FUSE.name)
         check_dialects(module, _DIALECTS, JIT)
-        with trace.stage("constants"):
-            weights = hoist_weights(function)
-            if link_weights(module, resources):
-                entry = None  # the code has elements of weights
-            interchange_loops(module)
-            separate_empty_tensors(module)
-        _run(bufferize, module, trace)
-        relax_layout_casts(module)
-        bind_library(module, kernels)
-        pass_destinations(module)
-        arena, slots = plan_arena(function), plan_slots(function)
-        placed = place_results(function)
-        _run(loops, module, trace)
-        with trace.stage("kernels"):
-            messages = insert_checks(module)
-            expand_scalars(module)
-            vectorize_sums(module)
-            outline_kernels(module, small_trip_count=SMALL_TRIP_COUNT if self.optimization < 3 else 0)
-            skip_optimization(function)
-            reassociate_sums(module)
-            replace_functions(module)
-        _run(scalars, module, trace)
-        define_functions(module)
-        _run(llvm, module, trace)
-        move_bits(module)
-        launch_on_threads(module)
-        program = Program(signature, messages, weights, arena, slots, placed, kernels.functions)
-        with trace.stage("compile"):
+        stages.run_through(CONSTANTS.name)
+        if link_weights(module, resources):
+            entry = None  # the code has elements of weights
+        stages.run_through(TO_LLVM.name)
+        required_fact(module, DESTINATIONS)
+        program = Program(
+            signature,
+            messages=required_fact(module, MESSAGES),
+            weights=weights_of(module),
+            arena=required_fact(module, ARENA),
+            slots=read_fact(module, SLOTS) or 0,
+            placed=read_fact(module, PLACED_RESULTS) or (),
+            kernels=library_functions_of(module),
+        )
+        kernels = Kernels(program.kernels)
+        with stages.trace.stage("compile"):
             addresses = _addresses(stubs.callbacks | kernels.callbacks)
             called = (RUN, _callable_name(func_name))
             engine = EngineCode(module, self.optimization, called, addresses, dumps=dumps or entry is not None)
@@ -208,35 +181,27 @@ class JitBackend:
         return program, stubs, kernels, code
 
 
-def _entry_point(module: ir.Module, name: str) -> func_d.FuncOp:
-    """Return the function ``name``, callable from C; all others become private."""
-    entry = function_named(module, name)
-    with module.context:
-        for each in functions_of(module).values():
-            each.attributes["sym_visibility"] = ir.StringAttr.get("private")
-        entry.attributes["sym_visibility"] = ir.StringAttr.get("public")
-        entry.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        read_only = {"bufferization.writable": ir.BoolAttr.get(False)}  # only for tensors: memrefs are written
-        given = entry.attributes["arg_attrs"] if "arg_attrs" in entry.attributes else [{}] * len(entry.arguments)
-        described = [{each.name: each.attr for each in ir.DictAttr(old)} if old else {} for old in given]
-        tensors = [isinstance(argument.type, ir.RankedTensorType) for argument in entry.arguments]
-        entry.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [
-                ir.DictAttr.get(old | read_only if is_tensor else old)
-                for old, is_tensor in zip(described, tensors, strict=True)
-            ]
-        )
-    return entry
+class _Stages:
+    """The stages of a pipeline, which run in order on a module, with pauses to read what the module says then."""
+
+    def __init__(self, pipeline: Pipeline, module: ir.Module):
+        self._module = module
+        self._left = iter(pipeline.stages)
+        self.trace = Trace(planned=(*(stage.name for stage in pipeline.stages), "compile"))
+        self._observed = module if stage_observers() else None
+
+    def run_through(self, name: str) -> None:
+        """Run the next stages, up to and including ``name``."""
+        for stage in self._left:
+            with self.trace.stage(stage.name, self._observed, pipeline=str(stage)):
+                run_stage(stage, self._module)
+            if stage.name == name:
+                return
 
 
 def _callable_name(function: str) -> str:
     """Return the name of the function that takes the arguments of ``function`` by address."""
     return f"_mlir_ciface_{function}"
-
-
-def _run(stage: Stage, module: ir.Module, trace: Trace) -> None:
-    with trace.stage(stage.name, pipeline=str(stage)):
-        run_stage(stage, module)
 
 
 def _kept(entry: Entry | None, module: ir.Module) -> _Parts | None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import functools
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from fx_importer.calls.memref import DTYPES
+from fx_importer.mlir.element_types import DTYPES
+from fx_importer.rewrites.llvm.library_functions import Convolution, Kernel, LibraryFunction, Product, packed_dtypes
 
 Bound = Callable[[], object]
 """Computes a result in place, from tensors that it holds."""
@@ -24,104 +20,6 @@ Pack = Callable[..., torch.Tensor]
 """Returns what a function, its first argument, makes of the others: of a weight, and of hashable values."""
 
 
-class Kernel(Protocol):
-    """What one call computes, into the last of its tensors."""
-
-    def bind(self, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
-        """Return the function that computes it on the memory of ``tensors``; ``pack`` if the second one is a weight."""
-        ...
-
-
-@dataclass(frozen=True)
-class Product:
-    """A product of matrices, or of batches of them. Axes are named ``b``, ``m``, ``n`` and ``k``."""
-
-    left: str
-    right: str
-    result: str
-    accumulate: bool
-    by_onednn: bool = False
-    """Whether it is a product of float32 matrices that is worth a call of oneDNN (`smallest_onednn_work`)."""
-    by_rows: bool = False
-    """Whether `define_row_product` is faster than any library."""
-
-    def bind(self, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
-        """Return the function of the operands and the result."""
-        batch = "b" * ("b" in self.result)
-        axes = (self.left, self.right, self.result)
-        wanted = (batch + "mk", batch + "kn", batch + "mn")
-        left, right, result = (
-            each.permute([given.index(axis) for axis in order])
-            for each, given, order in zip(tensors, axes, wanted, strict=True)
-        )
-        if self.by_onednn and right.numel():
-            columns = right.t()
-            if pack is not None and left.shape[0] < _MANY_ROWS and right.numel() <= _SMALL_WEIGHT:
-                columns = pack(_pack_columns, columns, left.shape[0])
-            multiply = partial(_MULTIPLY, left, columns, None, "none", [], "")
-            write = result.add_ if self.accumulate else result.copy_
-            return lambda: write(multiply())
-        if self.accumulate:
-            return partial(torch.baddbmm if batch else torch.addmm, result, left, right, out=result)
-        return partial(torch.bmm if batch else torch.mm, left, right, out=result)
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """A convolution. Axes are named ``n``, ``g``, ``c``, ``f`` and, if spatial, ``s``; ``1`` is one of size 1."""
-
-    input: str
-    weight: str
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    padding: tuple[int, ...]
-    accumulate: bool
-    output_padding: tuple[int, ...] | None = None
-    """Of a transposed convolution, of one group; None of others."""
-    bias: bool = False
-    """Whether a bias is added before the result is rounded."""
-
-    def bind(self, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
-        """Return the function of the input, the weight, the bias if there is one, and the result."""
-        data, is_transposed = _order(self.input, "ngcs"), self.output_padding is not None
-        filters = _order(self.weight, "gcfs1" if is_transposed else "gfcs1")
-        operands = tensors[0], tensors[1], tensors[-1]
-        x, w, y = (each.permute(order) for each, order in zip(operands, (data, filters, data), strict=True))
-        bias = tensors[2].flatten() if self.bias else None
-        w = w.flatten(-1 - self.weight.count("1"))
-        groups = 1
-        if "g" in self.weight:
-            groups = w.shape[0]
-            x, w, y = x.flatten(1, 2), w.flatten(0, 1), y.flatten(1, 2)
-        if "f" not in self.weight:
-            groups = w.shape[0]
-            w = w.unsqueeze(1)
-        if pack is not None and self.input == "nssc" and x.dtype in _packed_dtypes():
-            where = (self.padding, self.strides, self.dilations, groups)
-            return self._by_onednn(x, pack(_PACK_CONVOLUTION, w, *where, tuple(x.shape)), bias, y, where)
-        where = (self.strides, self.padding, self.dilations)
-        added = self.output_padding or (0,) * len(self.strides)
-        convolve = partial(torch.convolution, x, w, bias, *where, is_transposed, added, groups)
-        write = y.add_ if self.accumulate else y.copy_
-        return lambda: write(convolve())
-
-    def _by_onednn(
-        self, x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor, where: tuple[Any, ...]
-    ) -> Bound:
-        """Return the function with a weight that oneDNN has packed; it adds to the result in place."""
-        add = partial(_ADD_CONVOLUTION, y, x, packed, bias, *where, "add", 1.0, None, [], None)
-        if self.accumulate:
-            return add
-
-        def compute() -> object:
-            y.zero_()
-            return add()
-
-        return compute
-
-
-FEWEST_ROWS = 8
-"""Rows of the left matrix from which on oneDNN is faster than BLAS; a dynamic number is taken to be larger."""
 _MANY_ROWS = 64
 """Rows from which on oneDNN takes less than a tenth of its time to reorder the right matrix."""
 _SMALL_WEIGHT = 1 << 20
@@ -135,50 +33,81 @@ def _pack_columns(columns: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(columns.contiguous(), rows)
 
 
-@functools.cache
-def _packed_dtypes() -> tuple[torch.dtype, ...]:
-    """Return the dtypes of convolutions that oneDNN computes on this machine with packed weights."""
-    if not torch.backends.mkldnn.is_available():
-        return ()
-    supported = {
-        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
-        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
-    }
-    return (torch.float32, *(dtype for dtype, is_supported in supported.items() if is_supported()))
-
-
-def packed_elements() -> list[str]:
-    """Return the element types of convolutions that are faster with channels last."""
-    return ["f64", "f32", *(name for name in ("bf16", "f16") if DTYPES[name][0] in _packed_dtypes())]
-
-
-@functools.cache
-def smallest_onednn_work() -> int | None:
-    """Return the multiplications from which oneDNN is faster than MKL with float32 matrices; None if it is not.
-
-    MKL has no AVX-512 on AMD's CPUs: from Zen 5 on, that is half of what oneDNN computes in a second. Zen 4 (family 25)
-    computes such vectors by halves: there oneDNN is 5 % faster with large products, and its calls cost more.
-    """
-    with contextlib.suppress(OSError):
-        processor = Path("/proc/cpuinfo").read_text()
-        has_vectors = torch.backends.mkldnn.is_available() and "AVX512" in torch.backends.cpu.get_cpu_capability()
-        if "AuthenticAMD" in processor and has_vectors:
-            return 1 << (24 if re.search(r"^cpu family\s*: 25$", processor, re.MULTILINE) else 20)
-    return None
-
-
 def _order(axes: str, wanted: str) -> list[int]:
     return [position for axis in wanted for position, each in enumerate(axes) if each == axis]
 
 
-@dataclass(frozen=True)
-class LibraryFunction:
-    """A kernel and what it takes: tensors of these element types and ranks, then indices, which it does not read."""
+def _bind_product(product: Product, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
+    """Return the function of the operands and the result."""
+    batch = "b" * ("b" in product.result)
+    axes = (product.left, product.right, product.result)
+    wanted = (batch + "mk", batch + "kn", batch + "mn")
+    left, right, result = (
+        each.permute([given.index(axis) for axis in order])
+        for each, given, order in zip(tensors, axes, wanted, strict=True)
+    )
+    if product.by_onednn and right.numel():
+        columns = right.t()
+        if pack is not None and left.shape[0] < _MANY_ROWS and right.numel() <= _SMALL_WEIGHT:
+            columns = pack(_pack_columns, columns, left.shape[0])
+        multiply = partial(_MULTIPLY, left, columns, None, "none", [], "")
+        write = result.add_ if product.accumulate else result.copy_
+        return lambda: write(multiply())
+    if product.accumulate:
+        return partial(torch.baddbmm if batch else torch.addmm, result, left, right, out=result)
+    return partial(torch.bmm if batch else torch.mm, left, right, out=result)
 
-    kernel: Kernel
-    elements: list[str]
-    ranks: list[int]
-    indices: int
+
+def _bind_convolution(convolution: Convolution, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
+    """Return the function of the input, the weight, the bias if there is one, and the result."""
+    data, is_transposed = _order(convolution.input, "ngcs"), convolution.output_padding is not None
+    filters = _order(convolution.weight, "gcfs1" if is_transposed else "gfcs1")
+    operands = tensors[0], tensors[1], tensors[-1]
+    x, w, y = (each.permute(order) for each, order in zip(operands, (data, filters, data), strict=True))
+    bias = tensors[2].flatten() if convolution.bias else None
+    w = w.flatten(-1 - convolution.weight.count("1"))
+    groups = 1
+    if "g" in convolution.weight:
+        groups = w.shape[0]
+        x, w, y = x.flatten(1, 2), w.flatten(0, 1), y.flatten(1, 2)
+    if "f" not in convolution.weight:
+        groups = w.shape[0]
+        w = w.unsqueeze(1)
+    if pack is not None and convolution.input == "nssc" and x.dtype in packed_dtypes():
+        where = (convolution.padding, convolution.strides, convolution.dilations, groups)
+        return _bind_packed(convolution, x, pack(_PACK_CONVOLUTION, w, *where, tuple(x.shape)), bias, y, where)
+    where = (convolution.strides, convolution.padding, convolution.dilations)
+    added = convolution.output_padding or (0,) * len(convolution.strides)
+    convolve = partial(torch.convolution, x, w, bias, *where, is_transposed, added, groups)
+    write = y.add_ if convolution.accumulate else y.copy_
+    return lambda: write(convolve())
+
+
+def _bind_packed(
+    convolution: Convolution,
+    x: torch.Tensor,
+    packed: torch.Tensor,
+    bias: torch.Tensor | None,
+    y: torch.Tensor,
+    where: tuple[Any, ...],
+) -> Bound:
+    """Return the function with a weight that oneDNN has packed; it adds to the result in place."""
+    add = partial(_ADD_CONVOLUTION, y, x, packed, bias, *where, "add", 1.0, None, [], None)
+    if convolution.accumulate:
+        return add
+
+    def compute() -> object:
+        y.zero_()
+        return add()
+
+    return compute
+
+
+def _bind(kernel: Kernel, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
+    """Return the function that computes it on the memory of ``tensors``; ``pack`` if the second one is a weight."""
+    if isinstance(kernel, Product):
+        return _bind_product(kernel, tensors, pack)
+    return _bind_convolution(kernel, tensors, pack)
 
 
 class Kernels:
@@ -223,7 +152,7 @@ class Kernels:
                     with torch.inference_mode(False):  # tensors of that mode could not be written outside of it
                         tensors = [*map(_tensor, addresses, dtypes, ranks)]
                         pack = self._pack if tensors[1].data_ptr() in self.weights else None
-                        cache[key] = bound = function.kernel.bind(tensors, pack)
+                        cache[key] = bound = _bind(function.kernel, tensors, pack)
                 bound()
             except Exception as error:  # must not propagate through compiled code
                 self._failure = type(function.kernel).__name__, error

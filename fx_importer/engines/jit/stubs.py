@@ -16,41 +16,14 @@ from fx_importer.calls.memref import allocated, dense, describe, descriptor_type
 from fx_importer.engines.jit.triton_stubs import kernel_function
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
-from fx_importer.manifest import STUB_ATTRIBUTE, OperatorArgument, OperatorStub, Passed, ValueType
-from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit.emitter import Emitter
+from fx_importer.manifest import OperatorArgument, OperatorStub, Passed, ValueType
+from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.functions import functions_of
-from fx_importer.mlir.walk import operations
-
-STUB_SUCCEEDED = "__fx_importer_fine"
-"""The function that returns whether the last call of a stub succeeded."""
+from fx_importer.rewrites.llvm.operator_stubs import STUB_SUCCEEDED, operator_stubs_of, takes_destinations
 
 _READ_ONLY = ("aten", "prims")
 """Namespaces whose functional operators neither write to their arguments nor keep them."""
 _NUMBERS = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
-
-
-def operator_stubs_of(module: ir.Module) -> dict[str, OperatorStub]:
-    """Return the operator stubs of ``module``, by name of the function."""
-    return {
-        name: OperatorStub.from_json(ir.StringAttr(function.attributes[STUB_ATTRIBUTE]).value)
-        for name, function in functions_of(module).items()
-        if STUB_ATTRIBUTE in function.attributes
-    }
-
-
-def declare_operator_stubs(module: ir.Module) -> None:
-    """Mark the functions of operator stubs, on tensors, as C interfaces that only read their arguments."""
-    for function in functions_of(module).values():
-        if STUB_ATTRIBUTE in function.attributes:
-            _declare(function)
-
-
-def _declare(function: func_d.FuncOp) -> None:
-    with function.context:
-        function.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        read_only = ir.DictAttr.get({"bufferization.access": ir.StringAttr.get("read")})
-        function.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(function.type.inputs))
 
 
 class Stubs:
@@ -79,7 +52,7 @@ class Stubs:
 
     def _callback(self, stub: OperatorStub, kind: ir.FunctionType, instead: Callable[..., Any] | None) -> Any:
         call = operator_function(stub, instead)
-        placed = _takes_destinations(kind)
+        placed = takes_destinations(kind)
         in_place = instead is None and stub.operator.partition(".")[0] in _READ_ONLY
         takes = [*zip(stub.takes, map(_rank, kind.inputs), strict=True)]
         returns = [*zip([each.type for each in stub.returns], map(_rank, kind.results), strict=True)]
@@ -105,34 +78,6 @@ class Stubs:
 
         passed = count + (len(returns) if placed else 1)
         return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * passed)(callback)
-
-
-def pass_destinations(module: ir.Module) -> None:
-    """Have callers allocate the results of stubs, on buffers, where their sizes are static."""
-    stubs = {
-        name: each
-        for name, each in functions_of(module).items()
-        if STUB_ATTRIBUTE in each.attributes and _takes_destinations(each.type)
-    }
-    for op in operations(module.operation, ("func.call",)):
-        if ir.FlatSymbolRefAttr(op.attributes["callee"]).value not in stubs:
-            continue
-        emit = Emitter.before(op)
-        none = {"operandSegmentSizes": emit.segments(0, 0)}
-        buffers = [emit.op("memref.alloc", [each.type], [], none).result for each in op.results]
-        emit.op("func.call", [], [*op.operands, *buffers], {"callee": op.attributes["callee"]})
-        for result, buffer in zip(op.results, buffers, strict=True):
-            result.replace_all_uses_with(buffer)
-        op.erase()
-    for function in stubs.values():
-        kind = ir.FunctionType.get([*function.type.inputs, *function.type.results], [], context=module.context)
-        function.attributes["function_type"] = ir.TypeAttr.get(kind, module.context)
-        for each in {"arg_attrs", "res_attrs"} & set(function.attributes):
-            del function.attributes[each]
-
-
-def _takes_destinations(kind: ir.FunctionType) -> bool:
-    return len(kind.results) > 0 and all(ir.ShapedType(each).has_static_shape for each in kind.results)
 
 
 def _rank(kind: ir.Type) -> int:

@@ -24,13 +24,14 @@ from fx_importer.calls.call_signature import (
     TensorKind,
     read_signature,
 )
-from fx_importer.calls.memref import DTYPES, dense
+from fx_importer.calls.memref import dense
 from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.stablehlo_interpreter.stablehlo_backend_child import interpret
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.constant_arguments import take_resources
+from fx_importer.mlir.element_types import DTYPES
 from fx_importer.mlir.emit.emitter import Emitter, terminator, update_function_type
 from fx_importer.mlir.functions import functions_of
 from fx_importer.options import Limits

@@ -13,7 +13,7 @@ import torch
 
 from fx_importer.calls.backend import EVALUATION, Loaded, Value
 from fx_importer.calls.call_signature import CallingConvention, Signature, TensorKind, read_signature
-from fx_importer.calls.memref import DTYPES, dense
+from fx_importer.calls.memref import dense
 from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.engines.engine_pipeline import INLINE, run_engine_pipeline
 from fx_importer.engines.function_extraction import check_dialects, extract_function
@@ -22,6 +22,7 @@ from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.engines.tosa_reference.tosa_reference_backend_child import run_model
 from fx_importer.engines.tosa_reference.tosa_specialization import specialize_tosa
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.element_types import DTYPES
 from fx_importer.options import Limits
 from fx_importer.pipelines import Pipeline
 from fx_importer.process.one_shot import run_isolated

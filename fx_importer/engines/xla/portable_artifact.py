@@ -7,11 +7,11 @@ from typing import Literal
 
 import torch
 
-from fx_importer.calls.call_signature import UNSIGNED
-from fx_importer.calls.memref import DTYPES, dense
+from fx_importer.calls.memref import dense
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact
 from fx_importer.mlir.constant_arguments import name_resources, take_resources
+from fx_importer.mlir.element_types import DTYPES, UNSIGNED
 from fx_importer.mlir.emit.emitter import update_function_type
 from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.functions import functions_of

@@ -13,7 +13,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, is_used, producer
 from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.functions import functions_of
-from fx_importer.mlir.walk import rewrite
+from fx_importer.mlir.walk import rewrite_with_options
 from fx_importer.rewrites.linalg.axis_orders import (
     Layouts,
     Order,
@@ -40,20 +40,9 @@ _SHORTEST_ROW = 8
 """In elements. Loops along shorter ones would not be vectorized."""
 
 
-@rewrite("fx-importer-channels-last")
-def channels_last(module: ir.Operation) -> None:
-    """Rewrite the convolutions of float32 and float64 of static sizes, and what surrounds them."""
-    use_channels_last(module)
-
-
-@rewrite("fx-importer-channels-last{integer-products=true}")
-def channels_last_with_integer_products(module: ir.Operation) -> None:
-    """As `channels_last`; convolutions of int8 become matmuls, for engines with integer kernels."""
-    use_channels_last(module, integer_products=True)
-
-
-def use_channels_last(
-    module: ir.Operation, *, elements: Collection[str] = ("f32", "f64"), integer_products: bool = False
+@rewrite_with_options("fx-importer-channels-last")
+def channels_last(
+    module: ir.Operation, elements: Collection[str] = ("f32", "f64"), integer_products: bool = False
 ) -> None:
     """Rewrite the convolutions of static sizes in the functions of ``module``, on tensors, and what surrounds them.
 

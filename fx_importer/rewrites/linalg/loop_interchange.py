@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Emitter, replace
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
 
 
-def interchange_loops(module: ir.Module) -> None:
+@rewrite("fx-importer-interchange-loops")
+def interchange_loops(module: ir.Operation) -> None:
     """Make the loop with stride-1 accesses the innermost one of each contraction.
 
     ``C[m, n] += A[m, k] * B[k, n]`` has ``k`` innermost: it reads the columns of B, and an ordered sum of floats cannot
@@ -117,7 +118,8 @@ def permute_loops(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.Affi
     op.attributes["iterator_types"] = ir.ArrayAttr.get([kinds[loop] for loop in order])
 
 
-def read_initial_values(module: ir.Module) -> None:
+@rewrite("fx-importer-read-initial-values")
+def read_initial_values(module: ir.Operation) -> None:
     """Make the initial values of elementwise ops that read them, as a sum over no axes does, additional inputs.
 
     MLIR would fuse such an op with one that has loops, and then accumulate in each iteration.

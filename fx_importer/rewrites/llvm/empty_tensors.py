@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
 
 
-def separate_empty_tensors(module: ir.Module) -> None:
+@rewrite("fx-importer-separate-empty-tensors")
+def separate_empty_tensors(module: ir.Operation) -> None:
     """Give each operation a ``tensor.empty`` of its own, except in loops, where it would be allocated each time.
 
     CSE makes them one: then all that is computed into it may share memory, and one-shot bufferization takes time that

@@ -6,7 +6,7 @@ import math
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Emitter, producer
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
 
 _REPEATED = 16
 """How often a result is read by one operation from which it is computed once, if it is expensive."""
@@ -16,10 +16,11 @@ _MARK = "bufferization.dealloc_tensor"
 """A second use of what is not to be fused, which passes on tensors keep."""
 
 
-def keep_from_recomputation(module: ir.Module) -> None:
+@rewrite("fx-importer-keep-from-recomputation")
+def keep_from_recomputation(module: ir.Operation) -> None:
     """Mark expensive elementwise results that an operation broadcasts: fused, they would be computed once per read.
 
-    So with an activation in front of a product with a weight that is unpacked in its loop. `remove_marks` is called
+    So with an activation in front of a product with a weight that is unpacked in its loop. `remove_fusion_marks` runs
     after fusion.
     """
     seen: dict[ir.Value, bool] = {}
@@ -37,7 +38,8 @@ def keep_from_recomputation(module: ir.Module) -> None:
         Emitter(ir.InsertionPoint.after(value.owner), value.owner.location).op(_MARK, [], [value])
 
 
-def remove_marks(module: ir.Module) -> None:
+@rewrite("fx-importer-remove-fusion-marks")
+def remove_fusion_marks(module: ir.Operation) -> None:
     """Remove what `keep_from_recomputation` added."""
     for op in operations(module.operation, (_MARK,)):
         op.erase()

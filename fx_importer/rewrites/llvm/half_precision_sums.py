@@ -28,7 +28,7 @@ def extended_bias(begin: ir.Value, axes: tuple[int, ...], element: str) -> ir.Op
     return extended.owner if _element(extended.owner.operands[0]) == element else None
 
 
-def round_by_groups(module: ir.Module) -> None:
+def round_by_groups(module: ir.Operation) -> None:
     """Let grouped convolutions of static sizes be rounded, and begin with a bias, by group and channel.
 
     Programs join these two axes before they round, and separate them after they broadcast a bias.

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fx_importer.engines.jit.arena import memory_of
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter, attributes_of, producer
 from fx_importer.mlir.emit.llvm import function_hints
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.functions import body_of
+from fx_importer.mlir.walk import operations, rewrite, rewrite_with_options
+from fx_importer.rewrites.llvm.arena import memory_of
+from fx_importer.rewrites.llvm.entry_point import entry_point
 from fx_importer.rewrites.llvm.parallel_loops import (
     DYNAMIC_PREFIX,
     PREFIX,
@@ -36,7 +38,8 @@ OFTEN = 16
 """The number of calls from which on the speed of a small kernel counts."""
 
 
-def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT) -> None:
+@rewrite_with_options("fx-importer-outline-kernels")
+def outline_kernels(module: ir.Operation, small_trip_count: int = SMALL_TRIP_COUNT) -> None:
     """Outline every outermost loop without results to a function; equal loops call the same function.
 
     LLVM takes minutes for a model in one function. Functions of at most ``small_trip_count`` iterations are optimized
@@ -82,7 +85,8 @@ def _takes_longer(kernel: func_d.FuncOp) -> bool:
     return rescales or bool(operations(kernel.operation, FUNCTIONS))
 
 
-def reassociate_sums(module: ir.Module) -> None:
+@rewrite("fx-importer-reassociate-sums")
+def reassociate_sums(module: ir.Operation) -> None:
     """Let LLVM split each sum of floats in memory into vectors: an ordered one adds a number at a time.
 
     Products that are added to it are rounded once, with their sum.
@@ -123,14 +127,16 @@ def _contract(value: ir.Value) -> None:
             _contract(operand)
 
 
-def skip_optimization(function: func_d.FuncOp) -> None:
-    """Have LLVM not optimize ``function`` if it has no loop: what only calls kernels takes most of the time."""
+@rewrite("fx-importer-skip-optimization")
+def skip_optimization(module: ir.Operation) -> None:
+    """Have LLVM not optimize the entry point if it has no loop: what only calls kernels takes most of the time."""
+    function = entry_point(module)
     if not any(op.name.startswith("scf.") for op in operations(function.operation)):
         function.attributes["llvm.passthrough"] = function_hints(function.context, "optnone", "noinline")
 
 
 def _outline(
-    loop: ir.Operation, name: str, module: ir.Module, split: Shared | None
+    loop: ir.Operation, name: str, module: ir.Operation, split: Shared | None
 ) -> tuple[func_d.FuncOp, func_d.CallOp]:
     """Outline ``loop``; the last arguments of the kernel are the bounds of the loop that threads share, if any."""
     bounds = [(split.loop, each) for each in split.bounds] if split else []
@@ -149,7 +155,7 @@ def _outline(
         *(owner.operands[each] for owner, each in bounds),
     ]
 
-    with ir.InsertionPoint(module.body):
+    with ir.InsertionPoint(body_of(module)):
         kernel = func_d.FuncOp(name, ([_argument_type(value.type) for value in passed], []), visibility="private")
     if all(_is_bare_pointer(value.type) for value in passed):
         kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()

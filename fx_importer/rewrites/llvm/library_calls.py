@@ -10,22 +10,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fx_importer.engines.jit.library_kernels import (
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit.emitter import Emitter, is_used, producer, terminator
+from fx_importer.mlir.emit.linalg import LinalgOps
+from fx_importer.mlir.functions import body_of
+from fx_importer.mlir.linalg_contractions import CONVOLUTIONS, PRODUCTS, axes_of_product
+from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.linalg.axis_orders import transposed
+from fx_importer.rewrites.linalg.loop_interchange import transposed_axes
+from fx_importer.rewrites.llvm.half_precision_sums import extended_bias, round_by_groups, rounding
+from fx_importer.rewrites.llvm.library_functions import (
     FEWEST_ROWS,
     Convolution,
     Kernel,
     LibraryFunction,
     Product,
     smallest_onednn_work,
+    write_library_functions,
 )
-from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit.emitter import Emitter, is_used, producer, terminator
-from fx_importer.mlir.emit.linalg import LinalgOps
-from fx_importer.mlir.linalg_contractions import CONVOLUTIONS, PRODUCTS, axes_of_product
-from fx_importer.mlir.walk import operations
-from fx_importer.rewrites.linalg.axis_orders import transposed
-from fx_importer.rewrites.linalg.loop_interchange import transposed_axes
-from fx_importer.rewrites.llvm.half_precision_sums import extended_bias, round_by_groups, rounding
 from fx_importer.rewrites.llvm.row_products import computes_rows
 from fx_importer.rewrites.llvm.transposed_convolutions import (
     Transposed,
@@ -44,8 +46,11 @@ _LARGE_WEIGHT = 1 << 16
 ``[k, n]``; those with smaller matrices 1.15 to 1.2 times, for which copies are small."""
 
 
-def outline_library_calls(module: ir.Module) -> dict[str, LibraryFunction]:
-    """Outline the products and convolutions of ``module``, on tensors, that are worth a call; return them by name.
+@rewrite("fx-importer-outline-library-calls")
+def outline_library_calls(module: ir.Operation) -> None:
+    """Outline the products and convolutions of ``module``, on tensors, that are worth a call.
+
+    The functions are written to an attribute of the module, see `library_functions_of`.
 
     Integers stay loops, and so do products whose operands have other types than their result.
     """
@@ -67,10 +72,10 @@ def outline_library_calls(module: ir.Module) -> dict[str, LibraryFunction]:
             else:
                 call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[kernel, text], module.context)
                 function.operation.erase()
-    return kernels
+    write_library_functions(module, kernels)
 
 
-def _choose_layouts(module: ir.Module) -> None:
+def _choose_layouts(module: ir.Operation) -> None:
     """Transpose the weights ``[n, k]`` of products of few rows, once at load; read large ones of others as they are."""
     for op in operations(module.operation, ("linalg.matmul",)):
         axes, weight = axes_of_product(op), op.operands[1]
@@ -218,7 +223,7 @@ def _numbers(op: ir.Operation, name: str, count: int) -> tuple[int, ...]:
 
 
 def _outline(
-    region: _Region, name: str, module: ir.Module
+    region: _Region, name: str, module: ir.Operation
 ) -> tuple[func_d.FuncOp, func_d.CallOp, tuple[list[str], list[int], int]]:
     """Outline ``region``; return the function, its call, and element types, ranks and indices that it takes."""
     nested = [each for op in region.ops for each in operations(op)]
@@ -230,7 +235,7 @@ def _outline(
     constants = [value for value in captured if producer(value) == "arith.constant"]
     given += [value for value in captured if value not in constants]
     with module.context, region.op.location:
-        with ir.InsertionPoint.at_block_begin(module.body):
+        with ir.InsertionPoint.at_block_begin(body_of(module)):
             kind = ([value.type for value in given], [region.result.type])
             function = func_d.FuncOp(name, kind, visibility="private")
         function.attributes["no_inline"] = ir.UnitAttr.get()

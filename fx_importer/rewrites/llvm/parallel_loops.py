@@ -11,11 +11,12 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fx_importer.engines.jit.arena import memory_of
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import producer
 from fx_importer.mlir.emit.llvm import POINTER, LlvmOps
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.functions import body_of
+from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.llvm.arena import memory_of
 
 TILES = "fx_importer.tiles"
 """The attribute of a loop that threads share, whatever its body calls."""
@@ -122,7 +123,8 @@ def constant_bound(value: ir.Value) -> int | None:
     return None if producer(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
 
 
-def launch_on_threads(module: ir.Module) -> None:
+@rewrite("fx-importer-launch-on-threads")
+def launch_on_threads(module: ir.Operation) -> None:
     """Have all calls of kernels named `PREFIX` in ``module``, in the LLVM dialect, run them on several threads."""
     kernels = {
         name: [argument.type for argument in op.regions[0].blocks[0].arguments]
@@ -134,7 +136,7 @@ def launch_on_threads(module: ir.Module) -> None:
     for op in operations(module.operation, ("llvm.call",)):
         if "callee" in op.attributes and (name := ir.FlatSymbolRefAttr(op.attributes["callee"]).value) in kernels:
             op.attributes["callee"] = ir.FlatSymbolRefAttr.get(f"launch_{name}", module.context)
-    emit = LlvmOps(ir.InsertionPoint(module.body), ir.Location.unknown(module.context))
+    emit = LlvmOps(ir.InsertionPoint(body_of(module)), ir.Location.unknown(module.context))
     emit.declare_llvm("GOMP_parallel", [POINTER, POINTER, "i32", "i32"])
     emit.declare_llvm("omp_get_thread_num", [], "i32")
     emit.declare_llvm("omp_get_num_threads", [], "i32")

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import torch
 
-from fx_importer.engines.jit.library_kernels import Product
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.loops import LoopEmitter
+from fx_importer.rewrites.llvm.library_functions import Product
 from fx_importer.rewrites.llvm.parallel_loops import TILES
 
 _MOST_ROWS = {"f32": {"kn": 32, "nk": 7}, "bf16": {"kn": 8, "nk": 3}}

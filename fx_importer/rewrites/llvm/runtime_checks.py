@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 
 from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
-from fx_importer.engines.jit.stubs import STUB_SUCCEEDED, operator_stubs_of
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter, producer, replace
 from fx_importer.mlir.emit.llvm import POINTER, LlvmOps
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.functions import body_of
+from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.llvm.entry_point import write_fact
+from fx_importer.rewrites.llvm.operator_stubs import STUB_SUCCEEDED, operator_stubs_of
 
+MESSAGES = "messages"
+"""Name of a fact."""
 RUN = "__fx_importer_run"
 """The function that calls compiled code. It takes the addresses of a packed function and of its arguments; the number
 of memref descriptors among these that it fills in, their addresses, and those of the tensors. It returns 0, or the
@@ -26,7 +30,8 @@ _ACCESSES = {"memref.load": 0, "memref.store": 1}
 _SUSPECTS = {"cf.assert", *_DIVISIONS, *_ACCESSES}
 
 
-def relax_layout_casts(module: ir.Module) -> None:
+@rewrite("fx-importer-relax-layout-casts")
+def relax_layout_casts(module: ir.Operation) -> None:
     """Replace each ``memref.cast`` that changes only strides of axes of size 1 by a ``memref.reinterpret_cast``.
 
     MLIR casts results to the layout of the function's results, and its runtime verification compares those strides too.
@@ -47,21 +52,22 @@ def relax_layout_casts(module: ir.Module) -> None:
         replace(op, emit.op("memref.reinterpret_cast", [kinds[1]], [op.operands[0]], attributes).result)
 
 
-def insert_checks(module: ir.Module) -> list[str]:
-    """Insert the checks that depend on elements of tensors into a module of loops; return the message of each.
+@rewrite("fx-importer-insert-checks")
+def insert_checks(module: ir.Operation) -> None:
+    """Insert the checks that depend on elements of tensors into a module of loops.
 
-    It also adds the function `RUN`.
+    The fact `MESSAGES` of the module is the message of each. The pass also adds the function `RUN`.
     """
     operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in operator_stubs_of(module)}
     checks = _Checks()
     for op in operations(module.operation, {*_SUSPECTS, "func.call"}):
         if op.name != "func.call" or op.attributes["callee"] in operators:
             checks.insert(op)
-    emit = LlvmOps(ir.InsertionPoint(module.body), ir.Location.unknown(module.context))
+    emit = LlvmOps(ir.InsertionPoint(body_of(module)), ir.Location.unknown(module.context))
     _define_runtime(emit)
     if operators:
         _define_operator_check(emit)
-    return checks.messages
+    write_fact(module, MESSAGES, checks.messages)
 
 
 def _define_runtime(emit: LlvmOps) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import replace
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
 
 
-def expand_scalars(module: ir.Module) -> None:
+@rewrite("fx-importer-expand-scalars")
+def expand_scalars(module: ir.Operation) -> None:
     """Replace the operations of `_EXPANSIONS` in ``module``."""
     _ = module.context.dialects["llvm"]  # loads it
     for op in operations(module.operation, _EXPANSIONS):
@@ -18,7 +19,8 @@ def expand_scalars(module: ir.Module) -> None:
             replace(op, value)
 
 
-def move_bits(module: ir.Module) -> None:
+@rewrite("fx-importer-move-bfloat16-bits")
+def move_bits(module: ir.Operation) -> None:
     """Load and store bfloat16 as 16 bits, in the LLVM dialect.
 
     Without instructions for it, LLVM calls a runtime library for values of that type that live across blocks.

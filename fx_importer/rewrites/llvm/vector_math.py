@@ -12,18 +12,20 @@ from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter, replace
 from fx_importer.mlir.emit.llvm import function_hints
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.functions import body_of
+from fx_importer.mlir.walk import operations, rewrite
 
 _PREFIX = "fx_importer_vector_"
 
 
-def replace_functions(module: ir.Module) -> None:
+@rewrite("fx-importer-replace-math-functions")
+def replace_functions(module: ir.Operation) -> None:
     """Replace the functions of float32 in the kernels of ``module`` by calls of functions that it declares.
 
     Those of 16-bit floats are computed in float32 and rounded, as `math-extend-to-supported-types` would have it.
     """
     used: set[str] = set()
-    for function in module.body:
+    for function in body_of(module):
         if not isinstance(function, func_d.FuncOp) or not _is_optimized(function):
             continue
         for op in operations(function.operation, FUNCTIONS):
@@ -38,13 +40,14 @@ def replace_functions(module: ir.Module) -> None:
     with module.context, ir.Location.unknown():
         kind = ir.FunctionType.get([ir.F32Type.get()], [ir.F32Type.get()])
         for name in sorted(used):
-            with ir.InsertionPoint(module.body):
+            with ir.InsertionPoint(body_of(module)):
                 func_d.FuncOp(_PREFIX + name.removeprefix("math."), kind, visibility="private")
 
 
-def define_functions(module: ir.Module) -> None:
+@rewrite("fx-importer-define-math-functions")
+def define_functions(module: ir.Operation) -> None:
     """Define the functions that `replace_functions` declared, after the conversion of math to the C library."""
-    for function in module.body:
+    for function in body_of(module):
         name = function.name.value if isinstance(function, func_d.FuncOp) else ""
         if isinstance(function, func_d.FuncOp) and name.startswith(_PREFIX):
             function.attributes["llvm.passthrough"] = function_hints(module.context, "alwaysinline")

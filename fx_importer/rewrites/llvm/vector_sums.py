@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fx_importer.engines.jit.arena import memory_of
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, producer
 from fx_importer.mlir.emit.loops import LoopEmitter
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.llvm.arena import memory_of
 from fx_importer.rewrites.llvm.kernel_outlining import SMALL_TRIP_COUNT, Slice, contract, load_of_sum
 from fx_importer.rewrites.llvm.nibble_tables import nibble_tables
 from fx_importer.rewrites.llvm.parallel_loops import TILES, constant_bound
@@ -29,7 +29,8 @@ _ELEMENTS = {"i8", "i16", "i32", "f16", "bf16", "f32"}
 """What vectors are loaded of; those of i1 would be of bits in memory."""
 
 
-def vectorize_sums(module: ir.Module) -> None:
+@rewrite("fx-importer-vectorize-sums")
+def vectorize_sums(module: ir.Operation) -> None:
     """Compute the sums of float32 of large loops in vectors, several rows at once."""
     if not registers()[0]:
         return

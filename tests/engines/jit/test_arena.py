@@ -1,17 +1,22 @@
 """Buffers in one block of memory."""
 
 import gc
+from dataclasses import replace
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fx_importer import lower
-from fx_importer.engines.jit import arena
-from fx_importer.engines.jit.arena import place_results, plan_arena, plan_slots
+from fx_importer.engines.jit import slots
 from fx_importer.mlir.functions import function_named
 from fx_importer.mlir.module_contents import copy_module
-from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.llvm import BUFFERIZE, FUSE
 from fx_importer.pipelines.runner import run_stage
+from fx_importer.rewrites.llvm.arena import ARENA, PLACED_RESULTS, SLOTS, place_results, plan_arena, plan_slots
+from fx_importer.rewrites.llvm.entry_point import read_fact
+
+_PLANS = (plan_arena, plan_slots, place_results)
+_BUFFERS = replace(BUFFERIZE, passes=tuple(step for step in BUFFERIZE.passes if step not in _PLANS))
 
 
 def _program(x):
@@ -24,11 +29,11 @@ def _program(x):
 def test_buffers_that_are_not_used_together_overlap():
     lowered = lower(_program, torch.randn(64, 64), output_type="linalg-on-tensors")
     module = copy_module(lowered.module.operation)
-    for stage in LLVM.stages[:2]:
+    for stage in (FUSE, _BUFFERS):
         run_stage(stage, module)
     before = str(module).count("memref.alloc")
-    function = function_named(module, "main")
-    size = plan_arena(function)
+    plan_arena(module.operation)
+    size = read_fact(module, ARENA)
     assert module.operation.verify()
     after = str(module).count("memref.alloc")
     assert after < before
@@ -49,14 +54,15 @@ def test_buffers_of_dynamic_size_keep_their_memory_between_calls():
     rows = torch.export.Dim("rows", max=4096)
     lowered = lower(_program, torch.randn(64, 64), dynamic_shapes=({0: rows},), output_type="linalg-on-tensors")
     module = copy_module(lowered.module.operation)
-    for stage in LLVM.stages[:2]:
+    for stage in (FUSE, _BUFFERS):
         run_stage(stage, module)
     function = function_named(module, "main")
     before = str(function).count("memref.alloc(")
-    slots = plan_slots(function)
+    plan_slots(module.operation)
+    count = read_fact(module, SLOTS)
     assert module.operation.verify()
     after = str(function).count("memref.alloc(")
-    assert 0 < slots < before - after
+    assert 0 < count < before - after
 
     caller = lowered.caller()
     results: list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]] = []
@@ -72,19 +78,20 @@ def test_results_in_another_shape_than_their_buffers_are_new_tensors_of_the_call
     x = torch.randn(4, 6)
     lowered = lower(lambda x: (x.sum(0, keepdim=True).flatten(), x.exp().reshape(24)), x, output_type="linalg")
     module = copy_module(lowered.module.operation)
-    for stage in LLVM.stages[:2]:
+    for stage in (FUSE, _BUFFERS):
         run_stage(stage, module)
     function = function_named(module, "main")
     assert "collapse_shape" in str(function)
-    assert place_results(function) == (0, 1)
+    place_results(module.operation)
+    assert read_fact(module, PLACED_RESULTS) == (0, 1)
     assert module.operation.verify()
     torch.testing.assert_close(lowered.run(x), (x.sum(0), x.exp().reshape(24)))
 
 
 def test_memory_of_slots_is_freed_with_its_function_even_where_tensors_are_fake(monkeypatch):
     freed: list[int] = []
-    free = arena.free
-    monkeypatch.setattr(arena, "free", lambda address: (freed.append(address), free(address)))
+    free = slots.free
+    monkeypatch.setattr(slots, "free", lambda address: (freed.append(address), free(address)))
     rows = torch.export.Dim("rows", max=4096)
     caller = lower(_program, torch.randn(64, 64), dynamic_shapes=({0: rows},), output_type="linalg").caller()
     caller(torch.randn(64, 64))

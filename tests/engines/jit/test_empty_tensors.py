@@ -22,7 +22,7 @@ func.func @main(%x: f32, %n: index) -> (tensor<?xf32>, tensor<?xf32>, tensor<?xf
 
 def test_operations_of_one_block_share_none():
     module = ir.Module.parse(MODULE, new_context())
-    separate_empty_tensors(module)
+    separate_empty_tensors(module.operation)
     assert module.operation.verify()
     fills = operations(module.operation, ("linalg.fill",))
     inside = [op.operands[1] for op in fills if op.parent.name == "scf.for"]

@@ -4,9 +4,8 @@ import pytest
 
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.mlir.walk import operations
-from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.llvm import FUSE
 from fx_importer.pipelines.runner import run_stage
-from fx_importer.rewrites.llvm.fusion_limits import keep_from_recomputation, remove_marks
 
 MODULE = """
 #row = affine_map<(n, k) -> (k)>
@@ -38,8 +37,6 @@ func.func @main(%x: tensor<8xf32>, %w: tensor<ROWSx8xi8>) -> tensor<ROWSx8xf32> 
 )
 def test_expensive_results_that_are_read_often_stay_apart(rows, function, loops):
     module = ir.Module.parse(MODULE.replace("ROWS", str(rows)).replace("FUNCTION", function), new_context())
-    keep_from_recomputation(module)
-    run_stage(LLVM.stages[0], module)
-    remove_marks(module)
+    run_stage(FUSE, module)
     assert module.operation.verify()
     assert len(operations(module.operation, ("linalg.generic",))) == loops

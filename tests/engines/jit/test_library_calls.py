@@ -9,11 +9,11 @@ import torch
 from torch.nn import functional as F
 
 from fx_importer import lower
-from fx_importer.engines.jit.library_kernels import Convolution
-from fx_importer.engines.jit.native_products import routines
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.rewrites.llvm import library_calls
+from fx_importer.rewrites.llvm.blas_calls import routines
 from fx_importer.rewrites.llvm.library_calls import outline_library_calls
+from fx_importer.rewrites.llvm.library_functions import Convolution, LibraryFunction, library_functions_of
 
 CASES = {
     "products": (lambda a, b: a @ b.mT, (7, 600), (500, 600)),
@@ -38,6 +38,12 @@ CASES = {
 def _arguments(shapes, dtype):
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+
+
+def _library_functions(lowered) -> dict[str, LibraryFunction]:
+    module = copy_module(lowered.module.operation)
+    outline_library_calls(module.operation)
+    return library_functions_of(module)
 
 
 @pytest.mark.slow_rows(
@@ -74,7 +80,7 @@ def test_kernels_compute_what_the_operations_do(name, dtype):
     function, *shapes = CASES[name]
     arguments = _arguments(shapes, dtype)
     lowered = lower(function, *arguments, output_type="linalg-on-tensors")
-    assert outline_library_calls(copy_module(lowered.module.operation))
+    assert _library_functions(lowered)
     tolerance = 1e-4 if dtype.itemsize > 2 else 2e-2
     torch.testing.assert_close(lowered.run(*arguments), function(*arguments), rtol=tolerance, atol=tolerance)
 
@@ -95,7 +101,7 @@ def test_the_program_may_have_the_name_of_a_kernel():
 def test_small_products_and_integers_are_loops():
     for arguments in (_arguments([(4, 4), (4, 4)], torch.float32), _arguments([(64, 64), (64, 64)], torch.int64)):
         lowered = lower(torch.mm, *arguments, output_type="linalg-on-tensors")
-        assert not outline_library_calls(copy_module(lowered.module.operation))
+        assert not _library_functions(lowered)
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
@@ -135,7 +141,7 @@ def test_transposed_convolutions(sizes, kernel, options, dtype):
     convolve: Any = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}[len(sizes)]
     taken = _arguments((sizes, kernel, kernel[1:2]), dtype)[: 2 if dtype is torch.bfloat16 else 3]
     lowered = lower(lambda *taken: convolve(*taken, **options), *taken, output_type="linalg-on-tensors")
-    (found,) = outline_library_calls(copy_module(lowered.module.operation)).values()
+    (found,) = _library_functions(lowered).values()
     assert isinstance(found.kernel, Convolution)
     assert found.kernel.output_padding is not None
     tolerance = 1e-4 if dtype.itemsize > 2 else 2e-2

@@ -11,7 +11,7 @@ from fx_importer.rewrites.llvm.scalar_expansion import expand_scalars
 def test_absolute_values_of_integers(parse, jit):
     text = "func.func @main(%a: i64) -> i64 { %r = math.absi %a : i64\n return %r : i64 }"
     module = parse(text)
-    expand_scalars(module)
+    expand_scalars(module.operation)
     assert module.operation.verify()
     assert "math." not in str(module)
     assert [jit(text)(value)[0] for value in (-7, 0, 7, -(2**63))] == [7, 0, 7, -(2**63)]
@@ -23,7 +23,7 @@ def test_absolute_values_of_integers(parse, jit):
 def test_truncations_go_through_float32(parse, source, target, steps):
     body = f"%r = arith.truncf %a : {source} to {target}\n return %r : {target}"
     module = parse(f"func.func @main(%a: {source}) -> {target} {{ {body} }}")
-    expand_scalars(module)
+    expand_scalars(module.operation)
     assert module.operation.verify()
     assert str(module).count("arith.truncf") == steps
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fx_importer import lower
-from fx_importer.engines.jit import jit_backend
+from fx_importer.diagnostics.observers import Observer, observing
 from fx_importer.llm.gguf_blocks import DECOMPOSITIONS, FORMATS, block_linear
 from fx_importer.rewrites.llvm import row_products
 from fx_importer.rewrites.llvm.vector_math import replace_functions
@@ -17,21 +17,21 @@ pytestmark = pytest.mark.skipif(not LANES, reason="no vectors")
 
 
 @pytest.fixture
-def vectors(monkeypatch):
+def vectors():
     """Return a list that gets the number of sums in vectors of each module, whose kernels are verified."""
     found: list[int] = []
 
-    def record(module):
-        vectorize_sums(module)
-        found.append(str(module).count("vector.reduction") + str(module).count("vector.store"))
+    class Vectors(Observer):
+        def before_pass(self, name, module):
+            if name == replace_functions.name:
+                assert module.verify()
 
-    def verify(module):
-        assert module.operation.verify()
-        replace_functions(module)
+        def after_pass(self, name, module):
+            if name == vectorize_sums.name:
+                found.append(str(module).count("vector.reduction") + str(module).count("vector.store"))
 
-    monkeypatch.setattr(jit_backend, "vectorize_sums", record)
-    monkeypatch.setattr(jit_backend, "replace_functions", verify)
-    return found
+    with observing(Vectors()):
+        yield found
 
 
 def _on_threads(f, *arguments, extra=None):

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from fx_importer import lower
-from fx_importer.calls.memref import DTYPES
 from fx_importer.engines import JitBackend
-from fx_importer.engines.jit.weight_table import TableEntry, elide_weights, hoist_weights, weight_table
+from fx_importer.engines.jit.weight_table import elide_weights, read_buffer, weight_table
 from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.mlir.element_types import DTYPES
 from fx_importer.mlir.resources import resource
+from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, hoist_weights, weights_of
 
 RETURNS = "func.func @main() -> {0} {{ %0 = arith.constant dense<{1}> : {0}\n return %0 : {0} }}"
 
@@ -88,7 +89,8 @@ def test_large_constants_become_buffers_of_one_argument():
     with module.context:
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([])
     resources = elide_weights(module)
-    entries = hoist_weights(function)
+    hoist_weights(module.operation)
+    entries = weights_of(module)
     assert module.operation.verify()
     table, buffers = weight_table(entries, resources)
     assert [each.nbytes for each in buffers] == [300 * 4, 17 * 19 * 8]
@@ -142,15 +144,15 @@ def test_weight_at_an_odd_address_is_copied():
     memory = torch.zeros(2001, dtype=torch.uint8)
     memory[1:] = torch.arange(500, dtype=torch.float32).view(torch.uint8)
     data = memory[1:].numpy()
-    entry = TableEntry(0, (500,), 4, None)
-    assert entry.buffer(data).ctypes.data % 4 == 0
-    assert entry.buffer(data).tobytes() == data.tobytes()
+    entry = HoistedWeight(0, (500,), 4, None)
+    assert read_buffer(entry, data).ctypes.data % 4 == 0
+    assert read_buffer(entry, data).tobytes() == data.tobytes()
 
 
 def test_copies_in_another_layout_begin_at_a_cache_line():
     weights = torch.randn(10, 17, 19)
     for each in weights:
         data = each.view(torch.uint8).numpy().reshape(-1)
-        copies = [TableEntry(0, (17, 19), 4, (1, 0)).buffer(data) for _ in range(10)]
+        copies = [read_buffer(HoistedWeight(0, (17, 19), 4, (1, 0)), data) for _ in range(10)]
         assert {copy.ctypes.data % 64 for copy in copies} == {0}
         assert copies[0].tobytes() == each.T.contiguous().numpy().tobytes()

@@ -11,7 +11,7 @@ from fx_importer import lower
 from fx_importer.mlir.emit.emitter import producer
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.walk import operations
-from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.llvm import FUSE
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.rewrites.linalg.axis_orders import consecutive_groups
 from fx_importer.rewrites.linalg.channels_last import channels_last
@@ -77,8 +77,8 @@ class Few(nn.Module):
 def _transpositions(lowered) -> int:
     """Return how many tensors are transposed in each call."""
     module = copy_module(lowered.module.operation)
-    channels_last(module.operation)
-    run_stage(LLVM.stages[0], module)
+    channels_last()(module.operation)
+    run_stage(FUSE, module)
     return sum(
         transposed_axes(op) is not None and producer(op.operands[0]) != "arith.constant"
         for op in operations(module.operation, ("linalg.generic",))

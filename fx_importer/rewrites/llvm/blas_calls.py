@@ -12,11 +12,12 @@ from pathlib import Path
 
 import torch
 
-from fx_importer.engines.jit.library_kernels import Product
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Size
 from fx_importer.mlir.emit.llvm import POINTER, LlvmOps, function_hints
 from fx_importer.mlir.emit.loops import LoopEmitter
+from fx_importer.mlir.functions import body_of
+from fx_importer.rewrites.llvm.library_functions import Product
 from fx_importer.rewrites.llvm.parallel_loops import TILES, has_threads
 
 _ROUTINES = {"f32": "SGEMM", "f64": "DGEMM"}
@@ -136,12 +137,12 @@ def _i32(emit: LoopEmitter, size: Size) -> ir.Value:
     return emit.value("arith.index_cast", "i32", emit.index(size))
 
 
-def define_tiles(module: ir.Module, elements: Collection[str]) -> None:
+def define_tiles(module: ir.Operation, elements: Collection[str]) -> None:
     """Define the functions of one tile, on the calling thread only, for products of ``elements``.
 
     They take what BLAS takes: addresses of matrices, and all else by value, which BLAS takes by address too.
     """
-    emit = LlvmOps(ir.InsertionPoint(module.body), ir.Location.unknown(module.context))
+    emit = LlvmOps(ir.InsertionPoint(body_of(module)), ir.Location.unknown(module.context))
     if elements:
         emit.declare_llvm(_THREADS, ["i32"], "i32")
     for element in elements:

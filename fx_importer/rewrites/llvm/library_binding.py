@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from fx_importer.engines.jit.library_kernels import Kernels, Product
-from fx_importer.engines.jit.native_products import define_product, define_tiles
+from collections.abc import Mapping
+
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter, producer
-from fx_importer.mlir.walk import operations
+from fx_importer.mlir.functions import body_of
+from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.llvm.blas_calls import define_product, define_tiles
+from fx_importer.rewrites.llvm.library_functions import LibraryFunction, Product, library_functions_of
 from fx_importer.rewrites.llvm.row_products import define_row_product
 
 
-def bind_library(module: ir.Module, kernels: Kernels) -> None:
+@rewrite("fx-importer-bind-library")
+def bind_library(module: ir.Operation) -> None:
     """Replace the bodies of the outlined functions, on buffers, by calls of BLAS, or by those of C interfaces."""
-    _take_strides(module, kernels)
+    library = library_functions_of(module)
+    _take_strides(module, library)
     elements: set[str] = set()
-    for op in list(module.body):
-        if not isinstance(op, func_d.FuncOp) or op.name.value not in kernels.functions or op.type.results:
+    for op in list(body_of(module)):
+        if not isinstance(op, func_d.FuncOp) or op.name.value not in library or op.type.results:
             continue
-        kernel = kernels.functions[op.name.value].kernel
+        kernel = library[op.name.value].kernel
         if isinstance(kernel, Product) and kernel.by_rows and define_row_product(op, kernel):
             continue
         if isinstance(kernel, Product) and not kernel.by_onednn and (element := define_product(op, kernel)):
@@ -30,15 +35,15 @@ def bind_library(module: ir.Module, kernels: Kernels) -> None:
     define_tiles(module, sorted(elements))
 
 
-def _take_strides(module: ir.Module, kernels: Kernels) -> None:
+def _take_strides(module: ir.Operation, library: Mapping[str, LibraryFunction]) -> None:
     """Pass operands of dynamic strides as they are.
 
     MLIR's bufferization casts them to the layout of contiguous tensors, whatever strides they have.
     """
     functions = {
         op.name.value: op
-        for op in module.body
-        if isinstance(op, func_d.FuncOp) and op.name.value in kernels.functions and not op.type.results
+        for op in body_of(module)
+        if isinstance(op, func_d.FuncOp) and op.name.value in library and not op.type.results
     }
     calls: dict[str, list[ir.Operation]] = {name: [] for name in functions}
     for call in operations(module.operation, ("func.call",)):

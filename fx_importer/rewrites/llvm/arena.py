@@ -5,19 +5,21 @@ Buffers of static size share one block. Those of dynamic size are in slots: memo
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from fx_importer.calls.memref import DTYPES, free
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.constant_arguments import append_argument
+from fx_importer.mlir.element_types import DTYPES
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import producer, replace, terminator
+from fx_importer.mlir.walk import rewrite
+from fx_importer.rewrites.llvm.entry_point import entry_point, write_fact
 
 _ALIGNMENT = 64
+ARENA, SLOTS, PLACED_RESULTS = "arena", "slots", "placed_results"
+"""Names of facts: see `fx_importer.rewrites.llvm.entry_point.read_fact`."""
 
 
 @dataclass
@@ -44,34 +46,38 @@ class _Buffer:
         replace(self.allocation, view)
 
 
-def plan_arena(function: func_d.FuncOp) -> int:
-    """Move the buffers of ``function`` into a new last argument; return its bytes. Calls may not share that memory.
+@rewrite("fx-importer-plan-arena")
+def plan_arena(module: ir.Operation) -> None:
+    """Move the buffers of the entry point into a new last argument. Calls may not share that memory.
+
+    The fact `ARENA` of the module is its bytes.
 
     Buffers overlap if none is used after the other is written. Those of dynamic size, those in loops and results stay.
     """
+    function = entry_point(module)
     buffers = [each for each in _buffers(function) if each.type.has_static_shape]
     size = _place(buffers)
     with function.context, function.location:
         argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
         for each in buffers:
             each.move(view_of_block(ArithOps.before(each.allocation), argument, each.offset, each.type))
-    return size
+    write_fact(module, ARENA, size)
 
 
-_WORDS_OF_SLOT = 5
-"""Of the descriptor of a block of bytes: allocated and aligned address, offset, size and stride."""
+@rewrite("fx-importer-plan-slots")
+def plan_slots(module: ir.Operation) -> None:
+    """Move the buffers of dynamic size of the entry point into slots, a new last argument.
 
-
-def plan_slots(function: func_d.FuncOp) -> int:
-    """Move the buffers of dynamic size of ``function`` into slots, a new last argument; return how many there are.
+    The fact `SLOTS` of the module is how many there are.
 
     The argument is an array of descriptors, zero at first. A slot has memory for the largest buffer that it had so far,
-    which `free_slots` frees. Buffers share a slot if none is used after the other is written. Without such buffers,
+    which the loader frees. Buffers share a slot if none is used after the other is written. Without such buffers,
     there is no argument.
     """
+    function = entry_point(module)
     buffers = [each for each in _buffers(function) if not each.type.has_static_shape]
     if not buffers:
-        return 0
+        return
     ends: list[int] = []
     """The number of the operation that frees the last buffer of each slot."""
     slots: list[int] = []
@@ -90,7 +96,7 @@ def plan_slots(function: func_d.FuncOp) -> int:
                 size = emit.index_op("muli", size, factor)
             block = emit.call_function(_GROW, [block_type], [argument, emit.index(slot), size]).result
             each.move(view_of_block(emit, block, 0, each.type, sizes))
-    return len(ends)
+    write_fact(module, SLOTS, len(ends))
 
 
 _GROW = "__fx_importer_grow"
@@ -120,28 +126,21 @@ func.func private @{_GROW}(
 sizes that grow from call to call do not allocate in each."""
 
 
-def new_slots(count: int) -> Any:
-    """Return the descriptors of slots without memory, as an array of C: they may be freed where tensors are fake."""
-    return (ctypes.c_int64 * (count * _WORDS_OF_SLOT))()
+@rewrite("fx-importer-place-results")
+def place_results(module: ir.Operation) -> None:
+    """Move the buffers that the entry point returns into new last arguments.
 
-
-def free_slots(slots: Sequence[int]) -> None:
-    """Free the memory of slots, of which ``slots`` has the descriptors."""
-    for allocated in slots[::_WORDS_OF_SLOT]:
-        free(allocated)
-
-
-def place_results(function: func_d.FuncOp) -> tuple[int, ...]:
-    """Move the buffers that ``function`` returns into new last arguments; return which results these are, in order.
+    The fact `PLACED_RESULTS` of the module is which results these are, in order.
 
     Buffers of dynamic size stay, and those that several results share, or may share.
     """
+    function = entry_point(module)
     if len(function.body.blocks) != 1:
-        return ()
+        return
     returned = list(terminator(function.entry_block).operands)
     memory = [memory_of(value) if isinstance(value.type, ir.MemRefType) else value for value in returned]
     if any(each is None for each in memory):
-        return ()
+        return
     placed: list[int] = []
     for position, value in enumerate(returned):
         buffer = _reshaped(value)
@@ -157,7 +156,7 @@ def place_results(function: func_d.FuncOp) -> tuple[int, ...]:
             allocation = buffer.owner
             replace(allocation, view_of_block(ArithOps.before(allocation), argument, 0, kind))
         placed.append(position)
-    return tuple(placed)
+    write_fact(module, PLACED_RESULTS, placed)
 
 
 def memory_of(buffer: ir.Value) -> ir.Value | str | None:

@@ -1,0 +1,101 @@
+"""Weights of compiled code: one argument, a table of buffers.
+
+LLVM never sees a weight: 400 MB would take it 8 s and 1.2 GB. Nor does any pass: code does not depend on the elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.constant_arguments import append_argument, resource_constants
+from fx_importer.mlir.element_types import DTYPES, UNSIGNED
+from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
+from fx_importer.mlir.emit.arith import ArithOps
+from fx_importer.mlir.walk import rewrite
+from fx_importer.rewrites.linalg.loop_interchange import permute_operand_map, row_order, transposed_axes
+from fx_importer.rewrites.llvm.arena import view_of_block
+from fx_importer.rewrites.llvm.entry_point import entry_point, required_fact, write_fact
+
+_FACT = "weights"
+
+
+@dataclass(frozen=True)
+class HoistedWeight:
+    """An entry of the table."""
+
+    number: int
+    """Of the weight, in its handle."""
+    shape: tuple[int, ...]
+    itemsize: int
+    order: tuple[int, ...] | None
+    """The permutation of the axes of ``shape`` that the code reads; None for the weight as it is."""
+
+
+def handle_of(value: ir.Attribute | None) -> WeightHandle | None:
+    """Return the handle that a resource is; None for other values."""
+    return None if value is None else WeightHandle.of(value, HandleScope.LOAD)
+
+
+@rewrite("fx-importer-hoist-weights")
+def hoist_weights(module: ir.Operation) -> None:
+    """Turn the handles of weights in the entry point into buffers of a new last argument, a table.
+
+    Its entries are written to an attribute of the module, see `weights_of`.
+
+    The weight is transposed for an operation that only transposes it, which is replaced, and for a contraction that
+    reads along another axis than the last (`row_order`).
+    """
+    function = entry_point(module)
+    constants = resource_constants(function, "arith.constant")
+    numbers = {value: handle.number for value in constants if (handle := handle_of(value))}
+    uses: dict[tuple[ir.Attribute, tuple[int, ...] | None, ir.Type], list[ir.OpOperand]] = {}
+    for value in numbers:
+        for use in [use for op in constants[value] for use in op.results[0].uses]:
+            uses.setdefault((value, *_layout(use)), []).append(use)
+    entries: list[HoistedWeight] = []
+    replaced: list[ir.Operation] = []
+    with function.context, function.location:
+        buffer_type = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
+        table = append_argument(function, ir.MemRefType.get([len(uses)], buffer_type))
+        emit = ArithOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
+        for (value, order, result), readers in uses.items():
+            kind = ir.RankedTensorType(value.type)
+            itemsize = (DTYPES | UNSIGNED)[str(kind.element_type)][0].itemsize
+            buffer = emit.op("memref.load", [buffer_type], [table, emit.index(len(entries))]).result
+            entries.append(HoistedWeight(numbers[value], tuple(kind.shape), itemsize, order))
+            view = view_of_block(
+                emit, buffer, 0, ir.MemRefType.get(ir.RankedTensorType(result).shape, kind.element_type)
+            )
+            restrict = {"restrict": ir.UnitAttr.get()}  # without ``writable``: bufferization never writes to it
+            tensor = emit.op("bufferization.to_tensor", [result], [view], restrict).result
+            for use in readers:
+                if transposed_axes(use.owner) is not None:
+                    use.owner.results[0].replace_all_uses_with(tensor)
+                    replaced.append(use.owner)
+                    continue
+                if order is not None:
+                    permute_operand_map(use.owner, use.operand_number, order)
+                use.owner.operands[use.operand_number] = tensor
+        # After all insertions: they are before one of these operations.
+        for op in (*replaced, *(op for value in numbers for op in constants[value])):
+            op.erase()
+    write_fact(module, _FACT, [asdict(entry) for entry in entries])
+
+
+def weights_of(module: ir.Module | ir.Operation) -> list[HoistedWeight]:
+    """Return the entries of the table that the entry point takes."""
+    return [HoistedWeight(**entry) for entry in required_fact(module, _FACT)]
+
+
+def _layout(use: ir.OpOperand) -> tuple[tuple[int, ...] | None, ir.Type]:
+    """Return the order of the axes of a weight that a reader wants, and the type of what it reads then."""
+    order = transposed_axes(use.owner)
+    if order is not None:
+        return order, use.owner.results[0].type
+    given = ir.RankedTensorType(use.owner.operands[use.operand_number].type)
+    order = row_order(use.owner, use.operand_number)
+    if order is None:
+        return None, given
+    sizes, unknown = [given.shape[axis] for axis in order], ir.Location.unknown(given.context)
+    return order, ir.RankedTensorType.get(sizes, given.element_type, loc=unknown)
