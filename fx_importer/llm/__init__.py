@@ -1,7 +1,7 @@
-"""Language models: from a folder of Hugging Face to tokens on an engine.
+"""Language models: from a Hugging Face folder to tokens generated on an engine.
 
 Raises:
-    NotInstalledError: on import, without transformers.
+    NotInstalledError: on import, if transformers is not installed.
 """
 
 from __future__ import annotations

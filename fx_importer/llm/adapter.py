@@ -1,4 +1,4 @@
-"""Adapters of peft (LoRA) as arguments of a module: matrices that may change from call to call."""
+"""PEFT LoRA adapters as arguments of a module: the matrices can change from call to call."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from fx_importer.llm.packed_weights import PackedLinear
 from fx_importer.llm.settings import AdapterForm
 
 Matrices = dict[str, Tensor]
-"""A, float32 [r, K], and B, float32 [N, r], of linear layers by `_names`; the scale of the adapter is in B."""
+"""A, float32 [r, K], and B, float32 [N, r], of each linear layer, keyed by `_names`; B includes the adapter's scale."""
 
 _LINEAR = (torch.nn.Linear, Conv1D, PackedLinear, RowPermutation)
 _WITHOUT = ("encode_image",)
-"""The functions that take no adapter."""
+"""Functions that take no adapter."""
 
 
 class AdapterArguments:
-    """Adds B A x to what linear layers of a model return for x, with matrices that are given for each call.
+    """Adds B A x to the output of a model's linear layers for input x. Each call passes the matrices.
 
-    Products are in float32, and the sum is rounded to the dtype of the layer's result, as peft does it for adapters in
-    float32. Weights are not touched: they may be packed.
+    The matmuls run in float32, and the sum is rounded to the dtype of the layer's output, as PEFT does for float32
+    adapters. Weights are not modified, so they may be packed.
 
     Args:
-        model: of transformers.
+        model: a transformers model.
         rank: r.
-        targets: the ends of the paths of layers, as peft's ``target_modules``; by default all linear layers but that of
-            the logits.
+        targets: suffixes of layer paths, like PEFT's ``target_modules``; by default all linear layers except the
+            output head.
 
     Raises:
-        UsageError: for a rank that is not positive, and targets of which the model has no linear layer.
+        UsageError: if the rank is not positive, or a target matches no linear layer of the model.
     """
 
     def __init__(self, model: Any, rank: int, targets: Sequence[str] | None = None):
@@ -57,7 +57,7 @@ class AdapterArguments:
 
     @contextmanager
     def given(self, matrices: Matrices | None) -> Iterator[None]:
-        """Add the products of ``matrices`` in the calls within."""
+        """Apply the adapter ``matrices`` to calls inside the context."""
         self._given = matrices
         try:
             yield
@@ -76,7 +76,7 @@ def _linear_layers(model: Any, targets: Sequence[str] | None) -> dict[str, torch
     logits = model.get_output_embeddings()
     found: dict[str, torch.nn.Module] = {}
     for path, module in model.named_modules():
-        inner = path.rpartition(".")[0] in found  # of a RowPermutation
+        inner = path.rpartition(".")[0] in found  # the layer inside a RowPermutation
         if isinstance(module, _LINEAR) and not inner and (targets is not None or module is not logits):
             found[path] = module
     if targets is None:
@@ -94,7 +94,7 @@ def _linear_layers(model: Any, targets: Sequence[str] | None) -> dict[str, torch
 
 
 def _sizes(model: Any, layers: Mapping[str, torch.nn.Module]) -> dict[str, tuple[int, int]]:
-    """Return K and N of the layers that a call of the model runs: those of a call on nothing."""
+    """Return K and N of the layers that a call of the model runs, measured by a call with fake tensors."""
     found: dict[str, tuple[int, int]] = {}
 
     def note(path: str, module: torch.nn.Module, inputs: tuple[Tensor, ...], result: Tensor) -> None:
@@ -111,12 +111,12 @@ def _sizes(model: Any, layers: Mapping[str, torch.nn.Module]) -> dict[str, tuple
 
 
 def _names(path: str) -> tuple[str, str]:
-    """Return the names of A and B of the layer at ``path``."""
+    """Return the names of A and B for the layer at ``path``."""
     return f"{path}.lora_A", f"{path}.lora_B"
 
 
 def no_adapter(form: AdapterForm) -> Matrices:
-    """Return matrices of zeros, which change nothing."""
+    """Return all-zero matrices, which leave the model unchanged."""
     found: Matrices = {}
     for path, (columns, rows) in form.layers.items():
         shapes = (form.rank, columns), (rows, form.rank)
@@ -125,11 +125,11 @@ def no_adapter(form: AdapterForm) -> Matrices:
 
 
 def adapter_matrices(form: AdapterForm, folder: Path) -> Matrices:
-    """Return the matrices of the adapter of peft in ``folder``, with zeros for what it does not have.
+    """Return the matrices of the PEFT adapter in ``folder``; layers that it does not change get zeros.
 
     Raises:
-        UsageError: for a folder without an adapter, options other than those of plain LoRA, layers that the module was
-            not imported for, and a larger rank or another size.
+        UsageError: if the folder has no adapter, or the adapter uses options beyond plain LoRA, changes layers that the
+            module was not imported for, has a larger rank, or has other sizes.
     """
     found = no_adapter(form)
     for path, (first, second, scale) in read_adapter(folder).items():
@@ -152,12 +152,12 @@ def adapter_matrices(form: AdapterForm, folder: Path) -> Matrices:
 
 
 class AdaptedCaller(Caller):
-    """A caller whose functions get the matrices of an adapter with each call."""
+    """A caller that passes the adapter's matrices with each call."""
 
     adapter: Matrices
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        """Return a callable for the function ``name``, which passes the adapter."""
+        """Return a callable for the function ``name`` that passes the adapter."""
         function = super().__getitem__(name)
         if name in _WITHOUT:
             return function

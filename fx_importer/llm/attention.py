@@ -1,4 +1,4 @@
-"""The attention function and the masks that models of transformers take from its registries, for `cache_layers`."""
+"""The attention function and the masks that we register with transformers, for `cache_layers`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from fx_importer.errors import UsageError
 
 ATTENTION, FUSED_ATTENTION = "fx_importer", "fx_importer_fused"
-"""The names of our attention function in transformers' registries: of `attention`, and of it with ``fused``."""
+"""The names of `attention` in transformers' registries, without and with ``fused``."""
 
 
 def attention(
@@ -29,11 +29,11 @@ def attention(
     fused: bool = False,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Return attention of (B, H, n, D) over (B, Hkv, L, D), as (B, n, H, D): transformers' signature.
+    """Return attention of (B, H, n, D) over (B, Hkv, L, D), as (B, n, H, D), with transformers' signature.
 
-    With ``softcap`` c, scores s are c * tanh(s / c). ``s_aux`` [H] are sinks: the score of one more key of each head,
-    whose value is zero. With ``fused``, one query reads keys and values of half precision in sums of products of
-    elements, for compilers that fuse these with the conversion to float32.
+    With ``softcap`` c, scores s become c * tanh(s / c). ``s_aux`` [H] holds attention sinks: per head, the score of one
+    extra key whose value is zero. With ``fused``, a single query and a half-precision cache use elementwise multiplies
+    and sums instead of matmuls, for compilers that fuse these with the conversion to float32.
     """
     if others.get("position_bias") is not None:
         raise UsageError(f"{type(module).__name__} attends with a bias, which fx_importer.llm does not handle")
@@ -65,7 +65,7 @@ def _grouped_attention(
 ) -> Tensor:
     batch, heads, steps, width = query.shape
     groups, length = key.shape[1:3]
-    rows = (batch, groups, heads // groups * steps)  # the heads that share a key, one below the other
+    rows = (batch, groups, heads // groups * steps)  # the heads that share a key are stacked
     grouped = query.reshape(*rows, width)
     if summed:
         scores = (grouped.float().unsqueeze(3) * key.unsqueeze(2).float()).sum(-1)
@@ -80,7 +80,7 @@ def _grouped_attention(
         sink = sinks.float().reshape(1, heads, 1, 1).expand(batch, heads, steps, 1)
         scores = torch.cat((scores, sink), -1)
     weights = torch.softmax(scores, -1)[..., :length]
-    if mask is not None:  # a row of padding sees nothing
+    if mask is not None:  # a padding row attends to no key
         weights = weights.masked_fill(mask.any(-1, keepdim=True).logical_not(), 0.0)
     weights = weights.reshape(*rows, length)
     if summed:
@@ -99,11 +99,11 @@ def mask(
     mask_function: Callable[..., Tensor],
     **others: Any,
 ) -> Tensor:
-    """Return the mask of a kind of layer, [B, 1, n, L], true where a query sees a key: transformers' signature.
+    """Return the mask for one layer type, [B, 1, n, L], true where a query sees a key, with transformers' signature.
 
-    ``kv_offset`` is what `CacheLayer.get_mask_sizes` returns: the positions of keys, [B, L], which also say what is
-    padding. So ``mask_function`` of numbers of sequences, heads, queries and keys need not know of a ring. Other caches
-    give the position of the first key. ``q_offset`` is that of the first query, [] of all or [B] of each sequence.
+    ``kv_offset`` comes from `CacheLayer.get_mask_sizes`: the positions of the keys, [B, L], which also mark padding.
+    ``mask_function`` takes indices of sequences, heads, queries and keys, so it need not handle ring buffers. Other
+    caches pass the position of the first key. ``q_offset`` is the position of the first query, [] or per sequence [B].
     """
     if not isinstance(kv_offset, Tensor):
         kv_offset = (kv_offset + torch.arange(kv_length)).expand(batch_size, -1)

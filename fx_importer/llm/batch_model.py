@@ -1,4 +1,4 @@
-"""A language model with a static cache: several prompts in one batch."""
+"""A language model with a static cache, which batches several prompts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.settings import MOST
 
 _SCORED = 256
-"""The number of tokens of which the probabilities of the whole vocabulary are in memory."""
+"""The number of tokens whose probabilities over the whole vocabulary are in memory at once."""
 
 
 class BatchModel(LanguageModel):
-    """A model with a static cache. It continues several prompts at once, up to the batch of the module."""
+    """A model with a static cache. It continues several prompts at once, up to the module's batch size."""
 
     def tokens(
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling | None = None, seed: int = 0
     ) -> Iterator[list[int]]:
-        """Return the next token of each prompt, given as tokens, then the ones after those; at most the context.
+        """Yield the next token of each tokenized prompt, step by step, up to the context length.
 
         Raises:
             UsageError: as `generate` does.
@@ -68,7 +68,7 @@ class BatchModel(LanguageModel):
         return [tuple(found[number, found.shape[1] - len(each) + 1 :].tolist()) for number, each in enumerate(rows)]
 
     def sequence(self) -> CachedSequence:
-        """Return a sequence in the first row of the batch: calls of `generate` and `score` end it."""
+        """Return a sequence in the first row of the batch. Calls to `generate` and `score` end it."""
         return _FirstRow(self)
 
     def append(self, tokens: Sequence[int], first: int) -> torch.Tensor:
@@ -78,7 +78,7 @@ class BatchModel(LanguageModel):
         chunk, start = self.settings.chunk, first
         while start < first + len(tokens):
             part = torch.tensor([tokens[start - first :][: chunk or MOST]]).expand(batch, -1)
-            if chunk is not None and start + chunk > context:  # what fills the chunk up does not fit
+            if chunk is not None and start + chunk > context:  # the chunk's padding does not fit
                 part = part[:, :1].contiguous()
                 logits = self.caller["decode"](part, torch.tensor(start), padding)
             else:
@@ -87,10 +87,10 @@ class BatchModel(LanguageModel):
         return logits[:1]
 
     def _rows(self, sequences: Sequence[Sequence[int]], what: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the batch of the module, [B, n], with zeros before the shorter ``sequences``, and their numbers, [B].
+        """Return the left-padded batch, [B, n], and the amount of padding in each row, [B].
 
         Raises:
-            UsageError: for too many sequences, an empty one, or one that is longer than the context.
+            UsageError: if there are too many sequences, or one is empty or longer than the context.
         """
         batch, context = self.settings.batch, self.settings.context
         if not 1 <= len(sequences) <= batch:
@@ -101,7 +101,7 @@ class BatchModel(LanguageModel):
                 f"{what} of {', '.join(str(len(each)) for each in sequences)} tokens: accepted is 1 to {context}, the "
                 "context that the module was imported with"
             )
-        rows = [*sequences, *[sequences[0]] * (batch - len(sequences))]  # the rest is computed, and dropped
+        rows = [*sequences, *[sequences[0]] * (batch - len(sequences))]  # extra rows are computed and dropped
         padding = [longest - len(each) for each in rows]
         tokens = [[0] * zeros + list(each) for zeros, each in zip(padding, rows, strict=True)]
         return torch.tensor(tokens), torch.tensor(padding)
@@ -124,10 +124,9 @@ class BatchModel(LanguageModel):
         most: int,
         start: int = 0,
     ) -> Iterator[torch.Tensor]:
-        """Call ``function`` with parts of ``tokens`` and of ``others`` [B, n, …], ``most`` or as many as it takes.
+        """Call ``function`` on chunks of ``tokens`` and ``others`` [B, n, …], of the module's chunk size or ``most``.
 
-        The first token has the position ``start``.
-        Parts of a fixed length are filled up behind the tokens.
+        The first token has the position ``start``. Chunks of a fixed size are padded at the end.
         """
         length, chunk = tokens.shape[1], self.settings.chunk
         size = chunk or most
@@ -139,7 +138,7 @@ class BatchModel(LanguageModel):
 
 
 def _filled(rows: torch.Tensor, more: int) -> torch.Tensor:
-    """Return ``rows`` [B, n, …] with so many zeros behind them."""
+    """Return ``rows`` [B, n, …] with ``more`` zeros appended."""
     return torch.nn.functional.pad(rows, [0, 0] * (rows.dim() - 2) + [0, more]).contiguous()
 
 
@@ -158,7 +157,7 @@ class _FirstRow(CachedSequence):
     def verify(self, tokens: Sequence[int]) -> torch.Tensor:
         settings, first = self._model.settings, len(self.tokens)
         filled = filled_draft(tokens, settings.draft)
-        if first + len(filled) > settings.context:  # what fills up does not fit
+        if first + len(filled) > settings.context:  # the padding does not fit
             return torch.cat([self.append([each]) for each in tokens])
         padding = torch.zeros(settings.batch, dtype=torch.int64)
         rows = torch.tensor([filled]).repeat(settings.batch, 1)
@@ -168,7 +167,7 @@ class _FirstRow(CachedSequence):
 
     def cut(self, length: int) -> None:
         if length < len(self.tokens):
-            self.tokens = [] if self._has_rings else self.tokens[:length]  # later tokens are in their rows
+            self.tokens = [] if self._has_rings else self.tokens[:length]  # later tokens overwrote their rows
 
     def close(self) -> None:
         self.tokens = []

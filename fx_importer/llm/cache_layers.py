@@ -1,4 +1,4 @@
-"""The layers of the cache, as transformers' models write and read them: all rows, or a ring of those in a window."""
+"""Cache layers for transformers models: a row for each position, or a ring buffer for a sliding window."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from fx_importer.frontend.torch_patches import tracing
 
 
 class Steps:
-    """The tokens of one call: n of each sequence, at the positions ``first``, ``first + 1``, ….
+    """The tokens of one call: n per sequence, at the positions ``first``, ``first + 1``, ….
 
     Args:
         first: int64 [].
         number: n; symbolic if it is dynamic.
-        padding: int64 [B], how many positions at the start of each sequence are padding.
-        last: int64 [], the index of the last token; those behind it only fill up. By default all are tokens.
+        padding: int64 [B], the number of padding positions at the start of each sequence.
+        last: int64 [], the index of the last real token; everything after it is padding. By default there is none.
     """
 
     def __init__(self, first: Tensor, number: int, padding: Tensor, last: Tensor | None):
         self.first, self.number, self.padding = first, number, padding
         self.positions = first + torch.arange(number)
         self.end = first + (number if last is None else last + 1)
-        """The position behind the last token, int64 []."""
+        """The position after the last real token, int64 []."""
 
     def seen(self, positions: Tensor) -> Tensor:
-        """Return ``positions`` [L] of keys for each sequence, [B, L]; behind all queries for those that nobody sees."""
+        """Return the key ``positions`` [L] for each sequence, [B, L]; hidden keys get a position after all queries."""
         hidden = (positions < self.padding.unsqueeze(1)) | (positions < 0)
         return torch.where(hidden, self.first + self.number, positions)
 
 
 class CacheLayer(CacheLayerMixin):
-    """A layer that holds all positions: position p in row p. New rows are written, and the whole is read.
+    """A layer that holds all positions, with position p in row p. It writes the new rows and reads the whole buffer.
 
     Args:
-        buffers: with the buffers ``key`` and ``value``, [B, Hkv, L, D].
-        steps: what is written.
+        buffers: a module with the buffers ``key`` and ``value``, [B, Hkv, L, D].
+        steps: the tokens to write.
     """
 
     is_compileable = True
@@ -59,17 +59,17 @@ class CacheLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Do nothing: buffers hold the cache."""
+        """Do nothing: the cache is already in buffers."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write new keys and values, [B, Hkv, n, D], and return those that queries attend to."""
+        """Write new keys and values, [B, Hkv, n, D], and return the keys and values that queries attend to."""
         return self._updated(self._key, key_states), self._updated(self._value, value_states)
 
     def _updated(self, buffer: Tensor, new: Tensor) -> Tensor:
         return buffer.index_copy_(2, self.steps.positions, new.to(buffer.dtype))
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, Any]:
-        """Return the number of keys that `update` returns, and their positions for each sequence: `attention.mask`."""
+        """Return the number of keys from `update` and their positions per sequence, for `attention.mask`."""
         return self.rows, self.steps.seen(torch.arange(self.rows))
 
     def get_seq_length(self) -> Any:
@@ -82,10 +82,11 @@ class CacheLayer(CacheLayerMixin):
 
 
 class SlidingCacheLayer(CacheLayer):
-    """A layer that holds the last W positions, those of a window: position p in row p modulo W.
+    """A ring buffer for a sliding window: it holds the last W positions, with position p in row p modulo W.
 
-    One token is written to its row, over the position that left the window with it, and the ring is read. Several see
-    rows that they overwrite: they attend to the old ring and to themselves, and the ring is made anew of both.
+    A single token overwrites the row of the position that leaves the window, then attends to the ring. Several tokens
+    would overwrite rows that they attend to, so they attend to the old ring and to themselves, and the ring is then
+    rebuilt from both.
     """
 
     is_sliding = True
@@ -102,7 +103,7 @@ class SlidingCacheLayer(CacheLayer):
         return both
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, Any]:
-        """Return the number of keys that `update` returns, and their positions for each sequence."""
+        """Return the number of keys that `update` returns and their positions per sequence."""
         if self._is_one():
             return self.rows, self.steps.seen(self._positions(self.steps.end))
         positions = torch.cat((self._positions(self.steps.first), self.steps.positions))
@@ -112,7 +113,7 @@ class SlidingCacheLayer(CacheLayer):
         return isinstance(self.steps.number, int) and self.steps.number == 1
 
     def _positions(self, end: Tensor) -> Tensor:
-        """Return the position in each row, [W], when ``end`` positions were written; negative where there is none."""
+        """Return the position in each row, [W], after ``end`` positions were written; negative for an empty row."""
         return end - 1 - (end - 1 - torch.arange(self.rows)) % self.rows
 
 
@@ -120,14 +121,15 @@ Shape = tuple[int, ...]
 
 
 def cache_buffers(model: PreTrainedModel, shape: Callable[[int, int, int | None], Shape]) -> torch.nn.ModuleList:
-    """Return a module for each layer, with zeros in the buffers ``key`` and ``value``.
+    """Return a module per layer, with zero-filled buffers ``key`` and ``value``.
 
     Args:
-        model: of transformers. The number and width of heads are those of a call on nothing.
-        shape: of a buffer, by the number of heads that have keys, their width, and the window of the layer, if any.
+        model: a transformers model. A call with fake tensors determines the number and width of its heads.
+        shape: returns the shape of a buffer, given the number of key heads, their width, and the layer's window, if
+            any.
 
     Raises:
-        UsageError: for layers that do not keep keys and values.
+        UsageError: if a layer does not cache keys and values.
     """
     with tracing(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         cache = DynamicCache(config=model.config.get_text_config(decoder=True))
@@ -149,17 +151,17 @@ def cache_buffers(model: PreTrainedModel, shape: Callable[[int, int, int | None]
 
 
 def cache_argument(model: torch.nn.Module) -> str:
-    """Return the name of the argument of a model of transformers that takes a cache: another one since 5.24."""
+    """Return the name of a transformers model's cache argument, which changed in transformers 5.24."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def zeros(shape: Shape, dtype: torch.dtype) -> Tensor:
-    """Return zeros that take no memory until they are written: export does not, and reads shapes only."""
+    """Return zeros that take no memory until they are written. Export never writes them; it only reads shapes."""
     size = math.prod(shape) * dtype.itemsize
     return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)
 
 
 def cache_layer(buffers: torch.nn.Module, context: int, steps: Steps) -> CacheLayer:
-    """Return the layer with ``buffers``: sliding if it has fewer rows than there are positions."""
+    """Return the layer for ``buffers``: a sliding one if it has fewer rows than ``context``."""
     slides = buffers.get_buffer("key").shape[2] < context
     return SlidingCacheLayer(buffers, steps) if slides else CacheLayer(buffers, steps)

@@ -1,4 +1,4 @@
-"""A sequence in the cache of a model, which grows and is cut."""
+"""A sequence in a model's cache, which can grow and be truncated."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fx_importer.errors import UsageError
 
 
 class CachedSequence(ABC):
-    """A sequence in the cache of a model, which grows and is cut."""
+    """A sequence in a model's cache, which can grow and be truncated."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
-        """Those in the cache."""
+        """The tokens in the cache."""
 
     @abstractmethod
     def append(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Append tokens that fit the context, and return the logits after the last, [1, vocabulary]."""
+        """Append tokens, which must fit the context, and return the logits after the last one, [1, vocabulary]."""
 
     @abstractmethod
     def verify(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Append tokens, at most one more than the import's draft, and return the logits after each, [n, vocabulary].
+        """Append at most `Settings.draft` + 1 tokens, and return the logits after each of them, [n, vocabulary].
 
         Raises:
             UsageError: if the module has no ``verify``.
@@ -31,15 +31,15 @@ class CachedSequence(ABC):
 
     @abstractmethod
     def cut(self, length: int) -> None:
-        """Keep the first ``length`` tokens, or none where the cache has lost them."""
+        """Keep the first ``length`` tokens, or none if the cache has overwritten them."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what it holds in the cache."""
+        """Free the sequence's part of the cache."""
 
 
 def filled_draft(tokens: Sequence[int], draft: int | None) -> list[int]:
-    """Return what ``verify`` takes: ``tokens``, filled up. Raises `UsageError` for too many, and without a draft."""
+    """Pad ``tokens`` for ``verify``. Raises `UsageError` if there are too many, or the module has no ``verify``."""
     if draft is None:
         raise UsageError(
             "the module has no function 'verify': import the model with draft=, the number of proposed tokens"

@@ -1,4 +1,4 @@
-"""A conversation with a model, turn by turn: what was said stays in the cache."""
+"""A conversation with a model, turn by turn. Earlier turns stay in the cache."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def chat_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
-    """Return the tokens of a conversation up to where the answer begins.
+    """Return the tokens of a conversation, up to the start of the answer.
 
     Raises:
-        UsageError: if the tokenizer has no chat template, or it does not take the messages.
+        UsageError: if the tokenizer has no chat template, or the template rejects the messages.
     """
     from jinja2 import TemplateError
 
@@ -33,11 +33,11 @@ def chat_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[i
 class Chat:
     """A conversation in the format of the tokenizer's chat template.
 
-    Each turn passes the tokens that the cache does not have: those from the first that differs from what is in it.
+    Each turn passes only the tokens after the longest prefix that is already in the cache.
 
     Args:
-        model: of `load`. A static cache is the conversation's alone until `close`.
-        system: an instruction before the first turn.
+        model: a model returned by `load`. With a static cache, the conversation owns the cache until `close`.
+        system: the system prompt.
     """
 
     def __init__(self, model: LanguageModel, *, system: str | None = None):
@@ -45,7 +45,7 @@ class Chat:
         self._sequence = model.sequence()
         self._beginning = [] if system is None else [{"role": "system", "content": system}]
         self.messages: list[dict[str, str]] = list(self._beginning)
-        """What was said, with ``role`` and ``content``."""
+        """The messages so far, with ``role`` and ``content``."""
 
     def say(
         self,
@@ -59,12 +59,12 @@ class Chat:
         stop: Sequence[str] = (),
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """Return the answer to ``text``; ``on_text`` takes it part by part. Others are as of `LanguageModel.generate`.
+        """Return the answer to ``text``, and stream it to ``on_text``. See `LanguageModel.generate` for other options.
 
-        If ``on_text`` raises ``KeyboardInterrupt``, or the user does, the answer is what was said by then.
+        On ``KeyboardInterrupt``, from the user or from ``on_text``, the partial answer is returned.
 
         Raises:
-            UsageError: for a conversation that is longer than the context, and without a chat template.
+            UsageError: if the conversation is longer than the context, or there is no chat template.
         """
         sampling = Sampling(temperature, top_k, top_p)
         messages = [*self.messages, {"role": "user", "content": text}]
@@ -93,7 +93,7 @@ class Chat:
         same = next(
             (at for at, pair in enumerate(zip(cached, tokens, strict=False)) if pair[0] != pair[1]), len(cached)
         )
-        self._sequence.cut(min(same, len(tokens) - 1))  # the last one is passed for its logits
+        self._sequence.cut(min(same, len(tokens) - 1))  # the last token is always passed, for its logits
         logits = self._sequence.append(tokens[len(self._sequence.tokens) :])
         for number in range(most):
             (token,) = sampling.choose(logits, generator).tolist()
@@ -107,7 +107,7 @@ class Chat:
             logits = self._sequence.append([token])
 
     def reset(self) -> None:
-        """Forget what was said, but not the system's instruction."""
+        """Forget all messages except the system prompt."""
         self.messages = list(self._beginning)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""A causal language model of transformers with its cache as state: what is exported.
+"""The module to export: a transformers causal language model with its cache as state.
 
-The model's own code runs. Two things are given to it through transformers' interfaces: the layers of the cache, and the
-attention function.
+It runs the model's own code. Transformers' interfaces replace two parts of it: the cache layers and the attention
+function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fx_importer.llm.vision import takes_images, with_images
 
 
 class _Decoder(torch.nn.Module):
-    """The model, with our attention function, whose submodules are its own: weights keep the names of its files."""
+    """The model with our attention function. It shares the model's submodules, so weights keep their stored names."""
 
     def __init__(self, model: PreTrainedModel, *, fused: bool, adapters: AdapterArguments | None):
         super().__init__()
@@ -31,7 +31,7 @@ class _Decoder(torch.nn.Module):
         self._cache_argument = cache_argument(model)
         ours = FUSED_ATTENTION if fused else ATTENTION
         model.set_attn_implementation({"text_config": ours, "vision_config": "sdpa"} if takes_images(model) else ours)
-        model.set_experts_implementation("batched_mm")  # of mixtures: the only one of static shapes in each dtype
+        model.set_experts_implementation("batched_mm")  # MoE: the only one with static shapes in every dtype
         self._model: PreTrainedModel
         object.__setattr__(self, "_model", model)
         for name, child in model.named_children():
@@ -63,7 +63,7 @@ class _Decoder(torch.nn.Module):
 
         with nullcontext() if self._adapters is None else self._adapters.given(adapter):
             if last is None or targets is None:
-                return logits(0 if last is None else last.reshape(1)).squeeze(1)  # of one token
+                return logits(0 if last is None else last.reshape(1)).squeeze(1)  # with a single token
             trunk = self._model.base_model
             with _run_once(trunk) as results:
                 every = logits(0)
@@ -73,14 +73,14 @@ class _Decoder(torch.nn.Module):
 
 
 class Decoder(_Decoder):
-    """Next-token logits of a model, and its cache: buffers ``cache.0.key``, ``cache.0.value``, …, [B, Hkv, L, D].
+    """Next-token logits of a model with a static cache: buffers ``cache.0.key``, ``cache.0.value``, …, [B, Hkv, L, D].
 
     Args:
-        model: of transformers, in evaluation mode. Its attention function becomes ours.
+        model: a transformers model in evaluation mode. Its attention function is replaced by ours.
         batch: the number of sequences, B.
         context: the number of positions that the cache holds: L, except in layers with a shorter window.
-        fused: write attention of one token to caches of half precision for compilers that fuse sums.
-        adapters: of the model, whose matrices ``forward`` takes.
+        fused: write single-token attention over a half-precision cache for compilers that fuse reductions.
+        adapters: the model's adapters, whose matrices ``forward`` takes.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Decoder(_Decoder):
 
     @property
     def has_rings(self) -> bool:
-        """Whether layers hold the positions of a window only."""
+        """Whether some layers hold only the positions of a sliding window."""
         return any(each.get_buffer("key").shape[2] < self.context for each in self.cache)
 
     def forward(
@@ -113,21 +113,21 @@ class Decoder(_Decoder):
         images: Tensor | None = None,
         adapter: Matrices | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Append ``tokens`` to the sequences; return the logits after one of them, and what they say of ``targets``.
+        """Append ``tokens`` to the sequences. Return logits and, with ``targets``, the log-probabilities of these.
 
         Args:
             tokens: int64 [B, n].
             position: int64 [], the position of the first token.
-            padding: int64 [B], how many positions at the start of each sequence are padding.
-            last: int64 [], the index of the token after which logits are wanted, behind which there are no others; by
-                default that of the last one if there is one, otherwise of all.
-            targets: int64 [B, n], a token for each of ``tokens``; only with ``last``.
-            images: [B, n, hidden], what stands for image tokens among ``tokens``.
+            padding: int64 [B], the number of padding positions at the start of each sequence.
+            last: int64 [], the index of the last real token, whose logits are returned; everything after it is padding.
+                By default, the logits of all tokens are returned.
+            targets: int64 [B, n], a target for each of ``tokens``; only with ``last``.
+            images: [B, n, hidden], the embeddings that replace image tokens in ``tokens``.
             adapter: the matrices of an adapter: `AdapterArguments`.
 
         Returns:
-            The logits, [B, vocabulary], or [B, n, vocabulary] of all tokens; with ``targets``, these and float32
-            [B, n], the logarithm of the probability of each after its token.
+            The logits, [B, vocabulary] for one token or [B, n, vocabulary] for several. With ``targets``, also the
+            log-probability of each target after its token, float32 [B, n].
         """
         steps = Steps(position, tokens.shape[1], padding, last)
         return self._results(
@@ -143,15 +143,15 @@ class Decoder(_Decoder):
 
 
 class PagedDecoder(_Decoder):
-    """Next-token logits of a model, and its cache in pages: ``cache.0.key``, ``cache.0.value``, …, [rows, Hkv, D].
+    """Next-token logits of a model with a paged cache: ``cache.0.key``, ``cache.0.value``, …, [rows, Hkv, D].
 
     Args:
-        model: of transformers, in evaluation mode. Its attention function becomes ours.
+        model: a transformers model in evaluation mode. Its attention function is replaced by ours.
         context: the number of positions of the longest sequence.
-        pages: the number of pages of the pool.
-        page_size: the number of rows of a page.
-        fused: write attention of one token to caches of half precision for compilers that fuse sums.
-        adapters: of the model, whose matrices ``forward`` takes.
+        pages: the number of pages in the pool.
+        page_size: the number of token slots per page.
+        fused: write single-token attention over a half-precision cache for compilers that fuse reductions.
+        adapters: the model's adapters, whose matrices ``forward`` takes.
     """
 
     def __init__(
@@ -178,23 +178,23 @@ class PagedDecoder(_Decoder):
         targets: Tensor | None = None,
         adapter: Matrices | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Append ``tokens`` to the sequences, and return logits as `Decoder.forward` does.
+        """Append ``tokens`` to the sequences, and return the same as `Decoder.forward`.
 
         Args:
             tokens: int64 [B, n].
             pages: int64 [B, P], the page table: `PagedSteps`.
             lengths: int64 [B], the positions of the first tokens.
-            last, targets, adapter: as of `Decoder.forward`.
+            last, targets, adapter: see `Decoder.forward`.
         """
         steps = PagedSteps(pages, lengths, tokens.shape[1], self.page_size)
         layers = [PagedCacheLayer(each, steps) for each in self.cache]
-        positions = steps.positions.clamp(max=self.context - 1)  # of what fills up
+        positions = steps.positions.clamp(max=self.context - 1)  # padding goes past the context
         return self._results(tokens, layers, positions, None, last, targets, adapter=adapter)
 
 
 @contextmanager
 def _run_once(module: torch.nn.Module) -> Iterator[list[Any]]:
-    """Return the result of the first call of ``module`` from the later ones within too; yield a list that gets it."""
+    """Reuse the result of the first call of ``module`` for later calls in the body. Yield the list that receives it."""
     forward, results = module.forward, []
 
     def run(*args: Any, **kwargs: Any) -> Any:

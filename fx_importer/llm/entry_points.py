@@ -1,4 +1,4 @@
-"""The functions of a language model's module, as exported programs, by the form of its cache."""
+"""The exported programs of a language model's module, for each kind of cache."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fx_importer.llm.vision import ImageEncoder, example_image, takes_images
 
 CACHES = ("static", "paged")
 MOST_DRAFT = 15
-"""The most tokens of a draft: with the first one, as many rows as are written without a loop."""
+"""The longest draft. With the first token, these are as many rows as are written without a loop."""
 Shapes = dict[int, Any] | None
 
 
 @dataclass(frozen=True)
 class StaticCache:
-    """``context`` rows for each of ``batch`` sequences."""
+    """A cache with ``context`` slots for each of ``batch`` sequences."""
 
     batch: int
     context: int
@@ -36,19 +36,19 @@ class StaticCache:
         return self.batch
 
     def decoder(self, model: Any, **options: Any) -> torch.nn.Module:
-        """Return what is exported of a model of transformers."""
+        """Return the module to export for a transformers model."""
         from fx_importer.llm.decoder import Decoder
 
         return Decoder(model, self.batch, self.context, **options)
 
     def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, Tensor], tuple[Shapes, Shapes]]:
-        """Return example arguments behind the tokens, and their dynamic shapes: where the tokens are."""
+        """Return example values and dynamic shapes of the arguments that locate the tokens in the cache."""
         return (torch.tensor(0), torch.zeros(batch, dtype=torch.int64)), (None, None)
 
 
 @dataclass(frozen=True)
 class PagedCache:
-    """A pool of ``pages`` pages of ``page_size`` rows for all sequences, of at most ``context`` positions each."""
+    """A pool of ``pages`` pages of ``page_size`` slots, shared by sequences of at most ``context`` positions."""
 
     batch: int
     context: int
@@ -58,13 +58,13 @@ class PagedCache:
     prompts = 1
 
     def decoder(self, model: Any, **options: Any) -> torch.nn.Module:
-        """Return what is exported of a model of transformers."""
+        """Return the module to export for a transformers model."""
         from fx_importer.llm.decoder import PagedDecoder
 
         return PagedDecoder(model, self.context, self.pages, self.page_size, **options)
 
     def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, Tensor], tuple[Shapes, Shapes]]:
-        """Return example arguments behind the tokens, and their dynamic shapes: where the tokens are."""
+        """Return example values and dynamic shapes of the arguments that locate the tokens in the cache."""
         widest = -(-(self.context + max(chunk or 0, MOST_DRAFT)) // self.page_size)
         width = min(widest, 1 + -(-(chunk or 7) // self.page_size))
         pages = Dim("pages", min=1, max=widest) if widest > 1 else 1
@@ -75,7 +75,7 @@ class PagedCache:
 def cache_form(
     cache: str, batch: int, context: int, page_size: int | None, pages: int | None
 ) -> StaticCache | PagedCache:
-    """Return the form of the cache. Raises `UsageError` for one that is not supported, or sizes that do not fit it."""
+    """Return the form of the cache. Raises `UsageError` if it is not supported, or the sizes are invalid for it."""
     if cache not in CACHES:
         raise UsageError(f"the cache {cache!r}: accepted are {', '.join(CACHES)}")
     if cache == "static":
@@ -103,21 +103,21 @@ def export_programs(
     draft: int | None = None,
     adapters: AdapterArguments | None = None,
 ) -> dict[str, ExportedProgram]:
-    """Return ``prefill``, ``score`` and ``decode`` of a model of transformers, and ``verify`` with ``draft``.
+    """Export ``prefill``, ``score`` and ``decode`` of a transformers model, and ``verify`` if ``draft`` is set.
 
-    Of a model that takes images, ``prefill`` takes ``images`` too, and ``encode_image`` returns what is in it.
+    If the model takes images, ``prefill`` also takes ``images``, the embeddings that ``encode_image`` returns.
 
     Args:
-        form: of the cache.
-        model: of transformers.
-        chunk: the number of tokens that prefill and score take; None if any number.
-        fused: as of `Decoder`.
-        draft: the number of tokens behind the first that ``verify`` takes.
-        adapters: of the model, whose matrices each of these functions takes as ``adapter``.
+        form: the form of the cache.
+        model: a transformers model.
+        chunk: the number of tokens that prefill and score take; None for any number.
+        fused: see `Decoder`.
+        draft: the number of tokens that ``verify`` takes after the first one.
+        adapters: the model's adapters, whose matrices each of these functions takes as ``adapter``.
 
     Raises:
-        UsageError: for images and a cache in pages, and for ``verify`` of a static cache with rings: they lose what
-            tokens overwrite that are taken back.
+        UsageError: for an image model with a paged cache, and for ``verify`` with a static cache that has ring buffers:
+            rejected tokens cannot be rolled back, since they overwrote older ones.
     """
     from fx_importer.llm.decoder import Decoder
     from fx_importer.llm.repeated_layers import export_layers_once
@@ -139,7 +139,7 @@ def export_programs(
         place, shapes = form.place(form.prompts, chunk)
         tokens = torch.zeros(form.prompts, length, dtype=torch.int64)
         arguments, given = (tokens, *place, torch.tensor(length - 1)), (steps, *shapes, None)
-        # The clone is because torch.export takes the same tensor, passed twice, for one argument.
+        # Clone: torch.export treats the same tensor, passed twice, as one argument.
         both = export_layers_once(decoder, (*arguments, tokens.clone()), adapter, (*given, steps, *rest))
         if takes_images(model):
             hidden = model.get_input_embeddings().weight

@@ -1,7 +1,7 @@
-"""Weights in the blocks of GGUF files, unpacked where they are used.
+"""Weights in GGUF blocks, dequantized where they are used.
 
-A row of a weight is a row of blocks, each a few bytes of scales and those of its weights. The layouts are those of
-llama.cpp (ggml-quants.c); unpacked weights have the same bits as by ``gguf.dequantize``.
+Each row of a weight is a sequence of blocks. A block holds a few bytes of scales, then the quantized weights. The
+layouts follow llama.cpp (ggml-quants.c). Dequantized weights are bit-identical to ``gguf.dequantize``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from fx_importer.llm.packed_weights import PackedLinear, frozen
 
 
 def _half(blocks: Tensor, at: int) -> Tensor:
-    """Return the float16 in two bytes of each block, [..., bytes], as float32 [...]."""
+    """Return the float16 at byte ``at`` of each block, [..., bytes], as float32 [...]."""
     low, high = blocks[..., at].to(torch.int16), blocks[..., at + 1].to(torch.int16)
     return (low | (high << 8)).view(torch.float16).float()
 
 
 def _signed(values: Tensor) -> Tensor:
-    """Return the int8 in bytes, as float32."""
+    """Reinterpret bytes as int8, and return them as float32."""
     return values.view(torch.int8).float()
 
 
@@ -36,7 +36,7 @@ def _high(values: Tensor) -> Tensor:
 
 
 def _over(scale: Tensor, dimensions: int) -> Tensor:
-    """Return ``scale`` with as many dimensions of one at its end."""
+    """Return ``scale`` with ``dimensions`` trailing dimensions of size 1."""
     return scale.reshape(*scale.shape, *(1,) * dimensions)
 
 
@@ -58,7 +58,7 @@ def _q4_1(blocks: Tensor) -> list[Tensor]:
 
 
 def _fifths(blocks: Tensor, at: int) -> list[Tensor]:
-    """Return 16 times the fifth bit of the weights of a block, which is bit i of four bytes: two of [..., 16]."""
+    """Return 16 times the fifth bit of each weight, as two tensors [..., 16]. Bit i of four bytes is for weight i."""
     words = [
         blocks[..., first : first + 1].int() | (blocks[..., first + 1 : first + 2].int() << 8) for first in (at, at + 2)
     ]
@@ -78,10 +78,10 @@ def _q5_1(blocks: Tensor) -> list[Tensor]:
 
 
 def _scale_of_k(blocks: Tensor, group: int) -> tuple[Tensor, Tensor]:
-    """Return the scale and the minimum of a group of each block of Q4_K or Q5_K, float32 [..., 1].
+    """Return the scale and the minimum of one group in each Q4_K or Q5_K block, float32 [..., 1].
 
-    Each is 6 bits, times a float16 of the block: those of the first four groups in the low bits of bytes 4 to 11, of
-    the others 4 bits in bytes 12 to 15, and 2 in the high bits of the former.
+    Both are 6-bit integers, times a float16 of the block. For the first four groups, they are the low bits of bytes 4
+    to 11. For the other groups, bytes 12 to 15 hold the low 4 bits, and the high bits of bytes 4 to 11 hold the top 2.
     """
     scale, least, both = (blocks[..., at + group % 4 : at + group % 4 + 1] for at in (4, 8, 12))
     if group < 4:
@@ -92,13 +92,13 @@ def _scale_of_k(blocks: Tensor, group: int) -> tuple[Tensor, Tensor]:
 
 
 def _of_k(blocks: Tensor, values: Callable[[int], Tensor]) -> list[Tensor]:
-    """Return the groups of each block, from their values, [..., 32]."""
+    """Return the dequantized groups of each Q4_K or Q5_K block, given a function for their integers, [..., 32]."""
     scales = (_scale_of_k(blocks, group) for group in range(8))
     return [scale * values(group) - least for group, (scale, least) in enumerate(scales)]
 
 
 def _fours_of_k(blocks: Tensor, at: int, group: int) -> Tensor:
-    """Return the low four bits of the weights of a group: two groups share 32 bytes from ``at`` on."""
+    """Return the low four bits of a group's weights. Each pair of groups shares 32 bytes, starting at ``at``."""
     begin = at + group // 2 * 32
     both = blocks[..., begin : begin + 32]
     return both >> 4 if group % 2 else both & 15
@@ -110,14 +110,17 @@ def _q4_k(blocks: Tensor) -> list[Tensor]:
 
 def _q5_k(blocks: Tensor) -> list[Tensor]:
     def values(group: int) -> Tensor:
-        fifth = (blocks[..., 16:48] >> group) & 1  # bit g of byte i is that of weight i in group g
+        fifth = (blocks[..., 16:48] >> group) & 1  # bit g of byte i belongs to weight i of group g
         return (_fours_of_k(blocks, 48, group) | (fifth << 4)).float()
 
     return _of_k(blocks, values)
 
 
 def _q6_k(blocks: Tensor) -> list[Tensor]:
-    """Two halves of eight groups of 16 weights: [..., 2, 16] of each of the eight. Scales are int8, and one of all."""
+    """Unpack two halves of eight groups of 16 weights into eight tensors [..., 2, 16], times the groups' int8 scales.
+
+    `FORMATS` has the float16 scale of the whole block.
+    """
     low = blocks[..., :128].unflatten(-1, (2, 64))
     high = blocks[..., 128:192].unflatten(-1, (2, 32))
     scales = blocks[..., 192:208].unflatten(-1, (2, 8))
@@ -133,18 +136,18 @@ def _q6_k(blocks: Tensor) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """How the weights of a block are stored."""
+    """The storage format of a block of weights."""
 
     size: int
-    """The elements of the tensor that hold a block: bytes, or floating-point numbers."""
+    """The number of tensor elements per block: bytes, or floating-point numbers."""
     shape: tuple[int, ...]
-    """The sizes whose product is the number of weights; their order is that of the weights in a row."""
+    """The shape of an unpacked block; in row-major order, the weights are in the order of the row."""
     pieces: int
     """The axis of ``shape`` along which `unpack` returns separate tensors."""
     unpack: Callable[[Tensor], list[Tensor]]
-    """Of blocks, [..., size]: the pieces, float32 [..., *shape without that axis]."""
+    """Maps blocks, [..., size], to the pieces, float32 [..., *shape without that axis]."""
     scale: Callable[[Tensor], Tensor] | None = None
-    """Of blocks, [..., size]: what multiplies all weights of each, float32 [...]; None if `unpack` has done so."""
+    """Maps blocks, [..., size], to a scale per block, float32 [...]; None if `unpack` applies all scales."""
 
     @property
     def weights(self) -> int:
@@ -152,7 +155,7 @@ class BlockFormat:
         return torch.Size(self.shape).numel()
 
     def unpacked(self, rows: Tensor) -> Tensor:
-        """Return the weights of ``rows`` of blocks, [..., n * size], as float32 [..., n * weights]."""
+        """Dequantize ``rows`` of blocks, [..., n * size], to float32 [..., n * weights]."""
         blocks = rows.unflatten(-1, (-1, self.size))
         weights = torch.stack(self.unpack(blocks), self.pieces - len(self.shape))
         if self.scale is not None:
@@ -171,11 +174,11 @@ FORMATS = {
     "Q6_K": BlockFormat(210, (2, 8, 16), 1, _q6_k, lambda blocks: _half(blocks, 208)),
     **dict.fromkeys(("F16", "BF16", "F32"), BlockFormat(32, (1, 32), 0, lambda blocks: [blocks.float()])),
 }
-"""By the type that the table of a GGUF file gives."""
+"""Block formats, keyed by the tensor type in a GGUF file."""
 
 
 class BlockLinear(PackedLinear):
-    """A linear layer with a weight in blocks, [N, K / weights * size] of a format of `FORMATS`."""
+    """A linear layer whose weight is in blocks, [N, K / weights * size], in one of the `FORMATS`."""
 
     def __init__(self, weight: Tensor | torch.nn.Parameter, kind: str, bias: Any):
         super().__init__(weight.shape[0], bias)
@@ -199,16 +202,16 @@ def _product(x: Tensor, weight: Tensor, kind: str, fused: bool) -> Tensor:
     total = sum(others, first)
     if layout.scale is not None:
         total = total * _over(layout.scale(blocks), len(shape) - 1)
-    # Sums of as many lanes as the last size, then of these.
+    # Sum each lane of the last dimension first, then sum the lanes.
     return total.flatten(-len(shape), -2).sum(-2).sum(-1)
 
 
 @torch.library.custom_op("fx_importer_llm::block_linear", mutates_args=())
 def block_linear(x: Tensor, weight: Tensor, kind: str, fused: bool) -> Tensor:
-    """Return the float32 ``x`` [..., K] times a weight of the format ``kind``, [N, K / weights * size], transposed.
+    """Return the float32 ``x`` [..., K] times the transpose of a weight in format ``kind``, [N, K / weights * size].
 
-    One operator in exported programs, where unpacking would be some 40 of them for each layer. With ``fused``, it is
-    written as sums of products of elements.
+    This is one op in exported programs, where dequantization would take about 40 per layer. With ``fused``, it
+    decomposes to elementwise multiplies and sums instead of a matmul.
     """
     return _product(x, weight, kind, fused)
 
@@ -222,7 +225,7 @@ DECOMPOSITIONS = {torch.ops.fx_importer_llm.block_linear.default: _product}
 
 
 class BlockEmbedding(torch.nn.Module):
-    """A table of embeddings in blocks, [V, K / weights * size]; ``factor`` multiplies the rows."""
+    """An embedding table in blocks, [V, K / weights * size]. ``factor`` scales the rows."""
 
     def __init__(self, weight: Tensor, kind: str, dtype: torch.dtype, factor: Tensor | None):
         super().__init__()
@@ -231,6 +234,6 @@ class BlockEmbedding(torch.nn.Module):
         self._factor = None if factor is None else float(factor)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the rows of ``tokens`` [...], [..., K]."""
+        """Return the embeddings, [..., K], of ``tokens`` [...]."""
         found = self._format.unpacked(torch.nn.functional.embedding(tokens, self.weight)).to(self._dtype)
         return found if self._factor is None else found * self._factor

@@ -1,4 +1,4 @@
-"""The configuration and the tokenizer of a causal language model in a GGUF file."""
+"""Read the configuration and the tokenizer of a causal language model from a GGUF file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _ATTRIBUTES = {
     "attention.sliding_window": "sliding_window",
     "attention.key_length": "head_dim",
 }
-"""Attributes of configurations that transformers may leave, by the keys of their values."""
+"""Configuration attributes that transformers may not set, keyed by their GGUF metadata key."""
 _MEASURED = {"gemma2": 46, "gemma3": 62}
-"""The number of layers of the models of 27B, whose scores llama.cpp scales otherwise (``f_attention_scale``)."""
+"""The layer count of the 27B models, whose attention llama.cpp scales differently (``f_attention_scale``)."""
 
 
 def read_config(path: Path) -> Any:
-    """Return the configuration of the model in ``path``, of transformers.
+    """Return the transformers configuration of the model in ``path``.
 
     Raises:
-        NotInstalledError: without gguf, which transformers needs.
-        UsageError: for a file that is not whole, an architecture that is not supported, or entries that transformers
-            does not read and that say how to compute.
+        NotInstalledError: if gguf, which transformers needs, is not installed.
+        UsageError: if the file is truncated, the architecture is not supported, or entries that transformers ignores
+            would change the computation.
     """
     header = read_gguf_header(path)
     if not is_installed("gguf"):
@@ -46,7 +46,7 @@ def read_config(path: Path) -> Any:
 
 
 def read_tokenizer(path: Path) -> Any:
-    """Return the tokenizer in ``path``, of transformers. Raises `UsageError` if it cannot be read."""
+    """Return the transformers tokenizer in ``path``. Raises `UsageError` if it cannot be read."""
     from transformers import AutoTokenizer
 
     try:
@@ -58,7 +58,7 @@ def read_tokenizer(path: Path) -> Any:
 
 
 def _apply_others(config: Any, header: GgufHeader, path: Path) -> None:
-    """Set what `AutoConfig` left of the metadata. Raises `UsageError` for entries whose meaning is not known here."""
+    """Apply the metadata that `AutoConfig` ignores. Raises `UsageError` for entries that we do not know."""
     from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
     kind = config.model_type.removesuffix("_text")

@@ -1,6 +1,7 @@
-"""The weights of a causal language model in a GGUF file, which stay in its blocks.
+"""Load a causal language model from a GGUF file, with its weights left in GGUF blocks.
 
-transformers says what tensors are called in its model, and what llama.cpp's converter changed (`TENSOR_PROCESSORS`).
+transformers provides the mapping of tensor names, and the changes that llama.cpp's converter made
+(`TENSOR_PROCESSORS`).
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from fx_importer.weights import GgufHeader, GgufTensor, read_gguf_header, stored
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _FACTORS = "rope_freqs.weight"
-"""Of Llama 3: what the wavelengths of rotary positions are multiplied by, [D / 2]."""
+"""Llama 3's tensor of factors for the RoPE wavelengths, [D / 2]."""
 
 
 class RowPermutation(torch.nn.Module):
-    """A linear layer of which the results of each head are reordered.
+    """A linear layer that reorders its outputs within each head.
 
-    llama.cpp pairs elements 2 i and 2 i + 1 of a head for rotary positions, transformers i and i + D / 2.
+    For RoPE, llama.cpp pairs the elements 2 i and 2 i + 1 of a head, and transformers pairs i and i + D / 2.
     """
 
     def __init__(self, linear: torch.nn.Module, heads: int):
@@ -36,19 +37,19 @@ class RowPermutation(torch.nn.Module):
         self.linear, self._heads = linear, heads
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the results of the layer, [..., N], in the order of transformers."""
+        """Return the layer's outputs, [..., N], in transformers' order."""
         return self.linear(x).unflatten(-1, (self._heads, -1, 2)).transpose(-1, -2).flatten(-3)
 
 
 def load_gguf(path: Path, config: Any, dtype: torch.dtype | None) -> LoadedModel:
     """Return the model of ``config`` with the weights of ``path``. It computes in ``dtype``.
 
-    Matrices stay in the file, as blocks of `FORMATS` or of another floating-point dtype; where the converter permuted
-    their rows, results are reordered. Vectors are converted to ``dtype``. By default it is that of the file, float32
-    if the file has blocks.
+    Matrices stay in the file, in one of the `FORMATS`. If the converter permuted the rows of a matrix, the layer's
+    outputs are reordered. Vectors are converted to ``dtype``, which defaults to the file's dtype, or to float32 if the
+    file has quantized blocks.
 
     Raises:
-        UsageError: listing tensors that are missing, that the model does not have, or of a type that is not handled.
+        UsageError: listing tensors that are missing, unknown to the model, or of an unsupported type.
     """
     return _Loader(path, config, dtype).load()
 
@@ -113,7 +114,7 @@ class _Loader:
         return found
 
     def _vector(self, name: str, shape: torch.Size) -> Tensor:
-        """Return a tensor that is no matrix of a layer, as the model has it, in the memory of the file if it is so."""
+        """Return a tensor other than a layer's matrix, in the model's form. If unchanged, it aliases the file."""
         stored = self._tensors[name]
         if self._header.tensors[name].kind not in _FLOATS:
             raise UsageError(f"'{self._path}': '{name}' is {self._header.tensors[name].kind}, and no matrix of a layer")
@@ -125,7 +126,7 @@ class _Loader:
         return stored if same else torch.from_numpy(np.ascontiguousarray(made)).to(self._dtype)
 
     def _replace(self, found: LoadedModel, name: str, path: str) -> None:
-        """Put a layer with the weight ``name`` in the place of that at ``path``, and of those that share its weight."""
+        """Replace the layer at ``path``, and all layers that share its weight, by layers with the weight ``name``."""
         described, weight = self._header.tensors[name], self._tensors[name]
         module = found.model.get_submodule(path)
         bias = self._tensors.get(f"{name.removesuffix('.weight')}.bias")
@@ -166,15 +167,15 @@ class _Loader:
         return new
 
     def _permuted_heads(self, name: str, rows: int, *, transposed: bool) -> int | None:
-        """Return the number of heads in which the converter permuted the rows of a matrix; None if it did not.
+        """Return the number of heads if the converter permuted a matrix's rows within heads; None if it did not.
 
         Raises:
-            UsageError: if it did anything else, by what transformers undoes.
+            UsageError: if transformers undoes any other change.
         """
         numbers = np.arange(rows, dtype=np.float32)[:, None]
         try:
             made = np.asarray(self._processor.process(numbers, name, parsed_parameters={"tensors": {}}).weights)
-        except (ValueError, KeyError):  # it expects all columns
+        except (ValueError, KeyError):  # the processor needs all columns
             made = numbers[:0]
         made = made.T if transposed or (made.shape == (1, rows) and rows > 1) else made
         if np.array_equal(made, numbers):
@@ -194,7 +195,7 @@ def _weight(module: torch.nn.Module) -> Any:
 
 
 def _layer_of(model: torch.nn.Module, target: str) -> str | None:
-    """Return the path of the layer or embedding of which ``target`` is the weight or bias; None if it is of others."""
+    """Return the path of the linear or embedding layer that owns ``target``; None if another module owns it."""
     path = target.rpartition(".")[0]
     return path if isinstance(model.get_submodule(path), torch.nn.Linear | torch.nn.Embedding | Conv1D) else None
 
@@ -206,7 +207,7 @@ def _dtype_of(header: GgufHeader) -> torch.dtype:
 
 
 def _divide_frequencies(model: torch.nn.Module, factors: Tensor, path: Path) -> None:
-    """Divide the frequencies of rotary positions by ``factors``."""
+    """Divide the RoPE frequencies by ``factors``."""
     found = [each for each in model.modules() if isinstance(getattr(each, "inv_freq", None), Tensor)]
     if len(found) != 1 or found[0].get_buffer("inv_freq").shape != factors.shape:
         raise UsageError(f"'{path}' holds '{_FACTORS}', which does not fit {type(model).__name__}")

@@ -1,7 +1,7 @@
-"""Models quantized by GPTQ or AWQ, whose weights stay in the 32-bit words of the user's files.
+"""Models quantized by GPTQ or AWQ. Their weights stay packed in 32-bit words in the user's files.
 
-A weight is ``scales * (values - zeros)``, in groups along K. The layouts are those that AutoGPTQ and AutoAWQ write, and
-transformers' ``quantization_config`` names.
+A weight is ``scales * (values - zeros)``, in groups along K. The layouts are as AutoGPTQ and AutoAWQ write them;
+transformers' ``quantization_config`` identifies them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fx_importer.llm.cache_layers import zeros
 from fx_importer.llm.packed_weights import PackedLinear, frozen
 
 _AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
-"""The column of eight whose value is in each four bits of a word, from the lowest."""
+"""The column, out of eight, that each 4-bit field of a word holds, starting at the lowest bits."""
 _BITS = (2, 4, 8)
 
 
 @dataclass(frozen=True)
 class WordFormat:
-    """How a model's ``quantization_config`` says that weights are stored."""
+    """The storage format of weights that a model's ``quantization_config`` describes."""
 
     method: str
-    """``"gptq"``, with words along K, or ``"awq"``, with words along N."""
+    """``"gptq"``, which packs words along K, or ``"awq"``, which packs them along N."""
     bits: int = 4
     zeros_less_one: bool = False
-    """Words hold zeros - 1, as those of AutoGPTQ do."""
+    """Whether words hold zeros - 1, as AutoGPTQ writes them."""
 
     @property
     def values(self) -> int:
@@ -39,13 +39,13 @@ class WordFormat:
 
     @property
     def shifts(self) -> Tensor:
-        """How far each of the values of a word is from its lowest bit, int32 [values]."""
+        """The bit offset of each value in a word, int32 [values]."""
         if self.method == "awq":
             return torch.tensor([4 * _AWQ_COLUMNS.index(column) for column in range(8)], dtype=torch.int32)
         return torch.arange(0, 32, self.bits, dtype=torch.int32)
 
     def unpacked(self, words: Tensor, shifts: Tensor) -> Tensor:
-        """Return the values of ``words``, int32, that are ``shifts`` from the lowest bit."""
+        """Return the values in the int32 ``words`` at the bit offsets ``shifts``."""
         return (words >> shifts) & (2**self.bits - 1)
 
     @classmethod
@@ -53,7 +53,7 @@ class WordFormat:
         """Return the format that a ``quantization_config`` describes.
 
         Raises:
-            UsageError: for another method, or an option that is not handled.
+            UsageError: if the method or an option is not supported.
         """
         method, bits = config.get("quant_method"), config.get("bits", config.get("w_bit", 4))
         version = str(config.get("checkpoint_format") or config.get("format") or config.get("version") or "").lower()
@@ -68,15 +68,15 @@ class WordFormat:
 
 
 class WordLinear(PackedLinear):
-    """A linear layer with weights in words.
+    """A linear layer whose weights are packed in words.
 
     Args:
-        qweight: int32 [K / values, N] of GPTQ, [K, N / values] of AWQ.
+        qweight: int32 [K / values, N] for GPTQ, [K, N / values] for AWQ.
         qzeros: int32 [K / group, N / values].
         scales: [K / group, N].
         bias: [N], or None.
-        layout: of the words.
-        order: int64 [K], the element of the input for each row of the weight; None if they are in order.
+        layout: the format of the words.
+        order: int64 [K], the input index for each row of the weight; None if the rows are in order.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class WordLinear(PackedLinear):
 
     def _fused(self, x: Tensor) -> Tensor:
         values, scales = self._values(slice(None))
-        inputs = values.dim() - scales.dim() + 1  # the dimensions of K
+        inputs = values.dim() - scales.dim() + 1  # the number of dimensions that make up K
         x = x.unflatten(-1, values.shape[:inputs])
         x = x.reshape(*x.shape, *(1,) * (values.dim() - inputs))
         first = -values.dim() + 1
@@ -112,9 +112,9 @@ class WordLinear(PackedLinear):
         return x @ (values * scales).reshape(x.shape[-1], -1)
 
     def _values(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """Return values less zeros, float32 [K / group, ..., *n], and scales, [K / group, *n], of ``rows`` of N.
+        """Return values minus zeros, float32 [K / group, ..., *n], and scales, [K / group, *n], for ``rows`` of N.
 
-        The sizes between make a group; n is one size of GPTQ, and two of AWQ.
+        The dimensions in between make up a group; n is one dimension for GPTQ and two for AWQ.
         """
         shifts, groups = self._layout.shifts, self.scales.shape[0]
         scales, words = self.scales[:, rows].float(), _of_words(rows, self._layout.values)
@@ -132,21 +132,21 @@ class WordLinear(PackedLinear):
 
 
 def _of_words(rows: slice, values: int) -> slice:
-    """Return the words that hold ``rows``, whose ends are multiples of ``values``."""
+    """Return the slice of words that holds ``rows``, whose bounds are multiples of ``values``."""
     return slice(*(None if each is None else each // values for each in (rows.start, rows.stop)))
 
 
 def load_words(model_class: Any, config: Any, stored: Mapping[str, Tensor], dtype: torch.dtype | None) -> Any:
-    """Return the model of ``config`` with the tensors ``stored``, whose quantized layers are `WordLinear`.
+    """Return the model of ``config`` with the tensors ``stored``. Its quantized layers become `WordLinear`.
 
     Args:
-        model_class: of transformers.
-        config: with a ``quantization_config``, which is removed.
-        stored: tensors by name; of a quantized layer, ``qweight``, ``qzeros``, ``scales`` and, of GPTQ, ``g_idx``.
-        dtype: in which the model computes; by default that of ``config``, or of the other tensors.
+        model_class: the transformers class of the model.
+        config: a configuration with a ``quantization_config``, which is removed.
+        stored: tensors by name; a quantized layer has ``qweight``, ``qzeros``, ``scales`` and, for GPTQ, ``g_idx``.
+        dtype: the dtype that the model computes in; by default the dtype in ``config``, or of the other tensors.
 
     Raises:
-        UsageError: for another method, and for tensors that are missing, or do not fit.
+        UsageError: if the method is not supported, or tensors are missing or have the wrong shape.
     """
     layout = WordFormat.of_config(config.quantization_config)
     del config.quantization_config
@@ -171,7 +171,7 @@ _PARTS = ("qweight", "qzeros", "scales", "g_idx")
 
 
 def _shape(path: str, parts: Mapping[str, Tensor | None], layout: WordFormat) -> tuple[int, int]:
-    """Return the sizes N, K of the weight. Raises `UsageError` unless the tensors are those of one."""
+    """Return the sizes N, K of the weight. Raises `UsageError` if the tensors are not a valid quantized weight."""
     words, zeros_, scales = parts["qweight"], parts["qzeros"], parts["scales"]
     if words is None or zeros_ is None or scales is None or scales.dim() != 2:
         raise UsageError(f"'{path}' is quantized, and has no {', '.join(_PARTS[:3])}")
@@ -191,7 +191,7 @@ def _layer(path: str, parts: Mapping[str, Tensor | None], bias: Any, layout: Wor
     assert zeros_ is not None
     assert scales is not None
     order = None
-    if groups_of is not None and (found := groups_of.long()).diff().lt(0).any():  # the order of activations
+    if groups_of is not None and (found := groups_of.long()).diff().lt(0).any():  # activation order (desc_act)
         order = found.argsort(stable=True)
         words = _reordered(words, order, layout)
         groups_of = found[order]
@@ -203,7 +203,7 @@ def _layer(path: str, parts: Mapping[str, Tensor | None], bias: Any, layout: Wor
 
 
 def _reordered(words: Tensor, order: Tensor, layout: WordFormat) -> Tensor:
-    """Return ``words`` of GPTQ with the rows of the weight in ``order``, so that groups are consecutive."""
+    """Return GPTQ ``words`` with the weight's rows permuted by ``order``, so that groups are consecutive."""
     shifts = layout.shifts.unsqueeze(1)
     values = layout.unpacked(words.unsqueeze(1), shifts).flatten(0, 1)[order]
     return (values.unflatten(0, (-1, layout.values)) << shifts).sum(1, dtype=torch.int32)

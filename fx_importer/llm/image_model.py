@@ -1,4 +1,4 @@
-"""A language model that takes images, with a static cache."""
+"""A language model with image inputs and a static cache."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fx_importer.llm.text_stream import Completion
 
 
 class ImageModel(BatchModel):
-    """A model whose prompts have images: each image token of a prompt stands for one embedding of them, in order."""
+    """A model whose prompts can have images. Their embeddings replace the prompt's image tokens, in order."""
 
     _images: Sequence[torch.Tensor] = ()
 
     def encode_image(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Return the embeddings, [N, tokens, hidden], of images [N, 3, H, W] as the model's image processor makes them.
+        """Return the embeddings, [N, tokens, hidden], of images [N, 3, H, W] from the model's image processor.
 
         Raises:
-            UsageError: for images of another size.
+            UsageError: if the images have another size than the model's.
         """
         return torch.cat([self.caller["encode_image"](each.unsqueeze(0)) for each in pixel_values])
 
@@ -33,12 +33,12 @@ class ImageModel(BatchModel):
         """Continue each prompt, as `LanguageModel.generate` does.
 
         Args:
-            prompts: texts, with an image token for each embedding, as the model's processor writes them.
-            images: those of each prompt, [N, 3, H, W]; by default none.
-            options: as of `LanguageModel.generate`.
+            prompts: texts with one image token per embedding, as the model's processor writes them.
+            images: the images of each prompt, [N, 3, H, W]; by default none.
+            options: see `LanguageModel.generate`.
 
         Raises:
-            UsageError: as `LanguageModel.generate` does, and for image tokens that are not as many as embeddings.
+            UsageError: as `LanguageModel.generate` does, and if the numbers of image tokens and embeddings differ.
         """
         self._images = images
         try:
@@ -54,7 +54,7 @@ class ImageModel(BatchModel):
         seed: int = 0,
         images: Sequence[torch.Tensor] = (),
     ) -> Iterator[list[int]]:
-        """Return the next token of each prompt, then the ones after those; ``images`` as of `generate`."""
+        """Yield the next token of each prompt, step by step. `generate` describes ``images``."""
         self._images = images or self._images
         if len(self._images) not in (0, len(prompts)):
             raise UsageError(f"images for {len(self._images)} of {len(prompts)} prompts: pass those of each, or none")
@@ -64,7 +64,7 @@ class ImageModel(BatchModel):
         given, self._images = list(self._images), ()
         embedded = self._no_images(tokens)
         for row, each in enumerate(tokens == self.settings.image_token):
-            images = given[row if row < len(given) else 0] if given else None  # rows of nobody are the first prompt
+            images = given[row if row < len(given) else 0] if given else None  # unused rows repeat the first prompt
             found = torch.empty(0, embedded.shape[2]) if images is None else self.encode_image(images).flatten(0, 1)
             if len(found) != int(each.sum()):
                 raise UsageError(

@@ -1,4 +1,4 @@
-"""Import of a language model: from a folder or a GGUF file to a folder with a module of three functions."""
+"""Import a language model: compile a folder or a GGUF file to a folder with a module of three functions."""
 
 from __future__ import annotations
 
@@ -54,36 +54,38 @@ def import_model(
     adapter_rank: int | None = None,
     adapter_targets: Sequence[str] | None = None,
 ) -> Path:
-    """Write a module with ``prefill``, ``decode`` and ``score`` of a language model, and what running it needs.
+    """Compile a language model to a module with ``prefill``, ``decode`` and ``score``, plus the files to run it.
 
     Args:
-        folder: with config.json, tokenizer and safetensors, as `save_pretrained` writes it; or a GGUF file.
+        folder: a folder with config.json, tokenizer and safetensors, as `save_pretrained` writes it; or a GGUF file.
         output: the folder to write: ``model.mlirbc`` and its manifest, ``llm.json``, tokenizer and generation config.
-            The weights stay where they are; only those that are stored otherwise are written there too.
-        output_type: of the module, other than raw.
+            Weights stay in their original files where possible; otherwise they are written here.
+        output_type: the output type of the module; ``raw`` is not supported.
         batch: the number of sequences, 1 to 8.
-        context: the number of positions, at most those of the model; by default these, and at most 4096.
-        dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default that of the weights, float32 for blocks.
-        quantize: ``"int8"`` or ``"int4"``, the format of weights of linear layers, or a configuration of torchao's
-            ``quantize_``; weights are in a file of ours then.
-        engine: the engine for which sums of ``"int8"`` weights are written, by default XLA for StableHLO, and otherwise
-            the JIT. Others run the module too.
-        lora: a folder with an adapter of peft, which is merged into the weights; they are in a file of ours then.
-        cache: ``"static"``, with ``context`` rows for each sequence, or ``"paged"``, with one pool for all.
-        page_size: the number of rows of a page; by default 16.
-        pages: the number of pages of the pool; by default those of ``batch`` sequences of ``context`` positions, and
-            one that no sequence has.
-        draft: with ``verify``, which takes a token and so many that are proposed, 1 to 15, and returns all logits.
-        adapter_rank: take an adapter (LoRA) of at most this rank as arguments: `LanguageModel.use_adapter`.
-        adapter_targets: the ends of the names of linear layers that have one, as peft's ``target_modules``; by default
-            all but that of the logits.
+        context: the number of positions, at most the model's maximum; defaults to that maximum, capped at 4096.
+        dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default the dtype of the weights, or float32 for
+            quantized GGUF files.
+        quantize: ``"int8"`` or ``"int4"``, the weight format of linear layers, or a configuration for torchao's
+            ``quantize_``. The weights are then written to a new file in ``output``.
+        engine: the engine that reductions over ``"int8"`` weights are optimized for; by default XLA for StableHLO, and
+            the JIT otherwise. The module still runs on other engines.
+        lora: a folder with a PEFT adapter to merge into the weights, which are then written to a new file in
+            ``output``.
+        cache: ``"static"``, with ``context`` slots per sequence, or ``"paged"``, with one pool for all sequences.
+        page_size: the number of token slots per page; by default 16.
+        pages: the number of pages in the pool; by default enough for ``batch`` sequences of ``context`` positions, plus
+            one scratch page.
+        draft: add ``verify``, which takes one token and this many draft tokens, 1 to 15, and returns all logits.
+        adapter_rank: take a LoRA adapter of at most this rank as arguments: `LanguageModel.use_adapter`.
+        adapter_targets: suffixes of the names of the linear layers to adapt, like PEFT's ``target_modules``; by default
+            all linear layers except the output head.
 
     Returns:
         The folder that was written.
 
     Raises:
-        UsageError: for a folder that is not complete, an architecture or a number that is not supported, or files
-            that cannot be written, and for weights to be converted for which the memory does not suffice.
+        UsageError: if the folder is incomplete, an architecture or a number is not supported, files cannot be written,
+            or there is not enough memory to convert the weights.
         FxImporterError: if the model cannot be exported or lowered.
     """
     path, target = Path(folder), Path(output)
@@ -117,7 +119,7 @@ def import_model(
     fused = language_model_engines()[default_engine].fuses_sums
     try:
         programs = export_programs(form, model, chunk, fused=fused, draft=draft, adapters=adapters)
-    except UserError:  # its code depends on the length of the prompt
+    except UserError:  # the model's code specializes on the prompt length
         chunk = math.gcd(positions, _CHUNK)
         programs = export_programs(form, model, chunk, fused=fused, draft=draft, adapters=adapters)
     programs = {name: rename_state(each, loaded.names) for name, each in programs.items()}
@@ -172,9 +174,9 @@ def _quantize(model: Any, how: Any, engine: str) -> None:
 
 
 def _save(lowered: Lowered, loaded: LoadedModel, source: Path, target: Path, *, partly: bool) -> tuple[str, ...]:
-    """Write the module, and the weights that ``source`` does not have as they are; return where they are.
+    """Write the module, and the weights that differ from ``source``. Return the locations of the weights.
 
-    Unless ``partly``, all weights are written if ``source`` does not have one of them so.
+    Unless ``partly``, all weights are written if any of them differs.
     """
     listed = lowered.manifest.weights_by_name
     held = lowered.held(listed)
@@ -194,7 +196,7 @@ def _save(lowered: Lowered, loaded: LoadedModel, source: Path, target: Path, *, 
 
 
 def _is_same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
-    """Return whether tensors have the same type and bits. The same memory is not read: it may be mapped."""
+    """Return whether tensors have the same type and bits. Aliases are not read, since they may be mapped files."""
     if one is None or one.dtype != other.dtype or one.shape != other.shape:
         return False
     if one.data_ptr() == other.data_ptr() and one.stride() == other.stride():

@@ -1,4 +1,4 @@
-"""What an imported language model does on an engine: text from prompts, and how likely texts are."""
+"""An imported language model on an engine: generate text from prompts and score texts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fx_importer.llm.text_stream import Completion, TextStream
 
 @dataclass(frozen=True)
 class Score:
-    """How likely a model finds a text."""
+    """The likelihood of a text under a model."""
 
     tokens: tuple[int, ...]
     log_probabilities: tuple[float, ...]
-    """The natural logarithm of the probability of each token but the first, after those before it."""
+    """The natural log-probability of each token except the first, given the tokens before it."""
 
     @property
     def perplexity(self) -> float:
@@ -33,7 +33,7 @@ class Score:
 
 
 class LanguageModel(ABC):
-    """An imported model, loaded on an engine: `load` returns one for the form of its cache."""
+    """An imported model, loaded on an engine. `load` returns the subclass for the kind of cache."""
 
     def __init__(self, caller: Caller, settings: Settings, tokenizer: Any):
         self.caller = caller
@@ -42,16 +42,16 @@ class LanguageModel(ABC):
         self.seconds_of_prefill = 0.0
         self.seconds_of_decode = 0.0
         self.steps = 0
-        """The calls of ``decode`` since the last call of `generate`, and the time that they took."""
+        """The number of ``decode`` calls since the last `generate` call began. ``seconds_of_decode`` is their time."""
 
     def use_adapter(self, folder: str | os.PathLike[str] | None) -> None:
-        """Let the next calls use the adapter of peft in ``folder``, or none. Nothing is compiled anew.
+        """Use the PEFT adapter in ``folder``, or none, for all following calls. Nothing is recompiled.
 
-        Cached keys and values stay: sequences that are in the cache, as those of a `Chat`, were computed with the
-        adapter before.
+        The cache keeps its keys and values: sequences in it, for example of a `Chat`, were computed with the previous
+        adapter.
 
         Raises:
-            UsageError: if the module takes no adapter, or not this one.
+            UsageError: if the module takes no adapter, or this adapter does not fit it.
         """
         form = self.settings.adapter
         if form is None or not isinstance(self.caller, AdaptedCaller):
@@ -73,17 +73,17 @@ class LanguageModel(ABC):
         """Continue each prompt.
 
         Args:
-            prompts: with a static cache, at most as many as the batch of the module.
-            max_new_tokens: the number of tokens, if nothing ends a sequence before.
-            temperature: 0 takes the most likely token, more draws among all.
-            top_k: draw among that many.
-            top_p: draw among the fewest that have this probability together.
-            seed: of the draws.
-            stop: strings that end a sequence; they are not part of it.
-            on_text: takes the number of a prompt and the text that was added to it, as it comes.
+            prompts: the prompts; with a static cache, at most the module's batch size.
+            max_new_tokens: the maximum number of new tokens per sequence.
+            temperature: 0 selects the most likely token; larger values sample.
+            top_k: sample from the ``top_k`` most likely tokens.
+            top_p: sample from the smallest set of tokens whose total probability is at least ``top_p``.
+            seed: the random seed for sampling.
+            stop: strings that end a sequence; the returned text excludes them.
+            on_text: a callback that receives the index of a prompt and each new piece of its text.
 
         Raises:
-            UsageError: for too many prompts, an empty one, or one that is longer than the context.
+            UsageError: if there are too many prompts, or one is empty or longer than the context.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         streams = [TextStream(self.tokenizer, stop) for _ in texts]
@@ -102,10 +102,10 @@ class LanguageModel(ABC):
         return [each.completion() for each in streams]
 
     def score(self, texts: str | Sequence[str]) -> list[Score]:
-        """Return how likely the model finds each text. The first token of each is given.
+        """Return the log-probabilities of the tokens of each text, except for its first token.
 
         Raises:
-            UsageError: for too many texts, one of a single token, or one that is longer than the context.
+            UsageError: if there are too many texts, or one has a single token or is longer than the context.
         """
         rows = [self.tokenizer(each)["input_ids"] for each in ([texts] if isinstance(texts, str) else texts)]
         if any(len(each) == 1 for each in rows):
@@ -116,7 +116,7 @@ class LanguageModel(ABC):
     def tokens(
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling | None = None, seed: int = 0
     ) -> Iterator[list[int]]:
-        """Return the next token of each prompt, given as tokens, then the ones after those; at most the context.
+        """Yield the next token of each tokenized prompt, step by step, up to the context length.
 
         Raises:
             UsageError: as `generate` does.
@@ -124,7 +124,7 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def sequence(self) -> CachedSequence:
-        """Return an empty sequence in the cache, for `Chat`."""
+        """Return an empty sequence in the cache, for use by `Chat`."""
 
     @abstractmethod
     def _generated(
@@ -135,8 +135,8 @@ class LanguageModel(ABC):
         seed: int,
         done: Collection[int],
     ) -> Iterator[tuple[int, int]]:
-        """Return new tokens with the numbers of their prompts, of those that are not in ``done`` by then."""
+        """Yield pairs of prompt index and new token, skipping prompts that are in ``done`` by then."""
 
     @abstractmethod
     def _log_probabilities(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """Return the logarithm of the probability of each token but the first."""
+        """Return the log-probability of each token except the first."""

@@ -1,4 +1,4 @@
-"""The cache that transformers' models get, and numbers of layers that tell what they are read for."""
+"""The cache that we pass to transformers models, and layer numbers that track how they are read."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from transformers.cache_utils import Cache
 
 
 class LayerNumber:
-    """The number of a layer in place of an int, which notes who reads it: a `LayersCache`, or anything else."""
+    """A layer number that replaces an int and records whether a `LayersCache` or other code reads it."""
 
     def __init__(self, value: int):
         self.value = value
         self.is_of_cache = self.is_read = False
 
     def of_cache(self) -> int:
-        """Return the number, as the place in a cache."""
+        """Return the number for use as a cache index."""
         self.is_of_cache = True
         return self.value
 
     @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride] - what isinstance reads
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride] - isinstance reads it
         self.is_read = True
         return int
 
@@ -46,17 +46,17 @@ for _name in {*dir(int)} - {*dir(object)} | {f"__{each}__" for each in _OF_OBJEC
 
 
 class LayersCache(Cache):
-    """A cache of given layers."""
+    """A cache with the given layers."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: Any, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write new keys and values to a layer, and return those that queries attend to."""
+        """Write new keys and values to a layer, and return the keys and values that queries attend to."""
         number = layer_idx.of_cache() if type(layer_idx) is LayerNumber else layer_idx
         return super().update(key_states, value_states, number, *args, **kwargs)
 
     def are_equal(self, one: int, other: int) -> bool:
-        """Return whether two layers do the same to their buffers."""
+        """Return whether two layers update their buffers in the same way."""
         ours, theirs = vars(self.layers[one]), vars(self.layers[other])
         return type(self.layers[one]) is type(self.layers[other]) and all(
             _is_alike(value, theirs[name]) for name, value in ours.items()

@@ -1,4 +1,4 @@
-"""Loading of an imported language model on an engine."""
+"""Load an imported language model on an engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fx_importer.weights import as_passed
 
 
 class _Later:
-    """A function of a module that is compiled when it is first used."""
+    """A function of a module, compiled on first use."""
 
     def __init__(self, load: Callable[[], Loaded]):
         self._loaded = functools.cache(load)
@@ -42,17 +42,17 @@ class _Later:
 def load(
     folder: str | os.PathLike[str], *, engine: str = DEFAULT_ENGINE, lora: str | os.PathLike[str] | None = None
 ) -> LanguageModel:
-    """Load a folder that `import_model` wrote, and compile ``prefill`` and ``decode``; others when they are first used.
+    """Load a folder that `import_model` wrote. Compile ``prefill`` and ``decode`` now, other functions on first use.
 
     Args:
         folder: the folder.
         engine: the name of an engine that runs language models.
-        lora: an adapter of peft, for a module that takes one: `LanguageModel.use_adapter`.
+        lora: a folder with a PEFT adapter, for a module that takes one: `LanguageModel.use_adapter`.
 
     Raises:
-        NotInstalledError: naming the extra that brings the engine, or transformers.
-        UsageError: for another engine, a file that is missing, weights that are not those of the module, or a cache for
-            which the memory does not suffice.
+        NotInstalledError: if the engine or transformers is not installed; the message names the extra to install.
+        UsageError: if the engine is not supported, a file is missing, the weights do not match the module, or there is
+            not enough memory for the cache.
     """
     from transformers import AutoTokenizer
 
@@ -86,7 +86,7 @@ def load(
 
 
 def _empty_state(manifest: Manifest) -> dict[str, torch.Tensor]:
-    """Return zeros for the state. Raises `UsageError` if the memory does not suffice, before it is taken."""
+    """Return zeros for the state. Raises `UsageError` before allocating if there is not enough memory."""
     types = {name: (each.type.sizes, getattr(torch, each.type.dtype)) for name, each in manifest.state.items()}
     needed = sum(math.prod(sizes) * dtype.itemsize for sizes, dtype in types.values())
     available = available_memory()

@@ -1,4 +1,4 @@
-"""Adapters of peft (LoRA), read from their files, and added to the weights of a model."""
+"""Read PEFT LoRA adapters from files, and merge them into the weights of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fx_importer.weights import stored_in
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _NAME = re.compile(r"base_model\.model\.(?P<path>.+)\.lora_(embedding_)?(?P<side>[AB])(\.weight)?")
 _COPY = re.compile(r"base_model\.model\.(?P<path>.+?)(\.base_layer)?\.weight")
-"""The name of a weight of the model itself: peft saves embeddings and the output layer beside adapters of them."""
+"""The name of a base weight: PEFT also saves the embeddings and the output layer if an adapter targets them."""
 _MUST_BE_UNSET = (
     "use_dora",
     "use_qalora",
@@ -34,20 +34,20 @@ _MUST_BE_UNSET = (
     "monteclora_config",
     "kasa_config",
 )
-"""Options with which an adapter is more, or other, than products that are added to weights."""
+"""Options with which an adapter does more than add B A to weights, or something else."""
 _INITIALIZATIONS = (True, False, "gaussian", "eva", "orthogonal")
-"""The initializations that leave the weights of the model as they are."""
+"""The initializations that do not change the model's weights."""
 
 
 Adapter = dict[str, tuple[Tensor, Tensor, float]]
-"""A [r, K], B [N, r] and what multiplies B A, by the path of a module."""
+"""A [r, K], B [N, r] and the scale of B A, keyed by module path."""
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """Return the matrices of the adapter in ``folder``, without any of embeddings.
+    """Return the matrices of the adapter in ``folder``. It must not change embeddings.
 
     Raises:
-        UsageError: for a folder without an adapter, options other than those of plain LoRA, and embeddings.
+        UsageError: if the folder has no adapter, or the adapter uses options beyond plain LoRA or changes embeddings.
     """
     config, tensors = _config(folder), _tensors(folder)
     for name in tensors:
@@ -61,13 +61,13 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def merge(model: Any, folder: Path) -> None:
-    """Add the adapter in ``folder`` to the weights of ``model``, whose modules get new ones.
+    """Merge the adapter in ``folder`` into the weights of ``model``. Changed modules get new weight parameters.
 
-    Products and sums are in float32, and rounded to the dtype of the weight, as by peft's `merge_and_unload`.
+    The computation runs in float32 and is rounded to the dtype of the weight, like PEFT's `merge_and_unload`.
 
     Raises:
-        UsageError: for a folder without an adapter, options other than those of plain LoRA, and modules that the model
-            does not have so.
+        UsageError: if the folder has no adapter, or the adapter uses options beyond plain LoRA or does not fit the
+            model's modules.
     """
     config = _config(folder)
     users: dict[int, list[str]] = {}
@@ -94,7 +94,7 @@ def merge(model: Any, folder: Path) -> None:
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
-    """Return the adapter's configuration, with options that `merge` handles."""
+    """Return the adapter's configuration. Raises `UsageError` if `merge` does not support its options."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         kind = config.get("peft_type")
@@ -122,7 +122,7 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _check_copies(model: Any, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Raise `UsageError` unless weights of the model itself in an adapter are those of ``model``."""
+    """Raise `UsageError` if base weights stored with an adapter differ from the weights of ``model``."""
     for name, each in tensors.items():
         if _NAME.fullmatch(name) is None and (match := _COPY.fullmatch(name)) is not None:
             weight = _module(model, match["path"], folder).weight
@@ -131,7 +131,7 @@ def _check_copies(model: Any, tensors: Mapping[str, Tensor], folder: Path) -> No
 
 
 def _pairs(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the matrices A, [r, K], and B, [N, r], by the path of the module."""
+    """Return the matrices A, [r, K], and B, [N, r], keyed by module path."""
     sides: dict[str, dict[str, Tensor]] = {}
     for name, each in tensors.items():
         if (match := _NAME.fullmatch(name)) is not None:
@@ -158,7 +158,7 @@ def _module(model: Any, path: str, folder: Path) -> Any:
 
 
 def _scale(config: Mapping[str, Any], path: str, rank: int, folder: Path) -> float:
-    """Return what multiplies B A: alpha / r, or alpha / √r with ``use_rslora``."""
+    """Return the scale of B A: alpha / r, or alpha / √r with ``use_rslora``."""
     try:
         expected = _of_module(config.get("rank_pattern"), path, config["r"])
         alpha = float(_of_module(config.get("alpha_pattern"), path, config["lora_alpha"]))
@@ -173,6 +173,6 @@ def _scale(config: Mapping[str, Any], path: str, rank: int, folder: Path) -> flo
 
 
 def _of_module(pattern: Mapping[str, Any] | None, path: str, default: Any) -> Any:
-    """Return the value of the first key of ``pattern`` that matches the end of ``path``, as peft looks it up."""
+    """Return the value of the first key in ``pattern`` that matches the end of ``path``, as PEFT does."""
     found = (value for key, value in (pattern or {}).items() if re.match(rf"(.*\.)?({key})$", path))
     return next(found, default)

@@ -1,4 +1,4 @@
-"""Checks that the memory suffices, before it is taken."""
+"""Check that there is enough memory before allocating it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fx_importer.weights import stored_in
 
 
 def check_conversion(folder: Path, dtype: torch.dtype | None, quantized: bool) -> None:
-    """Raise `UsageError` if the weights in ``folder`` do not fit into memory once they are converted.
+    """Raise `UsageError` if the converted weights of ``folder`` would not fit into memory.
 
-    Counted are floating-point tensors of another dtype than ``dtype``, if given; of matrices that are ``quantized``,
-    half a byte for each weight, as of the smallest format.
+    Only floating-point tensors count. If ``quantized``, each weight of a matrix takes half a byte, as in the smallest
+    format. Other tensors count if they are converted to ``dtype``.
     """
     needed = 0
     for each in stored_in(folder).values():
@@ -35,7 +35,7 @@ def check_conversion(folder: Path, dtype: torch.dtype | None, quantized: bool) -
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that can be taken without swapping; None where Linux does not say."""
+    """Return the bytes of memory available without swapping; None if ``/proc/meminfo`` does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""A folder of a Hugging Face model, or a GGUF file, checked before anything large is read."""
+"""A Hugging Face model folder or a GGUF file, validated before any large read."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ TOKENIZER_FILES = (
     "spiece.model",
     "chat_template.jinja",
 )
-"""The files of tokenizers, as transformers names them."""
+"""Names of tokenizer files in transformers."""
 _ANY_OF = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json")
 _WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
 
 
 @dataclass
 class LoadedModel:
-    """A model whose weights are in the memory of mapped files where they are stored as it has them.
+    """A model whose weights alias memory-mapped files wherever the stored form is unchanged.
 
     Attributes:
-        model: of transformers, in evaluation mode.
-        stored: the tensors in the files, by their names there.
-        names: of tensors in the files, by the names of the parameters that are these, if they differ.
+        model: a transformers model in evaluation mode.
+        stored: the tensors in the files, keyed by their names in the files.
+        names: the name in the files for each parameter whose name differs, keyed by parameter name.
     """
 
     model: Any
@@ -53,32 +53,32 @@ class ModelSource(ABC):
 
     path: Path
     config: Any
-    """The configuration, of transformers."""
+    """The transformers configuration."""
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the weights of matrices are packed."""
+        """Whether weight matrices are packed."""
         return getattr(self.config, "quantization_config", None) is not None
 
     @abstractmethod
     def load(self, dtype: torch.dtype | None) -> LoadedModel:
-        """Return the model, which computes in ``dtype``; by default in that of its weights."""
+        """Return the model. It computes in ``dtype``, by default the dtype of its weights."""
 
     @abstractmethod
     def write_tokenizer(self, target: Path) -> None:
-        """Write tokenizer and configurations to the folder ``target``."""
+        """Write the tokenizer and the configuration files to the folder ``target``."""
 
     @property
     def positions(self) -> int | None:
-        """The number of positions that the model was made for; None if it does not say."""
+        """The maximum number of positions in the model's configuration; None if it does not have one."""
         text = self.config.get_text_config()
         return getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
 
     def checked_context(self, context: int | None) -> int:
-        """Return the number of positions of the cache.
+        """Return the number of positions in the cache.
 
         Raises:
-            UsageError: if it is not positive, or larger than the model's.
+            UsageError: if ``context`` is less than 2, or larger than the model's maximum.
         """
         most = self.positions
         if context is None:
@@ -95,10 +95,10 @@ class ModelFolder(ModelSource):
 
     @classmethod
     def read(cls, path: Path) -> ModelFolder:
-        """Check the files of ``path``, and read the configuration.
+        """Check the files in ``path``, and read the configuration.
 
         Raises:
-            UsageError: listing everything that is missing, or naming an architecture that is not supported.
+            UsageError: if files are missing, listing all of them, or if the architecture is not supported.
         """
         from transformers import AutoConfig
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -123,7 +123,7 @@ class ModelFolder(ModelSource):
         return cls(path, AutoConfig.from_pretrained(path, local_files_only=True))
 
     def load(self, dtype: torch.dtype | None) -> LoadedModel:
-        """Return the model, which computes in ``dtype``; by default in that of its weights."""
+        """Return the model. It computes in ``dtype``, by default the dtype of its weights."""
         from transformers import GenerationConfig
         from transformers.models.auto import modeling_auto
 
@@ -147,7 +147,7 @@ class ModelFolder(ModelSource):
         return LoadedModel(model.eval(), stored)
 
     def write_tokenizer(self, target: Path) -> None:
-        """Copy the files of tokenizer and configurations to the folder ``target``."""
+        """Copy the tokenizer and configuration files to the folder ``target``."""
         for name in (*TOKENIZER_FILES, "generation_config.json", "config.json"):
             if (self.path / name).is_file():
                 shutil.copyfile(self.path / name, target / name)
@@ -155,25 +155,25 @@ class ModelFolder(ModelSource):
 
 @dataclass(frozen=True)
 class GgufFile(ModelSource):
-    """A GGUF file, of llama.cpp."""
+    """A GGUF file, the format of llama.cpp."""
 
     tokenizer: Any
-    """Of transformers."""
+    """The transformers tokenizer."""
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the weights of matrices are packed; taken as such also if they are floating-point numbers."""
+        """Always true: GGUF matrices are treated as packed, even in floating-point formats."""
         return True
 
     @classmethod
     def read(cls, path: Path) -> GgufFile:
-        """Read the configuration and the tokenizer in ``path``. Raises `UsageError` as these do."""
+        """Read the configuration and the tokenizer in ``path``. Raises `UsageError` if either is not supported."""
         from fx_importer.llm.gguf_config import read_config, read_tokenizer
 
         return cls(path, read_config(path), read_tokenizer(path))
 
     def load(self, dtype: torch.dtype | None) -> LoadedModel:
-        """Return the model, which computes in ``dtype``; by default in that of its weights, float32 for blocks."""
+        """Return the model. It computes in ``dtype``, by default the file's dtype, or float32 for quantized blocks."""
         from fx_importer.llm.gguf_model import load_gguf
 
         return load_gguf(self.path, self.config, dtype)
@@ -185,7 +185,7 @@ class GgufFile(ModelSource):
 
 
 def read_source(path: Path) -> ModelSource:
-    """Return the folder or GGUF file of a model. Raises `UsageError` if it is not complete or not supported."""
+    """Return the model folder or GGUF file at ``path``. Raises `UsageError` if it is incomplete or not supported."""
     return GgufFile.read(path) if path.suffix == ".gguf" else ModelFolder.read(path)
 
 
@@ -193,7 +193,7 @@ _DEFAULT_CONTEXT = 4096
 
 
 def check_batch(batch: int) -> None:
-    """Raise `UsageError` for a number of sequences out of bounds."""
+    """Raise `UsageError` if the batch size is out of bounds."""
     if not 1 <= batch <= MAX_BATCH:
         raise UsageError(f"a batch of {batch} sequences: accepted are 1 to {MAX_BATCH}")
 

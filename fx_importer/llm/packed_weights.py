@@ -1,8 +1,8 @@
-"""Weights of language models in 8 and 4 bits, which are unpacked where they are used.
+"""8-bit and 4-bit weights of language models, dequantized where they are used.
 
-A product with few rows of activations is written as a sum of products of elements, which compilers fuse with the
-unpacking: the weight is read packed, and never stored otherwise. One with many rows, as of a prompt, unpacks the
-weight, in pieces, and calls a product of matrices.
+For few tokens, a layer multiplies elementwise and sums. Compilers fuse this with the dequantization, so the weight is
+read packed and the unpacked weight is never stored. For many tokens, such as a prompt, it dequantizes the weight in
+pieces and calls a matmul.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch import Tensor
 from fx_importer.errors import UsageError
 
 GROUP = 32
-"""The number of weights that share a scale in 4 bits."""
+"""The number of weights that share a scale in the int4 format."""
 _FEW = 8
-"""The number of rows of activations up to which a product reads the weight packed."""
+"""The most tokens for which a layer uses the fused form, which reads the weight packed."""
 _PIECE = 1 << 26
-"""The number of weights that are unpacked at once."""
+"""The number of weights that are dequantized at once."""
 
 
 class PackedLinear(torch.nn.Module, ABC):
-    """A linear layer, [..., K] → [..., N], whose weight is packed. The sum over K is in float32.
+    """A linear layer, [..., K] → [..., N], with a packed weight. The sum over K runs in float32.
 
     Args:
         rows: N.
@@ -51,22 +51,22 @@ class PackedLinear(torch.nn.Module, ABC):
 
     @abstractmethod
     def _fused(self, x: Tensor) -> Tensor:
-        """Return the product, which reads the packed weight."""
+        """Return the product in the fused form, which reads the packed weight."""
 
     @abstractmethod
     def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
-        """Return the product with ``rows`` of the weight, which are unpacked."""
+        """Dequantize ``rows`` of the weight, and return the product with them."""
 
 
 class ScaledLinear(PackedLinear):
-    """A linear layer whose weight has scales in another tensor.
+    """A linear layer whose weight has its scales in a separate tensor.
 
     Args:
-        weight: packed, [N, K] or [N, K / 2].
-        scale: of groups of weights, [N] or [N, K / GROUP].
+        weight: the packed weight, [N, K] or [N, K / 2].
+        scale: the scales of groups of weights, [N] or [N, K / GROUP].
         bias: [N], or None.
-        lanes: sum every so many elements of a row apart, or as many of these as divide half a row, and the halves of
-            rows in pairs; 1 for one sum.
+        lanes: accumulate in this many parallel lanes, reduced to a divisor of half a row, with the halves of a row
+            added pairwise; 1 for a single sum.
     """
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, lanes: int):
@@ -76,7 +76,7 @@ class ScaledLinear(PackedLinear):
 
 
 class Int8Linear(ScaledLinear):
-    """A linear layer with an int8 weight, [N, K], and a scale for each row, float32 [N]."""
+    """A linear layer with an int8 weight, [N, K], and a scale per row, float32 [N]."""
 
     def _fused(self, x: Tensor) -> Tensor:
         lanes = math.gcd(self._lanes, x.shape[-1] // 2) if x.shape[-1] % 2 == 0 else 1
@@ -91,15 +91,16 @@ class Int8Linear(ScaledLinear):
 
 
 class Int4Linear(ScaledLinear):
-    """A linear layer with a weight in 4 bits, uint8 [N, K / 2], and a scale for each group, float16 [N, K / GROUP].
+    """A linear layer with a 4-bit weight, uint8 [N, K / 2], and a scale per group, float16 [N, K / GROUP].
 
-    The low bits of the bytes of a row hold the first half of its weights, the high bits the second, all plus 8.
+    In each row, the low 4 bits of the bytes hold the first half of the weights, and the high 4 bits the second half,
+    all with an offset of 8.
     """
 
     def _fused(self, x: Tensor) -> Tensor:
         low, high = self._halves(self.weight, self.scale)
         first, second = x.unflatten(-1, (2, 1, -1, GROUP)).unbind(-4)
-        return (first * low + second * high).sum(-2).sum(-1)  # sums of GROUP lanes, of which vectors are made
+        return (first * low + second * high).sum(-2).sum(-1)  # GROUP lanes, which compilers vectorize
 
     def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
         low, high = (each.flatten(1) for each in self._halves(self.weight[rows], self.scale[rows]))
@@ -107,14 +108,14 @@ class Int4Linear(ScaledLinear):
         return torch.nn.functional.linear(first, low) + torch.nn.functional.linear(second, high)
 
     def _halves(self, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the halves of all rows, unpacked, float32 [N, K / 2 / GROUP, GROUP]."""
+        """Return the dequantized halves of all rows, float32 [N, K / 2 / GROUP, GROUP]."""
         bytes_ = weight.unflatten(1, (-1, GROUP))
         first, second = scale.float().unsqueeze(-1).chunk(2, 1)
         return ((bytes_ & 15).float() - 8) * first, ((bytes_ >> 4).float() - 8) * second
 
 
 class Int8Embedding(torch.nn.Module):
-    """A table of embeddings in int8, [V, K], with a scale for each row, float32 [V]; ``factor`` multiplies the rows."""
+    """An int8 embedding table, [V, K], with a scale per row, float32 [V]. ``factor`` multiplies the rows."""
 
     def __init__(self, weight: Tensor, scale: Tensor, dtype: torch.dtype, factor: Tensor | float | None):
         super().__init__()
@@ -122,7 +123,7 @@ class Int8Embedding(torch.nn.Module):
         self._dtype, self._factor = dtype, None if factor is None else float(factor)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the rows of ``tokens`` [...], [..., K]."""
+        """Return the embeddings, [..., K], of ``tokens`` [...]."""
         rows = torch.nn.functional.embedding(tokens, self.weight)
         scale = torch.nn.functional.embedding(tokens, self.scale.unsqueeze(1))
         found = (rows.float() * scale).to(self._dtype)
@@ -130,23 +131,24 @@ class Int8Embedding(torch.nn.Module):
 
 
 def frozen(values: Tensor) -> torch.nn.Parameter:
-    """Return a parameter, not a buffer: models of transformers ask those for their device and dtype."""
-    if isinstance(values, torch.nn.Parameter):  # which several layers may share
+    """Return a frozen parameter. It is not a buffer, since transformers reads device and dtype from parameters."""
+    if isinstance(values, torch.nn.Parameter):  # several layers may share it
         return values
     return torch.nn.Parameter(values, requires_grad=False)
 
 
 def pack_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``weight`` [N, K] in int8, and the scale of each row, float32 [N]; symmetric, -127 to 127."""
+    """Quantize ``weight`` [N, K] symmetrically to int8, -127 to 127. Also return the scale of each row, float32 [N]."""
     wide = weight.float()
     scale = wide.abs().amax(1) / 127
     return _divided(wide, scale.unsqueeze(1)).clamp_(-127, 127).to(torch.int8), scale
 
 
 def pack_int4(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``weight`` [N, K] in 4 bits, as `Int4Linear` takes it, and the scales. K is a multiple of 2 * `GROUP`.
+    """Quantize ``weight`` [N, K] to 4 bits for `Int4Linear`, and return it with the scales.
 
-    The largest of a group becomes -8, so that 16 values are used.
+    K must be a multiple of 2 * `GROUP`. The value of the largest magnitude in a group maps to -8, so that all 16 codes
+    can occur.
     """
     groups = weight.float().unflatten(1, (-1, GROUP))
     largest = groups.gather(2, groups.abs().argmax(2, keepdim=True))
@@ -161,7 +163,7 @@ def _divided(values: Tensor, scale: Tensor) -> Tensor:
 
 
 def check_finite(scale: Tensor, name: str) -> None:
-    """Raise `UsageError` if a scale of the weight ``name`` is infinite or NaN, as that of a weight with such is."""
+    """Raise `UsageError` if a scale of the weight ``name`` is infinite or NaN, because the weight has such values."""
     if not bool(scale.isfinite().all()):
         raise UsageError(
             f"the weight '{name}' has values that are infinite, NaN, or too large for a scale of {scale.dtype}: it "
@@ -170,10 +172,10 @@ def check_finite(scale: Tensor, name: str) -> None:
 
 
 PACKINGS: dict[str, tuple[Any, Any]] = {"int8": (pack_int8, Int8Linear), "int4": (pack_int4, Int4Linear)}
-"""How weights are packed and the layer that takes them, by the name of the format."""
+"""The packing function and the layer class of each format, keyed by its name."""
 
 
 def check_format(name: str | None) -> None:
-    """Raise `UsageError` unless ``name`` is a format of weights, or None."""
+    """Raise `UsageError` unless ``name`` is a weight format or None."""
     if name is not None and name not in PACKINGS:
         raise UsageError(f"weights in {name!r}: accepted are {', '.join(PACKINGS)}")

@@ -1,4 +1,4 @@
-"""A cache in pages: one pool of rows per layer, from which each sequence has pages by a table that is an argument."""
+"""A paged cache: one pool of slots per layer, which a page table argument assigns to sequences."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 from fx_importer.llm.cache_layers import CacheLayer
 
 SCRATCH = 0
-"""The page that no sequence has: what is written there is never read."""
+"""The scratch page, which belongs to no sequence. Its contents are never used."""
 
 
 class PagedSteps:
-    """The tokens of one call: n of each sequence b, at the positions ``lengths[b]``, ``lengths[b] + 1``, ….
+    """The tokens of one call: n per sequence b, at the positions ``lengths[b]``, ``lengths[b] + 1``, ….
 
     Args:
         pages: int64 [B, P], the pages of each sequence: position p is row ``pages[b, p // size] * size + p % size`` of
-            the pool. Entries behind those that a sequence has are `SCRATCH`. P * size is at least each length plus n.
-        lengths: int64 [B], the number of positions that each sequence has in the cache.
+            the pool. Unused entries after a sequence's pages are `SCRATCH`. P * size is at least each length plus n.
+        lengths: int64 [B], the number of positions of each sequence that are in the cache.
         number: n; symbolic if it is dynamic.
-        size: the number of rows of a page.
+        size: the number of rows per page.
     """
 
     def __init__(self, pages: Tensor, lengths: Tensor, number: int, size: int):
@@ -30,15 +30,15 @@ class PagedSteps:
         """int64 [B, n]."""
         offsets = pages.unsqueeze(2) * size + torch.arange(size)
         self.rows = offsets.reshape(pages.shape[0], pages.shape[1] * size)
-        """The row of the pool of each position, int64 [B, L], L = P * size."""
+        """The pool row of each position, int64 [B, L], L = P * size."""
         self.new_rows = self.rows.gather(1, self.positions).reshape(-1)
-        """The rows that are written, int64 [B * n]."""
+        """The pool rows to write, int64 [B * n]."""
 
 
 class PagedCacheLayer(CacheLayer):
-    """A layer of the cache in a pool of rows, [rows, Hkv, D]. New rows are written; those of the sequences are read.
+    """A cache layer in a pool, [rows, Hkv, D]. It writes the new rows and gathers the rows of each sequence.
 
-    Layers with a sliding window hold all positions too: the mask hides those outside.
+    Sliding-window layers also hold all positions; the mask hides the ones outside the window.
     """
 
     def __init__(self, buffers: torch.nn.Module, steps: PagedSteps):
@@ -54,7 +54,7 @@ class PagedCacheLayer(CacheLayer):
         return read.transpose(1, 2)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, Any]:
-        """Return the number of keys of each sequence, L, and their positions, [B, L]."""
+        """Return the number of keys per sequence, L, and their positions, [B, L]."""
         batch, length = self.steps.rows.shape
         return length, torch.arange(length).expand(batch, -1)
 

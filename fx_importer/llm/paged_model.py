@@ -1,4 +1,4 @@
-"""A language model with a cache in pages: calls of its functions, and prompts by a scheduler."""
+"""A language model with a paged cache. A scheduler batches its prompts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fx_importer.targets import target_for
 
 
 class PagedModel(LanguageModel):
-    """A model with a cache in pages. Any number of prompts share its batch: `Scheduler`."""
+    """A model with a paged cache. `Scheduler` runs any number of prompts in its batch."""
 
     def __init__(self, caller: Caller, settings: Settings, tokenizer: Any):
         super().__init__(caller, settings, tokenizer)
@@ -28,26 +28,26 @@ class PagedModel(LanguageModel):
             raise UsageError("the folder has no cache in pages: import the model with cache='paged'")
         self.page_size, self.pages = settings.page_size, settings.pages
         self.free_pages = [page for page in reversed(range(self.pages)) if page != SCRATCH]
-        """The pages that no sequence has."""
+        """The pages that no sequence uses, except for `SCRATCH`."""
         self.most = settings.chunk or MOST
-        """The most tokens of a prompt in one call."""
+        """The most prompt tokens in one call."""
         self.vocabulary = caller.manifest.functions["decode"].results[-1].type.sizes[-1]
-        """The number of tokens that logits are of."""
+        """The vocabulary size of the logits."""
         self._compiles_sizes = target_for(OutputType.get(caller.manifest.output_type)).specializes_sizes
-        """Whether engines compile the functions for each width of the page table."""
+        """Whether engines recompile the functions for each width of the page table."""
 
     def pages_for(self, positions: int) -> int:
-        """Return the number of pages that hold so many positions."""
+        """Return the number of pages needed for ``positions`` positions."""
         return -(-positions // self.page_size)
 
     def take_pages(self, number: int) -> list[int]:
-        """Take so many pages from `free_pages`, to which they are returned. Raises `UsageError` if it has fewer."""
+        """Take pages from `free_pages`; callers put them back there. Raises `UsageError` if there are too few."""
         if number > len(self.free_pages):
             raise UsageError(f"{number} pages are needed, and {len(self.free_pages)} of {self.pages - 1} are free")
         return [self.free_pages.pop() for _ in range(number)]
 
     def prefill(self, tokens: Sequence[int], pages: Sequence[int], length: int) -> torch.Tensor:
-        """Append tokens, at most `most`, to a sequence that has ``length`` positions; return logits [1, vocabulary]."""
+        """Append at most `most` tokens to a sequence of ``length`` positions. Return the logits, [1, vocabulary]."""
         start = time.perf_counter()
         logits = self._append("prefill", tokens, pages, length)
         self.seconds_of_prefill += time.perf_counter() - start
@@ -57,7 +57,7 @@ class PagedModel(LanguageModel):
         """Append one token to each of several sequences, and return the logits after it, [batch, vocabulary].
 
         Args:
-            rows: the token, pages and number of positions of a sequence, by its row in the batch.
+            rows: the token, pages and number of positions of each sequence, keyed by its row in the batch.
         """
         start = time.perf_counter()
         nothing: tuple[int, Sequence[int], int] = (0, (), 0)
@@ -70,8 +70,8 @@ class PagedModel(LanguageModel):
         return logits
 
     def verify(self, tokens: Sequence[int], pages: Sequence[int], length: int) -> torch.Tensor:
-        """Append the tokens of a draft to a sequence of ``length`` positions; return their logits, [n, vocabulary]."""
-        others = self.settings.batch - 1  # rows of no sequence
+        """Append draft tokens to a sequence of ``length`` positions. Return their logits, [n, vocabulary]."""
+        others = self.settings.batch - 1  # unused rows
         table = self._table([pages, *[()] * others], length + len(tokens))
         rows = torch.tensor([tokens, *[[0] * len(tokens)] * others])
         return self.caller["verify"](rows, table, torch.tensor([length, *[0] * others]))[0]
@@ -79,14 +79,14 @@ class PagedModel(LanguageModel):
     def _append(
         self, function: str, tokens: Sequence[int], pages: Sequence[int], length: int, *others: Sequence[int]
     ) -> torch.Tensor:
-        """Call a function that takes a part of one sequence, filled up to the chunk behind its tokens."""
+        """Call a function on a part of one sequence, padded to the chunk size."""
         size = self.settings.chunk or len(tokens)
         rows = [torch.tensor([[*each, *[0] * (size - len(each))]]) for each in (tokens, *others)]
         table = self._table([pages], length + size)
         return self.caller[function](rows[0], table, torch.tensor([length]), torch.tensor(len(tokens) - 1), *rows[1:])
 
     def _table(self, rows: Sequence[Sequence[int]], positions: int) -> torch.Tensor:
-        """Return the page table for so many positions of each sequence, int64 [B, P]."""
+        """Return the page table for ``positions`` positions per sequence, int64 [B, P]."""
         width = self.pages_for(positions)
         if self._compiles_sizes:
             width = min(1 << (width - 1).bit_length(), self.settings.widest_table)
@@ -95,7 +95,7 @@ class PagedModel(LanguageModel):
     def tokens(
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling | None = None, seed: int = 0
     ) -> Iterator[list[int]]:
-        """Return the next token of each prompt, then the ones after those, until one of them has none."""
+        """Yield the next token of each prompt, step by step, until one of the prompts has no more."""
         columns: list[list[int]] = []
         for number, token in self._generated(prompts, max_new_tokens, sampling or Sampling(), seed, ()):
             place = next((each for each in columns if each[number] < 0), None)
@@ -106,7 +106,7 @@ class PagedModel(LanguageModel):
                 yield columns.pop(0)
 
     def sequence(self) -> CachedSequence:
-        """Return a sequence with pages of its own, taken as it grows."""
+        """Return a sequence with its own pages, allocated as it grows."""
         return _OwnPages(self)
 
     def _generated(
@@ -131,7 +131,7 @@ class PagedModel(LanguageModel):
                         yield number, token
                     if number in done:
                         scheduler.cancel(request)
-        finally:  # also if nobody takes the rest
+        finally:  # also if the caller abandons the iterator
             for request in requests:
                 scheduler.cancel(request)
 

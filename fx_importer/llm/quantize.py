@@ -1,4 +1,4 @@
-"""Quantization of the weights of a model of transformers: its linear layers and embeddings are replaced."""
+"""Quantize the weights of a transformers model by replacing its linear layers and embeddings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fx_importer.process.optional_packages import is_installed
 
 
 def quantize(model: Any, name: str, *, engine: str = DEFAULT_ENGINE) -> None:
-    """Replace the linear layers and embeddings of ``model`` by ones with packed weights, in place.
+    """Replace the linear layers and embeddings of ``model`` with ones that have packed weights, in place.
 
-    Embeddings and the output layer are int8 in any format, and so are layers whose rows are no multiple of two groups.
+    Every format uses int8 for embeddings, the output layer, and layers whose row length is not a multiple of two
+    groups.
 
     Args:
-        model: of transformers.
-        name: the format, of `PACKINGS`.
-        engine: the engine that sums are written for; others run them too.
+        model: a transformers model.
+        name: a format in `PACKINGS`.
+        engine: the engine that reductions are optimized for; the model still runs on others.
 
     Raises:
-        UsageError: for weights that are not in linear layers, such as those of experts, and for values that are not
-            finite.
+        UsageError: if the model has weights outside linear layers, such as MoE experts, or values that are not finite.
     """
     stacked = [each for each, parameter in model.named_parameters() if parameter.dim() > 2]
     if stacked:
@@ -42,11 +42,11 @@ def quantize(model: Any, name: str, *, engine: str = DEFAULT_ENGINE) -> None:
 
 
 def quantize_by_torchao(model: Any, config: Any) -> None:
-    """Quantize the linear layers of ``model`` by torchao's ``quantize_``, in place.
+    """Quantize the linear layers of ``model`` in place, with torchao's ``quantize_``.
 
     Raises:
-        NotInstalledError: without torchao.
-        UsageError: if ``config`` is no configuration of it, or torchao does not quantize by it here.
+        NotInstalledError: if torchao is not installed.
+        UsageError: if ``config`` is not a torchao configuration, or torchao does not support it on this machine.
     """
     if not is_installed("torchao"):
         raise NotInstalledError("a quantization by torchao", "torchao", "quantize")
@@ -62,17 +62,17 @@ def quantize_by_torchao(model: Any, config: Any) -> None:
 
 
 class _Packing:
-    """The packed weights of a model; one that several modules share is packed once."""
+    """The packed weights of a model. A weight that several modules share is packed once."""
 
     def __init__(self, model: Any, name: str, lanes: int):
         embeddings = [each for each in model.modules() if isinstance(each, torch.nn.Embedding)]
         self._kept = {id(each.weight) for each in embeddings if not _is_plain(each)}
         self._in_8_bits = {id(each.weight) for each in (*embeddings, model.get_output_embeddings()) if each is not None}
         self._name, self._lanes = name, lanes
-        self._packed: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # with the weight: keys are of what lives
+        self._packed: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # also holds the weight, so that its id stays valid
 
     def replacement(self, path: str, module: torch.nn.Module) -> torch.nn.Module | None:
-        """Return what takes the place of ``module``; None if it stays."""
+        """Return the replacement for ``module``; None to keep it."""
         if not isinstance(module, torch.nn.Linear | torch.nn.Embedding | Conv1D) or id(module.weight) in self._kept:
             return None
         weight = module.weight
@@ -93,12 +93,12 @@ class _Packing:
 
 
 def embedding_factor(module: torch.nn.Embedding, dtype: torch.dtype) -> Tensor | None:
-    """Return what ``module`` multiplies its rows by, rounded to ``dtype``; None if it returns them as they are."""
+    """Return the factor that ``module`` scales its rows by, rounded to ``dtype``; None if it does not scale them."""
     factor = getattr(module, "embed_scale", None)
     return None if factor is None else torch.as_tensor(factor).to(dtype)
 
 
 def _is_plain(module: torch.nn.Embedding) -> bool:
-    """Return whether ``module`` looks rows up, and multiplies them at most."""
+    """Return whether ``module`` only looks up rows and, optionally, scales them."""
     plain = type(module) is torch.nn.Embedding or hasattr(module, "embed_scale")
     return plain and module.max_norm is None

@@ -1,7 +1,7 @@
-"""Export of a decoder whose equal layers are traced once: others are copies of the traced nodes, with their weights.
+"""Export a decoder and trace identical layers only once: the others copy the traced nodes with their own weights.
 
-A layer is copied if nothing but its weights, its part of the cache and the values of its arguments differ from those of
-a layer before it. Others are traced. What a layer does to objects of Python other than its results is done once.
+A layer is copied if it differs from an earlier layer only in its weights, its part of the cache and the values of its
+arguments. Otherwise it is traced. Python side effects of copied layers happen only once, in the traced layer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fx_importer.fx_graph.programs import with_graph
 from fx_importer.llm.layers_cache import LayerNumber, LayersCache
 
 _NUMBER = "layer_idx"
-"""The attribute of transformers' modules with the number of their layer."""
+"""The attribute of transformers modules that holds their layer number."""
 
 
 @tracing()
@@ -33,7 +33,7 @@ def export_layers_once(
     kwargs: dict[str, Any],
     dynamic_shapes: tuple[Any, ...],
 ) -> ExportedProgram:
-    """Return what `torch.export.export` returns for a decoder in evaluation mode; equal layers are traced once."""
+    """Export a decoder in evaluation mode like `torch.export.export`, but trace identical layers only once."""
     layers = _equal_layers(decoder)
     if layers:
         with _traced_once(layers) as calls:
@@ -51,7 +51,7 @@ class _Layer:
 
 
 def _equal_layers(decoder: torch.nn.Module) -> list[list[_Layer]]:
-    """Return groups of two or more layers that compute the same, of all lists of modules that are not in a layer."""
+    """Return groups of two or more identical layers, from all module lists that are not inside another list."""
     names = (*decoder.named_parameters(remove_duplicate=False), *decoder.named_buffers(remove_duplicate=False))
     shared = {key for key, number in Counter(id(tensor) for _, tensor in names).items() if number > 1}
     found: list[list[_Layer]] = []
@@ -62,7 +62,7 @@ def _equal_layers(decoder: torch.nn.Module) -> list[list[_Layer]]:
         lists.append(name)
         groups: list[list[_Layer]] = []
         for place, module in modules.named_children():
-            if type(module) is torch.nn.Module or "forward" in vars(module):  # buffers of a cache; replaced by others
+            if type(module) is torch.nn.Module or "forward" in vars(module):  # cache buffers, or a patched forward
                 continue
             if any(id(each) in shared for each in (*module.parameters(), *module.buffers())):
                 continue
@@ -77,7 +77,7 @@ def _equal_layers(decoder: torch.nn.Module) -> list[list[_Layer]]:
 
 
 def _number(layer: torch.nn.Module) -> int | None:
-    """Return the number that all modules of ``layer`` have; None if there is none, or several."""
+    """Return the layer number that the modules of ``layer`` agree on; None if there is none, or they disagree."""
     numbers = {vars(each)[_NUMBER] for each in layer.modules() if type(vars(each).get(_NUMBER)) is int}
     return numbers.pop() if len(numbers) == 1 else None
 
@@ -91,9 +91,9 @@ def _is_equal(one: _Layer, other: _Layer) -> bool:
 
 
 def _is_equal_module(one: torch.nn.Module, other: torch.nn.Module, numbered: bool) -> bool:
-    """Return whether modules have the same class and attributes, except for values of weights and modules in them.
+    """Return whether modules have the same class and attributes, ignoring weight values and the contents of submodules.
 
-    If they are ``numbered``, the numbers of their layers may differ too.
+    If they are ``numbered``, their layer numbers may differ too.
     """
     ours, theirs = vars(one), vars(other)
     if type(one) is not type(other) or ours.keys() != theirs.keys():
@@ -148,19 +148,19 @@ _CONSTANTS = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, 
 
 @torch.library.custom_op("fx_importer_llm::layer_argument", mutates_args=())
 def _layer_argument(tensor: Tensor, number: int) -> Tensor:
-    """Return an argument of the call ``number``, as the traced layer gets it."""
+    """Mark an argument of the traced call ``number``."""
     return tensor.clone()
 
 
 @torch.library.custom_op("fx_importer_llm::layer_result", mutates_args=())
 def _layer_result(tensor: Tensor, number: int) -> Tensor:
-    """Return the result of the call ``number``, of a traced layer."""
+    """Mark the result of the traced call ``number``."""
     return tensor.clone()
 
 
 @torch.library.custom_op("fx_importer_llm::layer_copy", mutates_args=())
 def _layer_copy(like: Tensor, tensors: Sequence[Tensor], number: int) -> Tensor:
-    """Stand for the call ``number``, of a layer that is not traced, whose result has the type of ``like``."""
+    """Stand in for the call ``number`` of a layer that is not traced. Its result has the type of ``like``."""
     return like.clone()
 
 
@@ -174,7 +174,7 @@ for _operator in (_layer_argument, _layer_result, _layer_copy):
 
 @dataclass(eq=False)
 class _Call:
-    """A call of a layer: its tensors, and a key that is equal for calls whose traces are."""
+    """A call of a layer: its tensors, and a key that is equal for calls with the same trace."""
 
     layer: _Layer
     place: int
@@ -182,13 +182,13 @@ class _Call:
     key: tuple[Any, ...]
     cache: LayersCache | None
     like: int | None = None
-    """The place among the tensors of one with the type of the result; None if the call cannot be copied."""
+    """The index of a tensor with the result's type; None if the call cannot be copied."""
     of: _Call | None = None
-    """The call of a layer that was traced instead; None if this one was."""
+    """The traced call to copy from; None if this call was traced itself."""
     number: LayerNumber | None = field(default=None, repr=False)
 
     def stands_for(self, other: _Call) -> bool:
-        """Return whether ``other`` does the same, with its own part of the cache."""
+        """Return whether ``other`` computes the same, with its own part of the cache."""
         if self.like is None or self.key != other.key or self.cache is not other.cache:
             return False
         if self.number is None or not self.number.is_of_cache:
@@ -198,7 +198,7 @@ class _Call:
 
 
 def _call(layer: _Layer, place: int, arguments: Any) -> _Call | None:
-    """Return the call of ``layer``; None if it has arguments that another layer may change or that are not known."""
+    """Return the call of ``layer``; None if it has mutable or unknown arguments, several caches, or no tensors."""
     tensors: list[Tensor] = []
     caches: list[LayersCache] = []
 
@@ -231,7 +231,7 @@ class _Unknown(Exception):
 
 @contextmanager
 def _traced_once(groups: Sequence[Sequence[_Layer]]) -> Iterator[list[_Call]]:
-    """Trace only the first of equal layers in the body; yield the list of their calls, which markers number."""
+    """Trace only the first of identical layers in the body. Yield the list of their calls; markers hold its indices."""
     calls: list[_Call] = []
 
     def replaced(layer: _Layer, traced: list[_Call], forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -268,7 +268,7 @@ def _traced_once(groups: Sequence[Sequence[_Layer]]) -> Iterator[list[_Call]]:
 
 
 def _with_tensors(value: Any, tensors: list[Tensor]) -> Any:
-    """Return ``value`` with other ``tensors``, which it takes from the list, in the order of `_call`."""
+    """Return ``value`` with its tensors replaced by ``tensors``, which are popped in the order of `_call`."""
     if isinstance(value, Tensor):
         return tensors.pop(0)
     if type(value) is tuple:
@@ -280,7 +280,7 @@ def _with_tensors(value: Any, tensors: list[Tensor]) -> Any:
 
 @contextmanager
 def _watched_number(call: _Call) -> Iterator[None]:
-    """Note in the body whether the layer reads its number, other than for its part of the cache."""
+    """Record in the body whether the layer reads its number, other than to index the cache."""
     if call.layer.number is None:
         yield
         return
@@ -296,7 +296,7 @@ def _watched_number(call: _Call) -> Iterator[None]:
 
 
 def _with_copies(program: ExportedProgram, calls: Sequence[_Call]) -> ExportedProgram | None:
-    """Return ``program`` with the nodes of traced layers in place of markers; None if these are not all there."""
+    """Replace the markers in ``program`` by copies of the traced nodes; return None if a layer cannot be copied."""
     graph = program.graph
     own = torch.ops.fx_importer_llm
     arguments: dict[int, list[fx.Node]] = {}
@@ -320,7 +320,7 @@ def _with_copies(program: ExportedProgram, calls: Sequence[_Call]) -> ExportedPr
         if first not in bodies:
             bodies[first] = _between(arguments[at][-1], results[at])
         body = bodies[first]
-        if any("unbacked_bindings" in node.meta for node in body):  # each layer would have sizes of its own
+        if any("unbacked_bindings" in node.meta for node in body):  # each layer would need its own sizes
             return None
         made: dict[fx.Node, fx.Node] = dict(zip(arguments[at], copy.args[1], strict=True))
         for node in {each: None for user in body for each in user.all_input_nodes}:
@@ -333,7 +333,7 @@ def _with_copies(program: ExportedProgram, calls: Sequence[_Call]) -> ExportedPr
                 made[node] = inputs[by_target[target]]
         with graph.inserting_before(copy):
             for node in body:
-                if isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool | torch.SymFloat):  # the same
+                if isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool | torch.SymFloat):  # shared
                     continue
                 made[node] = graph.node_copy(node, lambda each, made=made: made.get(each, each))
                 made[node].meta["nn_module_stack"] = _stack(node, first.layer.name, call.layer.name)
@@ -357,7 +357,7 @@ def _between(start: fx.Node, end: fx.Node) -> list[fx.Node]:
 
 
 def _target(spec: InputSpec, first: _Call, call: _Call) -> str | None:
-    """Return the name of the weight or cache that ``call`` reads in place of that of ``first``; None for the same."""
+    """Return the name of the weight or cache buffer that ``call`` reads instead; None if ``first`` reads the same."""
     name = spec.target
     if name is None:
         return None
@@ -368,7 +368,7 @@ def _target(spec: InputSpec, first: _Call, call: _Call) -> str | None:
 
 
 def _stack(node: fx.Node, old: str, new: str) -> dict[str, Any]:
-    """Return the modules that called ``node``, with the name of another layer."""
+    """Return the module stack of ``node``, with the layer ``old`` renamed to ``new``."""
 
     def renamed(name: str) -> str:
         return new + name[len(old) :] if name == old or name.startswith(f"{old}.") else name

@@ -1,4 +1,4 @@
-"""Choice of the next token of each sequence."""
+"""Choose the next token of each sequence."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fx_importer.errors import UsageError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen: the most likely one at temperature 0, otherwise drawn."""
+    """The sampling options: temperature 0 selects the most likely token, larger values sample."""
 
     temperature: float = 0.0
     top_k: int | None = None
-    """Draw among that many tokens of the highest logits."""
+    """Sample from the ``top_k`` tokens with the highest logits."""
     top_p: float | None = None
-    """Draw among the fewest tokens of the highest probability that have this probability together."""
+    """Sample from the smallest set of most likely tokens whose total probability is at least ``top_p``."""
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
@@ -38,6 +38,6 @@ class Sampling:
         if self.top_p is not None:
             ordered, places = scores.sort(-1, descending=True)
             likely = ordered.softmax(-1)
-            dropped = likely.cumsum(-1) - likely >= self.top_p  # of those before it alone
+            dropped = likely.cumsum(-1) - likely >= self.top_p  # the tokens before it suffice
             scores = scores.masked_fill(dropped.scatter(-1, places, dropped), -torch.inf)
         return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)

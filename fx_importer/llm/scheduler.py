@@ -1,4 +1,4 @@
-"""Continuous batching: sequences of different lengths share the steps of a model whose cache is in pages."""
+"""Continuous batching: sequences of different lengths share the decode steps of a model with a paged cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Request:
-    """A sequence: its prompt, how it is continued, and where it stands."""
+    """A sequence: its prompt, its sampling options and its progress."""
 
     prompt: tuple[int, ...]
     max_new_tokens: int
@@ -27,37 +27,38 @@ class Request:
     tokens: list[int] = field(default_factory=list)
     """The new tokens so far."""
     done: bool = False
-    """Whether it has all of its tokens, or was cancelled. Its pages are free then."""
+    """Whether the sequence is complete or cancelled. Its pages are then free."""
     pages: list[int] = field(default_factory=list)
     cached: int = 0
-    """The number of its positions in the cache."""
+    """The number of the sequence's positions in the cache."""
 
     @property
     def in_prefill(self) -> bool:
-        """Whether a part of the prompt is not in the cache yet."""
+        """Whether part of the prompt is not in the cache yet."""
         return self.cached < len(self.prompt)
 
 
 class Scheduler:
-    """Continues sequences that come and go, in steps that they share. It is for one thread.
+    """Continues sequences in shared steps, while requests arrive and end. It is not thread-safe.
 
-    A request waits until one of the model's slots is free, and pages for all of its tokens: what was admitted can end.
-    Requests are admitted in order. Tokens of a request do not depend on the others: they have their own random numbers.
+    A request waits for a free batch slot and for enough pages for all of its tokens, so an admitted request can always
+    finish. Requests are admitted in order. Each request has its own random generator, so its tokens do not depend on
+    other requests.
 
     Args:
-        model: of `load`, imported with ``cache="paged"``.
+        model: a model returned by `load`, imported with ``cache="paged"``.
     """
 
     def __init__(self, model: PagedModel):
         self.model = model
         self.waiting: deque[Request] = deque()
         self.slots: list[Request | None] = [None] * model.settings.batch
-        """What each row of ``decode`` computes."""
+        """The request in each row of ``decode``."""
 
     def add(
         self, prompt: Sequence[int], *, max_new_tokens: int = 128, sampling: Sampling | None = None, seed: int = 0
     ) -> Request:
-        """Queue a sequence, as `request` returns it. `step` returns its tokens."""
+        """Create a request as `request` does, and queue it. `step` returns its tokens."""
         request = self.request(prompt, max_new_tokens=max_new_tokens, sampling=sampling, seed=seed)
         self.enqueue(request)
         return request
@@ -65,11 +66,11 @@ class Scheduler:
     def request(
         self, prompt: Sequence[int], *, max_new_tokens: int = 128, sampling: Sampling | None = None, seed: int = 0
     ) -> Request:
-        """Return a request of at most ``max_new_tokens``, and at most those of the context. Any thread may call it.
+        """Create a request for at most ``max_new_tokens``, capped to the context. Any thread may call this.
 
         Raises:
-            UsageError: for an empty prompt, one that is longer than the context or has tokens that the model lacks, or
-                if the pool has not enough pages.
+            UsageError: if the prompt is empty, longer than the context or has tokens outside the vocabulary, or if the
+                pool does not have enough pages.
         """
         context, vocabulary = self.model.settings.context, self.model.vocabulary
         if not 1 <= len(prompt) <= context:
@@ -84,7 +85,7 @@ class Scheduler:
             )
         if max_new_tokens < 1:
             raise UsageError(f"{max_new_tokens} new tokens: accepted is 1 or more")
-        new = min(max_new_tokens, context + 1 - len(prompt))  # the last one is in no row
+        new = min(max_new_tokens, context + 1 - len(prompt))  # the last token is not cached
         generator = torch.Generator().manual_seed(seed)
         request = Request(tuple(prompt), new, sampling or Sampling(), generator)
         if (needed := self._pages_of(request)) > self.model.pages - 1:
@@ -99,20 +100,20 @@ class Scheduler:
         self.waiting.append(request)
 
     def cancel(self, request: Request) -> None:
-        """End a request, and free its pages. One that has ended stays as it is."""
+        """End a request, and free its pages. This does nothing if it has already ended."""
         if request in self.waiting:
             self.waiting.remove(request)
         self._end(request)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is left."""
+        """Whether no requests are waiting or running."""
         return not self.waiting and not any(self.slots)
 
     def step(self) -> list[tuple[Request, int]]:
-        """Admit requests, pass a part of one prompt, then decode a token of each sequence; return the new tokens.
+        """Admit requests, prefill a chunk of one prompt, then decode one token of each sequence. Return the new tokens.
 
-        So a long prompt holds up the others for a part of it only.
+        A long prompt thus delays the other sequences by only one chunk per step.
         """
         self._admit()
         found: list[tuple[Request, int]] = []

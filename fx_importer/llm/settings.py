@@ -1,4 +1,4 @@
-"""What a runtime needs besides the manifest: ``llm.json``."""
+"""The runtime settings of an imported language model, stored in ``llm.json`` next to the manifest."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from fx_importer import UsageError
 
 SETTINGS = "llm.json"
 MOST = 256
-"""The most tokens of a prompt in one call, which bounds the memory of the scores of attention."""
+"""The most prompt tokens in one call, which bounds the memory of attention scores."""
 
 
 @dataclass(frozen=True)
 class AdapterForm:
-    """The adapters that functions take as arguments: A [rank, K] and B [N, rank] of each layer."""
+    """The adapter arguments of the functions: A [rank, K] and B [N, rank] of each layer."""
 
     rank: int
     layers: Mapping[str, tuple[int, int]]
-    """K and N, by the path of a linear layer."""
+    """K and N of each linear layer, keyed by its path."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a runtime needs besides the manifest; the contents of ``llm.json``."""
+    """The contents of ``llm.json``: the settings that a runtime needs in addition to the manifest."""
 
     batch: int
     context: int
     chunk: int | None
-    """The number of tokens that each call of ``prefill`` and ``score`` takes; None if any number."""
+    """The number of tokens that each call of ``prefill`` and ``score`` takes; None for any number."""
     weights: tuple[str, ...]
-    """Files with the weights, or folders of such; relative to the file, or absolute. The first takes precedence."""
+    """Weight files, or folders of them; absolute, or relative to ``llm.json``'s folder. The first takes precedence."""
     stop_tokens: tuple[int, ...]
     """The tokens that end a sequence."""
     page_size: int | None = None
-    """The number of rows of a page, if the cache is one in pages."""
+    """The number of token slots per page; None if the cache is not paged."""
     pages: int | None = None
-    """The number of pages of each layer's pool, the first of which no sequence has."""
+    """The number of pages in each layer's pool. The first one is scratch and belongs to no sequence."""
     draft: int | None = None
-    """The number of tokens that ``verify`` takes behind the first; None if there is no such function."""
+    """The number of tokens that ``verify`` takes after the first; None if the module has no ``verify``."""
     image_token: int | None = None
-    """The token in whose place an image's embeddings are; None if the model takes no images."""
+    """The token that image embeddings replace; None if the model takes no images."""
     adapter: AdapterForm | None = None
-    """The adapters that functions take; None if they take none."""
+    """The adapter arguments of the functions; None if they take no adapter."""
 
     @property
     def widest_table(self) -> int:
-        """The number of pages of the longest sequence, and a chunk or draft behind it."""
+        """The number of pages for the longest sequence, followed by a chunk or draft."""
         return -(-(self.context + max(self.chunk or 0, 1 + (self.draft or 0))) // (self.page_size or 1))
 
     @classmethod

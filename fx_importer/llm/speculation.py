@@ -1,4 +1,4 @@
-"""Speculative decoding: a small model proposes tokens, which the large one verifies in one call."""
+"""Speculative decoding: a small model proposes tokens, and a large model verifies them in one call."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from fx_importer.llm.language_model import LanguageModel
 def speculate(
     model: LanguageModel, draft: LanguageModel, prompt: Sequence[int], max_new_tokens: int
 ) -> Iterator[list[int]]:
-    """Return the most likely next tokens of ``model``, as many as a call of its ``verify`` accepts at a time.
+    """Yield the most likely next tokens of ``model``, in groups that one call of its ``verify`` accepts.
 
-    They are the tokens of ``model`` alone, up to rounding of its functions, for any ``draft``: Leviathan, Kalman and
-    Matias, Fast Inference from Transformers via Speculative Decoding, at temperature 0.
+    For any ``draft``, these are the tokens that ``model`` alone would generate, up to rounding differences between its
+    functions. See Leviathan, Kalman and Matias, Fast Inference from Transformers via Speculative Decoding, at
+    temperature 0.
 
     Args:
-        model: imported with ``draft=``, the number of proposed tokens.
-        draft: a model of the same vocabulary.
-        prompt: tokens.
-        max_new_tokens: the number of tokens, at most those of the context.
+        model: a model imported with ``draft=``, the number of proposed tokens.
+        draft: a model with the same vocabulary.
+        prompt: the prompt's tokens.
+        max_new_tokens: the number of tokens, capped to the context.
 
     Raises:
-        UsageError: for a model without ``verify``, and a prompt that does not fit the context of both models.
+        UsageError: if the model has no ``verify``, or the prompt does not fit the context of both models.
     """
     most = model.settings.draft
     if most is None:
@@ -46,7 +47,7 @@ def speculate(
             same = next((at for at, each in enumerate(proposed) if each != likely[at]), len(proposed))
             accepted = likely[: same + 1]
             text += accepted
-            sequence.cut(len(text) - 1)  # the last one is the next call's first
+            sequence.cut(len(text) - 1)  # the last token starts the next call
             yield accepted
             left -= len(accepted)
     finally:
@@ -55,7 +56,7 @@ def speculate(
 
 
 def _proposed(sequence: CachedSequence, text: Sequence[int], number: int) -> list[int]:
-    """Return tokens that the small model finds most likely after ``text``."""
+    """Return the next ``number`` tokens that the draft model finds most likely after ``text``."""
     same = next((at for at, (old, new) in enumerate(zip(sequence.tokens, text, strict=False)) if old != new), None)
     sequence.cut(min(len(sequence.tokens) if same is None else same, len(text) - 1))
     found: list[int] = []

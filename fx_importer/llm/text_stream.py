@@ -1,4 +1,4 @@
-"""Text of a sequence as its tokens come."""
+"""Decode the text of a sequence as its tokens arrive."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model wrote after a prompt."""
+    """The text that a model generated after a prompt."""
 
     text: str
     tokens: tuple[int, ...]
-    """The new tokens, without the one that ended them."""
+    """The new tokens, without the stop token."""
     finished: str
-    """``"stop"``, at a token or a string that ends it; ``"length"``, at the number of tokens or the context."""
+    """``"stop"``, ended by a stop token or stop string; or ``"length"``, ended by the token limit or the context."""
 
 
 class TextStream:
@@ -30,29 +30,29 @@ class TextStream:
         self.done = False
 
     def add(self, token: int) -> str:
-        """Add ``token``, and return the text that is certain by now and was not returned before."""
+        """Add ``token``, and return the new text that later tokens can no longer change."""
         self.tokens.append(token)
         self.text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
         found = [at for each in self.stop if (at := self.text.find(each)) >= 0]
         if found:
             self.text, self.done = self.text[: min(found)], True
             return self._until(len(self.text))
-        held = max((_overlap(self.text, each) for each in self.stop), default=0)  # the start of a string that ends it
-        if self.text.endswith("\N{REPLACEMENT CHARACTER}"):  # the first bytes of a character
+        held = max((_overlap(self.text, each) for each in self.stop), default=0)  # a possible prefix of a stop string
+        if self.text.endswith("\N{REPLACEMENT CHARACTER}"):  # an incomplete character
             held = max(held, 1)
         return self._until(len(self.text) - held)
 
     def end(self) -> str:
-        """End the sequence, and return the text that was not returned before."""
+        """End the sequence, and return the text that was not returned yet."""
         self.done = True
         return self.rest()
 
     def rest(self) -> str:
-        """Return the text that was not returned before."""
+        """Return the text that was not returned yet."""
         return self._until(len(self.text))
 
     def completion(self) -> Completion:
-        """Return what was written."""
+        """Return the completion so far."""
         return Completion(self.text, tuple(self.tokens), "stop" if self.done else "length")
 
     def _until(self, length: int) -> str:
@@ -61,5 +61,5 @@ class TextStream:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Return how many characters at the end of ``text`` are the first of ``stop``."""
+    """Return the length of the longest suffix of ``text`` that is a proper prefix of ``stop``."""
     return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)

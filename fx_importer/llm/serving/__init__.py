@@ -1,1 +1,1 @@
-"""A server of an imported language model on HTTP, with the API of OpenAI: ``fx-importer llm serve``."""
+"""An HTTP server with the OpenAI API for an imported language model: ``fx-importer llm serve``."""

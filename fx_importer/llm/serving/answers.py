@@ -1,4 +1,4 @@
-"""Answers as the API of OpenAI has them: choices, server-sent events, errors."""
+"""Responses in the format of the OpenAI API: choices, server-sent events, errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fx_importer.llm.serving.requests import RequestError
 
 @contextlib.asynccontextmanager
 async def cancelled_with(request: Request, generation: Generation) -> AsyncIterator[None]:
-    """End the texts if the client goes away, and when the block ends."""
+    """End the generation when the client disconnects or the block ends."""
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -38,7 +38,7 @@ async def cancelled_with(request: Request, generation: Generation) -> AsyncItera
 async def events(
     generation: Generation, head: Mapping[str, Any], part: Callable[..., dict[str, Any]], include_usage: bool
 ) -> AsyncIterator[str]:
-    """Return server-sent events. If nobody reads them any more, the texts end."""
+    """Yield server-sent events. The generation ends when the client stops reading."""
     usage: dict[str, Any] = {"usage": None} if include_usage else {}
     try:
         if head["object"] == "chat.completion.chunk":
@@ -60,24 +60,24 @@ def _event(value: Mapping[str, Any]) -> str:
 
 
 def text(index: int, text: str, finished: str | None) -> dict[str, Any]:
-    """Return a choice of a completion, whole or in part."""
+    """Return a choice of a completion, or a streamed part of one."""
     return {"index": index, "text": text, "logprobs": None, "finish_reason": finished}
 
 
 def message(index: int, text: str, finished: str | None) -> dict[str, Any]:
-    """Return a choice of a chat."""
+    """Return a choice of a chat completion."""
     said = {"role": "assistant", "content": text, "refusal": None}
     return {"index": index, "message": said, "logprobs": None, "finish_reason": finished}
 
 
 def delta(index: int, text: str, finished: str | None, *, role: str | None = None) -> dict[str, Any]:
-    """Return a part of a choice of a chat."""
+    """Return a streamed part of a choice of a chat completion."""
     said = {"content": text} if role is None else {"role": role, "content": text}
     return {"index": index, "delta": said, "logprobs": None, "finish_reason": finished}
 
 
 def described_error(message: str, kind: str, param: str | None, code: str | None) -> dict[str, Any]:
-    """Return what the API has under ``error``."""
+    """Return the value of the ``error`` field in a response."""
     return {"message": message, "type": kind, "param": param, "code": code}
 
 
@@ -107,4 +107,4 @@ ERRORS: dict[Any, Callable[[Request, Exception], Response]] = {
     FxImporterError: _failed,
     Exception: _failed,
 }
-"""The answer to each kind of exception."""
+"""The handler for each exception type."""

@@ -1,4 +1,4 @@
-"""The server: routes of the API of OpenAI on a batcher."""
+"""The server: OpenAI API routes on top of a batcher."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from fx_importer.llm.serving.bodies import read_body
 from fx_importer.llm.serving.requests import RequestError, RequestOptions, messages_of, prompts_of
 
 MAX_WAITING = 256
-"""The most sequences that wait for a slot."""
+"""The most sequences that may wait for a slot."""
 _DEFAULT_MAX_TOKENS = 16
-"""Of a completion; that of a chat is the rest of the context."""
+"""The default ``max_tokens`` of a completion. A chat defaults to the rest of the context."""
 
 
 class Server:
-    """Answers requests for one model.
+    """Serves requests for one model.
 
     Args:
-        model: of `load`, imported with ``cache="paged"``.
-        name: what requests call it.
+        model: a model returned by `load`, imported with ``cache="paged"``.
+        name: the model's name in requests.
     """
 
     def __init__(self, model: PagedModel, name: str):
@@ -43,7 +43,7 @@ class Server:
         self.created = int(time.time())
 
     def app(self, hosts: Sequence[str] = ("*",)) -> Starlette:
-        """Return the application, of ASGI, for requests to these host names: others may be of pages in a browser."""
+        """Return the ASGI application. It only accepts requests to ``hosts``: others may come from web pages."""
         return Starlette(
             routes=[
                 Route("/health", self.health),
@@ -63,7 +63,7 @@ class Server:
         self.batcher.close()
 
     async def health(self, _: Request) -> Response:
-        """Return how many sequences run and wait, and how many pages are free."""
+        """Return the number of running and waiting sequences and of free pages."""
         scheduler = self.batcher.scheduler
         return JSONResponse(
             {
@@ -88,7 +88,7 @@ class Server:
         return {"id": self.name, "object": "model", "created": self.created, "owned_by": "fx-importer"}
 
     async def completions(self, request: Request) -> Response:
-        """Continue prompts."""
+        """Complete prompts."""
         body = await read_body(request)
         options = RequestOptions.read(body, "prompt")
         self._check_model(options.model)
@@ -164,6 +164,6 @@ class Server:
                     texts[piece.index] += piece.text
                     finished[piece.index] = piece.finished or ""
         except Disconnected:
-            return Response(status_code=499)  # which nobody reads
+            return Response(status_code=499)  # the client is gone
         choices = [whole(index, *each) for index, each in enumerate(zip(texts, finished, strict=True))]
         return JSONResponse({**head, "choices": choices, "usage": generation.usage})

@@ -1,4 +1,4 @@
-"""A thread that runs a scheduler, for coroutines that wait for text."""
+"""A thread that runs a scheduler for coroutines that await text."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from fx_importer.llm.text_stream import TextStream
 
 @dataclass(frozen=True)
 class Piece:
-    """What was added to one of several texts."""
+    """New text of one sequence of a `Generation`."""
 
     index: int
-    """The number of the text."""
+    """The index of the sequence."""
     text: str
     finished: str | None = None
-    """``"stop"`` or ``"length"`` at the end of the text."""
+    """``"stop"`` or ``"length"`` if the text is complete."""
     error: BaseException | None = None
-    """What ended all texts."""
+    """The error that ended all texts."""
 
 
 class Disconnected(Exception):
-    """Nobody waits for the texts any more."""
+    """The client disconnected."""
 
 
 class Generation:
-    """Several texts that are written together, for one event loop.
+    """Several texts generated together for one event loop.
 
     Args:
-        batcher: runs them.
-        requests: one for each text, of `Scheduler.request`.
+        batcher: the batcher that runs them.
+        requests: one request per text, from `Scheduler.request`.
         stop: strings that end a text.
     """
 
@@ -50,7 +50,7 @@ class Generation:
         batcher.submit(self)
 
     async def next(self) -> Piece | None:
-        """Return the next piece of any text; None when all have ended. Raises what the engine raises."""
+        """Return the next piece of any text; None if all have ended. Errors of the engine are raised here."""
         if not self._open:
             return None
         piece = await self._pieces.get()
@@ -61,7 +61,7 @@ class Generation:
         return piece
 
     def cancel(self) -> None:
-        """End the texts that have not ended, and free their pages."""
+        """End all unfinished texts, and free their pages."""
         self._batcher.cancel(self)
 
     def abandon(self) -> None:
@@ -71,25 +71,25 @@ class Generation:
 
     @property
     def usage(self) -> dict[str, int]:
-        """The numbers of tokens, as the API has them; a prompt is counted once for each text."""
+        """The token counts in the API's format. A prompt counts once per text."""
         prompt, new = sum(len(each.prompt) for each in self.requests), sum(len(each.tokens) for each in self.requests)
         return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
 
     def put(self, piece: Piece) -> None:
-        """Hand a piece to the event loop, from the batcher's thread."""
+        """Pass a piece from the batcher's thread to the event loop."""
         try:
             self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
-        except RuntimeError:  # the loop is closed: nobody waits
+        except RuntimeError:  # the event loop is closed
             self._open = 0
 
 
 class Batcher:
-    """Runs a scheduler in a thread of its own, which owns it: other threads leave commands, done between two steps."""
+    """Runs a scheduler in its own thread. Other threads queue commands, which run between two steps."""
 
     def __init__(self, model: PagedModel):
         self.model = model
         self.tokenizer = copy.deepcopy(model.tokenizer)
-        """For this thread: tokenizers are not made for several."""
+        """A copy for this thread, since tokenizers are not thread-safe."""
         self.scheduler = Scheduler(model)
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._texts: dict[Request, tuple[Generation, int]] = {}
@@ -116,7 +116,7 @@ class Batcher:
         self._commands.put(command)
 
     def close(self) -> None:
-        """End the thread after its step."""
+        """Stop the thread after its current step."""
         self._commands.put(None)
         self._thread.join()
 
@@ -128,7 +128,7 @@ class Batcher:
         while self._obey():
             try:
                 found = self.scheduler.step()
-            except Exception as error:  # whoever waits has to know
+            except Exception as error:  # report it to all waiting clients
                 self._fail(error)
                 continue
             for request, token in found:
@@ -136,7 +136,7 @@ class Batcher:
                     self._add(request, token)
 
     def _obey(self) -> bool:
-        """Do what was left to do, and wait for more if nothing runs; return whether to go on."""
+        """Run queued commands, and wait for more while the scheduler is idle. Return False to stop the thread."""
         while self.scheduler.is_idle or not self._commands.empty():
             command = self._commands.get()
             if command is None:

@@ -1,4 +1,4 @@
-"""Bodies of HTTP requests as JSON."""
+"""Read JSON bodies of HTTP requests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from starlette.requests import Request
 from fx_importer.llm.serving.requests import RequestError
 
 MAX_BODY = 16 * 2**20
-"""The most bytes of a body."""
+"""The maximum size of a body, in bytes."""
 
 
 async def read_body(request: Request) -> dict[str, Any]:
-    """Return the object in the body. Raises `RequestError` for other media types, larger bodies, and what is no object.
+    """Return the JSON object in the body.
 
-    Other media types may be sent by pages of other sites that a browser shows.
+    Raises `RequestError` if the media type is not JSON, the body is too large, or it is not a JSON object. Browsers let
+    pages of other sites send some other media types.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":

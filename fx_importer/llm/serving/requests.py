@@ -1,4 +1,4 @@
-"""Bodies of requests, checked: what is accepted of the API of OpenAI, and how."""
+"""Validate request bodies against the supported subset of the OpenAI API."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fx_importer.llm.sampling import Sampling
 
 
 class RequestError(Exception):
-    """A request that is not accepted, as the API says it.
+    """A rejected request, with the fields of an API error.
 
     Args:
-        message: a sentence.
-        param: the name of the field.
-        status: of HTTP.
-        code: of the API.
+        message: the error message.
+        param: the name of the invalid field.
+        status: the HTTP status.
+        code: the API's error code.
     """
 
     def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None):
@@ -26,7 +26,7 @@ class RequestError(Exception):
 
 
 _IGNORED = ("user", "metadata", "store", "safety_identifier", "service_tier", "prompt_cache_key")
-"""Fields that say nothing about the text."""
+"""Fields that do not affect the text."""
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
@@ -43,7 +43,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
-"""Fields that are accepted with a value that changes nothing, or null."""
+"""Fields that are accepted only with a value that has no effect, or null."""
 _COMMON = (
     "model", "n", "stream", "stream_options", "stop", "temperature", "top_p", "top_k", "seed", "max_tokens",
 )  # fmt: skip
@@ -52,7 +52,7 @@ MAX_STOPS, MAX_CHOICES = 4, 16
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What both kinds of requests have in common."""
+    """The options shared by completion and chat requests."""
 
     model: str
     choices: int
@@ -65,7 +65,7 @@ class RequestOptions:
 
     @classmethod
     def read(cls, body: Mapping[str, Any], *own: str) -> RequestOptions:
-        """Check ``body``, whose other fields are ``own``. Raises `RequestError` for what is not accepted."""
+        """Parse ``body``, which may also have the fields ``own``. Raises `RequestError` if a field is not accepted."""
         for name, value in body.items():
             if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
                 raise RequestError(f"'{name}' is not supported: leave it out", name)
@@ -79,7 +79,7 @@ class RequestOptions:
         temperature, top_p = (_number(body, name, 1.0) for name in ("temperature", "top_p"))
         most = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
         try:
-            top_k = _integer(body, "top_k", 1) if body.get("top_k") not in (None, -1, 0) else None  # as others' servers
+            top_k = _integer(body, "top_k", 1) if body.get("top_k") not in (None, -1, 0) else None  # like other servers
             sampling = Sampling(temperature, top_k, None if top_p == 1 else top_p)
         except UsageError as error:
             raise RequestError(str(error), "top_p" if "top_p" in str(error) else "temperature") from None
@@ -107,7 +107,7 @@ def prompts_of(body: Mapping[str, Any]) -> list[str | list[int]]:
 
 
 def messages_of(body: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the messages of a chat with texts as contents. Raises `RequestError` for anything else."""
+    """Return the messages of a chat, with text contents. Raises `RequestError` for anything else."""
     found = body.get("messages")
     if not isinstance(found, list) or not found:
         raise RequestError("'messages' is accepted as a list of objects with 'role' and 'content'", "messages")
@@ -132,7 +132,7 @@ def _message(message: Any, param: str) -> dict[str, str]:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether ``value`` is a string of characters: JSON may have halves of some."""
+    """Whether ``value`` is a string without lone surrogates, which JSON can have."""
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
