@@ -1,4 +1,4 @@
-"""Times and memory of a model on engines: eager PyTorch, Inductor, and the backends that run what is lowered."""
+"""Benchmark a model on several engines: eager PyTorch, Inductor, and the backends that run lowered modules."""
 
 from fx_importer.benchmarking.engines import Candidate, Example, chosen_engines, lowered_engine
 from fx_importer.benchmarking.measure import measure

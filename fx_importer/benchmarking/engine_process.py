@@ -1,4 +1,4 @@
-"""The process of one engine: it loads a model, and calls it when it is asked to."""
+"""The process of one engine, which loads a model and calls it on request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fx_importer.errors import UsageError
 from fx_importer.process.worker import Note
 
 Load = Callable[[], tuple[Any, Any, Any]]
-"""Return the model, its positional inputs and its keyword inputs, the same each time. It is picklable."""
+"""Return the model, its positional inputs and its keyword inputs, the same on each call. It is picklable."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Loading:
     engine: Candidate
     threads: int
     first_processor: int
-    """The number of the first of the processors that it may use."""
+    """The index of the first processor to use, among those available to the process."""
     results: Path
-    """The file of eager's results: eager writes it, and the others compare theirs with it."""
+    """The file with eager's results: eager writes it, and the other engines compare against it."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Loaded:
     """The answer: times in seconds, memory in bytes."""
 
     load: float
-    """Until the first call."""
+    """Time before the first call."""
     first_call: float
     memory: int
-    """The peak of this process, and of its largest child."""
+    """Peak memory of this process, plus the peak of its largest child."""
     difference: float
     """The largest absolute difference from eager, divided by the largest magnitude of eager's tensor."""
     passed: bool
@@ -57,15 +57,15 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Turn:
-    """A request for some calls. The answer is the seconds of one, and the peak of memory of calls in bytes."""
+    """A request for several calls. The answer is the seconds per call, and the peak memory of the calls in bytes."""
 
     calls: int
     warm_up: bool = False
-    """Whether one call before them is not timed: it finds threads asleep, and caches with what other engines read."""
+    """Whether an untimed call comes first, since threads may sleep and caches may hold other engines' data."""
 
 
 class Session:
-    """Answers a `Loading`, and any number of `Turn`."""
+    """Answers one `Loading`, then any number of `Turn`."""
 
     def __init__(self, _note: Note):
         self._call: Callable[..., Any] = _not_loaded
@@ -80,7 +80,7 @@ class Session:
 
     def _load(self, request: Loading) -> Loaded:
         use_threads(request.threads, request.first_processor)
-        if request.threads == 1:  # the time that other processes take does not count
+        if request.threads == 1:  # CPU time, which excludes other processes
             self._clock, self._loading_clock = time.process_time, _with_children
         example = example_of(request.load)
         self._args, self._kwargs = example.args, example.kwargs
@@ -108,7 +108,7 @@ class Session:
 
 
 def _with_children() -> float:
-    """Return the CPU seconds of this process, and of those that it has waited for."""
+    """Return the CPU seconds of this process and of the children that it has waited for."""
     return sum(os.times()[:4])
 
 
@@ -117,7 +117,7 @@ def _not_loaded(*_: Any, **__: Any) -> Any:
 
 
 def example_of(load: Load) -> Example:
-    """Load a model, with the same random numbers in each process."""
+    """Load a model, with the same random seeds in each process."""
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
@@ -130,9 +130,9 @@ def example_of(load: Load) -> Example:
 
 
 def use_threads(threads: int, first: int = 0) -> None:
-    """Let this process run on that many processors, where the system can say so, and PyTorch use as many threads.
+    """Limit this process to ``threads`` processors, where the OS supports it, and PyTorch to as many threads.
 
-    ``first`` is the number of the first processor, of those that the process may use.
+    ``first`` is the index of the first one, among the processors available to the process.
     """
     if hasattr(os, "sched_setaffinity"):
         there = sorted(os.sched_getaffinity(0))
@@ -148,7 +148,7 @@ def _compared(found: Any, results: Path) -> tuple[float, bool]:
     expected = torch.load(results, weights_only=True)
     if len(leaves) != len(expected):
         return float("inf"), False
-    from fx_importer.verification.comparison import compare  # only here: eager's process need not hold it
+    from fx_importer.verification.comparison import compare  # imported here to keep it out of eager's process
 
     compared = [compare(a, b) for a, b in zip(leaves, expected, strict=True)]
     differences = [float("inf") if each.problem else each.max_absolute / (each.magnitude or 1.0) for each in compared]
@@ -156,7 +156,7 @@ def _compared(found: Any, results: Path) -> tuple[float, bool]:
 
 
 def peak_memory() -> int:
-    """Return the largest memory of this process since `forget_peak`, in bytes; since its start without ``/proc``."""
+    """Return the peak memory of this process since `forget_peak`, in bytes; without ``/proc``, since its start."""
     status = Path("/proc/self/status")
     if status.exists():
         _, _, rest = status.read_text().partition("VmHWM:")
@@ -167,13 +167,13 @@ def peak_memory() -> int:
 
 
 def largest_child() -> int:
-    """Return the largest memory of a process that this one has waited for, in bytes."""
+    """Return the peak memory of the largest child that this process has waited for, in bytes."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def forget_peak() -> None:
-    """Start the peak of memory anew."""
-    with contextlib.suppress(OSError):  # without /proc, the peak is that since the start
+    """Reset the peak memory counter."""
+    with contextlib.suppress(OSError):  # without /proc, the peak covers the whole run
         Path("/proc/self/clear_refs").write_text("5")

@@ -1,6 +1,6 @@
-"""Engines that run a model. They are picklable, since each runs in a process of its own.
+"""Engines that run a model. They are picklable, since each runs in its own process.
 
-A process imports only the packages of its engine: the memory of processes is compared.
+A process imports only the dependencies of its engine, because its memory is compared with other engines.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Candidate:
     name: str
     prepare: Prepare
     check: Callable[[], None]
-    """Raises `UsageError` if the engine is not installed, with what to install."""
+    """Raises `UsageError` if the engine is not installed, and names the package to install."""
     output_type: OutputType | None = None
-    """What it runs; None if it takes the model itself."""
+    """The output type that it runs; None if it takes the model itself."""
 
 
 def _nothing() -> None:
@@ -61,7 +61,7 @@ def _eager(example: Example) -> Callable[..., Any]:
 def _inductor(example: Example) -> Callable[..., Any]:
     from torch._inductor import config
 
-    config.force_disable_caches = True  # a new model is compiled
+    config.force_disable_caches = True  # measure compile times without a warm cache
     return torch.compile(example.function)
 
 
@@ -91,7 +91,7 @@ def _lowered(backend: str, options: Options, example: Example) -> Callable[..., 
 
 
 def lowered_engine(backend: str, output_type: OutputType, options: Options = Options()) -> Candidate:  # noqa: B008 - it is frozen
-    """Return the engine that lowers to ``output_type``, otherwise with ``options``, and runs that on ``backend``."""
+    """Return the engine that lowers to ``output_type`` with ``options`` and runs the result on ``backend``."""
     prepare = partial(_lowered, backend, replace(options, output_type=output_type))
     return Candidate(f"{backend}:{output_type.value}", prepare, engine_named(backend).check_installed, output_type)
 
@@ -101,10 +101,10 @@ def chosen_engines(
     output_types: Sequence[OutputType] = (),
     options: Options = Options(),  # noqa: B008 - it is frozen
 ) -> list[Candidate]:
-    """Return eager PyTorch and the engines of ``names``: by default all, with their default output types.
+    """Return eager PyTorch and the engines in ``names`` (default: all), for ``output_types`` or their own defaults.
 
     Raises:
-        UsageError: for an unknown name, or if none of the engines takes any of ``output_types``.
+        UsageError: for an unknown name, or if no engine takes any of ``output_types``.
     """
     measured = [engine for engine in module_engines() if engine.benchmarked]
     accepted = (INDUCTOR.name, *(engine.name for engine in measured))

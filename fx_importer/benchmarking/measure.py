@@ -1,4 +1,4 @@
-"""Measurement of a model on engines that take turns, each in a process of its own."""
+"""Measure a model on several engines that take turns, each in its own process."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
 
 _TURN = 0.05
-"""Least seconds of a turn: short calls are made many times in one."""
+"""Minimum seconds of a turn; short calls are repeated to fill it."""
 _MOST = 10_000
-"""Most calls in a turn."""
+"""Maximum calls in a turn."""
 _FEWEST = 3
-"""Fewest turns, of calls that take no more than a second."""
+"""Minimum turns before ``seconds`` applies, unless a single turn takes that long; see `measure`."""
 _ENOUGH = 5
-"""Turns after which times that are close need no more of them."""
+"""Turns after which an engine whose times are close gets no more."""
 _WARM = 1.0
-"""Seconds of a call from which on no call before a turn warms it up."""
+"""Calls that take longer than this many seconds get no warm-up call before a turn."""
 
 
 def measure(
@@ -41,21 +41,21 @@ def measure(
     close: float = 0.0,
     loading_at_once: int = 1,
 ) -> list[Measurement]:
-    """Return the measurements of a model on ``engines``; the first is eager.
+    """Return one measurement per engine. The first of ``engines`` is eager.
 
-    All processes are alive at the same time, and one works at a time: what else the machine does meanwhile disturbs all
-    engines alike. An engine that fails, or loads longer than ``limits``, has its problem in its measurement.
+    All processes are alive at the same time and only one works at a time, so that background load affects all engines
+    alike. If an engine fails, or loads longer than ``limits``, its measurement reports the problem.
 
     Args:
-        load: returns the model and its inputs, in each process.
-        engines: that are measured.
-        threads: of each engine.
-        turns: of each engine.
-        limits: of one request to an engine.
-        seconds: after calls that took so long together, an engine has no more turns than `_FEWEST`; one where a call
+        load: returns the model and its inputs; called in each process.
+        engines: engines to measure.
+        threads: threads per engine.
+        turns: maximum turns per engine.
+        limits: limits of one request to an engine.
+        seconds: once its calls have taken this long together, an engine gets at most `_FEWEST` turns; one where a call
             takes longer.
-        close: an engine whose quartiles differ by no more, divided by the lower one, has no more turns than `_ENOUGH`.
-        loading_at_once: how many engines load at the same time; with one thread, on a processor each.
+        close: an engine with a relative difference of quartiles of at most this much gets no more than `_ENOUGH` turns.
+        loading_at_once: how many engines load concurrently; with one thread, each uses its own processor.
 
     Raises:
         UsageError: if the machine has fewer processors than ``threads``; or if the model cannot be loaded, or does not
@@ -70,7 +70,7 @@ def measure(
         partial(run.start, Loading(load, run.engine, threads, i % loading_at_once, scratch.path / "results"), limits)
         for i, run in enumerate(runs)
     )
-    first()  # the others compare their results with its
+    first()  # the others compare their results with eager's
     if runs[0].problem:
         raise UsageError(f"the model does not load and run in eager PyTorch: {runs[0].problem}")
     with ThreadPoolExecutor(loading_at_once) as pool:
@@ -95,12 +95,12 @@ class _Run:
     measured: dict[str, float] = field(default_factory=dict[str, float])
     calls: list[float] = field(default_factory=list[float])
     each: int = 1
-    """Calls in a turn."""
+    """Calls per turn."""
     warm_up: bool = False
-    """Whether a turn has one call before them, which is not timed."""
+    """Whether a turn starts with an untimed call."""
 
     def is_enough(self, seconds: float, close: float) -> bool:
-        """Return whether it needs no more turns: see `measure`."""
+        """Return whether the engine needs no more turns; see `measure`."""
         turns, spent = len(self.calls), sum(self.calls) * self.each
         if turns >= _ENOUGH:
             low, high = quartiles(self.calls)
@@ -114,11 +114,11 @@ class _Run:
             self.child = Child("fx_importer.benchmarking.engine_process:Session")
             loaded = self.child.ask(self.engine.name, loading, limits)
             self.measured = vars(loaded)
-        except Exception as error:  # of any kind: a model or an engine raised it
+        except Exception as error:  # models and engines raise errors of any kind
             self._failed(error)
 
     def choose_calls(self, limits: Limits) -> None:
-        """Choose the calls of a turn. No other engine may work: calls would seem long, and a turn would have one."""
+        """Choose the calls per turn. No other engine may run meanwhile, or slow calls would make turns too short."""
         for _ in range(2):  # the second time it is warm
             if (seconds := self._ask_turn(limits)) is None:
                 return
@@ -137,7 +137,7 @@ class _Run:
             return None
         try:
             seconds, memory = self.child.ask(self.engine.name, Turn(self.each, self.warm_up), limits)
-        except Exception as error:  # of any kind: a model or an engine raised it
+        except Exception as error:  # models and engines raise errors of any kind
             self._failed(error)
             return None
         self.measured["call_memory"] = memory

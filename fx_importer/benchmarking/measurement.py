@@ -1,4 +1,4 @@
-"""The measurement of a model on one engine; tables, and a recommendation."""
+"""The measurement of a model on one engine, result tables, and recommendations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from fx_importer.benchmarking.engines import effort_to_install
 
 _CLOSE = 0.97
-"""An engine of this share of the best speed is recommended instead if there is less to install."""
+"""An engine with at least this share of the best speed is recommended instead if it needs less installed."""
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,20 @@ class Measurement:
     """Times in seconds, memory in bytes."""
 
     engine: str
-    """Its name; the output type follows a colon."""
+    """The engine's name; its output type follows a colon."""
     problem: str = ""
     """Why there are no figures."""
     load: float = 0.0
-    """Until the first call: export, lowering and compilation, as far as the engine does them before."""
+    """Time before the first call: export, lowering and compilation, as far as the engine does them up front."""
     first_call: float = 0.0
     calls: tuple[float, ...] = ()
-    """The time of a call in each turn."""
+    """Time per call, one entry per turn."""
     memory: int = 0
-    """The peak until the first call has ended, with that of the largest child process."""
+    """Peak memory up to the end of the first call, plus the peak of the largest child process."""
     call_memory: int = 0
-    """The peak of later calls."""
+    """Peak memory of later calls."""
     difference: float = 0.0
-    """From eager, relative to the largest magnitude of its tensor."""
+    """Maximum difference from eager, relative to the largest magnitude of eager's tensor."""
     passed: bool = True
     """Whether all results are within tolerance."""
 
@@ -59,7 +59,7 @@ COLUMNS = ("engine", "load s", "first call s", "median ms", "quartiles", "speed"
 
 
 def cells(each: Measurement, eager: Measurement) -> list[str]:
-    """Return the cells of `COLUMNS`: the speed is eager's median, divided by the median of the engine."""
+    """Return the cells of `COLUMNS`. The speed is eager's median divided by the engine's."""
     if each.problem:
         return [each.engine, *[""] * (len(COLUMNS) - 1)]
     low, high = (figure(1e3 * value) for value in each.spread)
@@ -77,12 +77,12 @@ def cells(each: Measurement, eager: Measurement) -> list[str]:
 
 
 def figure(value: float) -> str:
-    """Return a number with three digits."""
+    """Format a number with at least three significant digits."""
     return f"{value:#.3g}".rstrip(".") if value < 100 else f"{value:.0f}"
 
 
 def table(found: Sequence[Measurement]) -> Table:
-    """Return a `rich` table of measurements; the first is eager's."""
+    """Return a `rich` table of measurements. The first measurement is eager's."""
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in COLUMNS:
         result.add_column(heading, no_wrap=True, justify="left" if heading == COLUMNS[0] else "right")
@@ -93,7 +93,7 @@ def table(found: Sequence[Measurement]) -> Table:
 
 
 def remarks(found: Sequence[Measurement]) -> list[str]:
-    """Return a line for each problem, with its engines; and for each engine whose results are out of tolerance."""
+    """Return a line per problem with its engines, and a line per engine whose results are out of tolerance."""
     problems = dict.fromkeys(each.problem for each in found if each.problem)
     lines = [
         f"{', '.join(each.engine for each in found if each.problem == problem)}: {problem}" for problem in problems
@@ -103,7 +103,7 @@ def remarks(found: Sequence[Measurement]) -> list[str]:
 
 
 def recommendation(found: Sequence[Measurement]) -> str:
-    """Return in a sentence which engine to take. Those whose results are out of tolerance are not recommended."""
+    """Return a sentence that recommends an engine. Engines whose results are out of tolerance are excluded."""
     eager = found[0]
     ran = [each for each in found if not each.problem and each.passed]
     best = min(ran, key=lambda each: each.median)

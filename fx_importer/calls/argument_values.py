@@ -1,4 +1,4 @@
-"""Values as functions take and return them: checks of inputs, narrowed numbers, complex numbers as pairs."""
+"""Convert arguments and results: dtype checks, narrowed numbers, complex numbers as pairs of real ones."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fx_importer.manifest import Argument, Result
 
 
 def check_dtype(name: str, value: Any, dtype: str) -> None:
-    """Raise `UsageError` for another dtype. MLIR's signless integers cannot tell signed and unsigned ones apart."""
+    """Raise `UsageError` on a dtype mismatch. MLIR's signless integers do not distinguish signed from unsigned."""
     if isinstance(value, torch.Tensor) and value.dtype != getattr(torch, dtype, value.dtype):
         met = str(value.dtype).removeprefix("torch.")
         raise UsageError(f"the input '{name}' is {met}, but the program was exported for {dtype}")
 
 
 def check_writable(name: str, value: Any) -> None:
-    """Raise `UsageError` for a tensor with several elements in one place in memory, which cannot have new values."""
+    """Raise `UsageError` if elements of the tensor overlap in memory, which makes it unwritable."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.numel() == 0:
         return
     furthest = 0
@@ -32,7 +32,7 @@ def check_writable(name: str, value: Any) -> None:
 
 
 def as_argument(argument: Argument, value: Any) -> Any:
-    """Return ``value`` as the function takes it: narrowed numbers, and complex tensors as real and imaginary parts."""
+    """Convert ``value`` to the argument's type: narrow numbers, split complex tensors into real and imaginary parts."""
     if argument.passed_as is None or not isinstance(value, torch.Tensor):
         return value
     if value.is_complex():
@@ -50,7 +50,7 @@ def as_argument(argument: Argument, value: Any) -> Any:
 
 
 def _as_narrow_float(argument: Argument, value: torch.Tensor) -> torch.Tensor:
-    """Return ``value`` in the float dtype that the function takes, rounded. What does not fit is no infinity."""
+    """Round ``value`` to the float dtype that the function takes. Raise instead of overflowing to infinity."""
     narrow = value.to(getattr(torch, str(argument.passed_as)))
     if narrow.dtype != value.dtype and not torch.equal(torch.isinf(narrow), torch.isinf(value)):
         largest = value[value.isfinite()].abs().max()
@@ -62,7 +62,7 @@ def _as_narrow_float(argument: Argument, value: torch.Tensor) -> torch.Tensor:
 
 
 def with_declared_dtype(value: Any, record: Argument | Result) -> Any:
-    """Return ``value`` in the dtype of the model: wide numbers, complex numbers, and signed or unsigned integers."""
+    """Convert ``value`` to the model's dtype: widen numbers, rebuild complex ones, restore integer signedness."""
     if not isinstance(value, torch.Tensor):
         return value
     declared = getattr(torch, record.type.dtype)

@@ -1,4 +1,4 @@
-"""The protocols of backends, which run modules."""
+"""Protocols for backends, which run modules."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Value = torch.Tensor | bool | int | float
 """An argument or a result of a loaded function."""
 
 Loaded = Callable[..., tuple[Any, ...]]
-"""A compiled function: it takes a `Value` for each argument, by position, and returns a tuple of its results.
+"""A compiled function. It takes one `Value` per argument, by position, and returns a tuple of its results.
 
-MLIR's integers are signless: results are signed tensors, to be viewed as unsigned where they are.
+MLIR integers are signless: results are signed tensors, which callers view as unsigned where needed.
 """
 
 
 EVALUATION = Limits(seconds=600, memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4)
-"""Limits of a call that another process evaluates: ten minutes, and three quarters of the memory of the machine."""
+"""Limits for a call evaluated in another process: ten minutes, and three quarters of the machine's memory."""
 
 
 class Backend(Protocol):
@@ -34,10 +34,10 @@ class Backend(Protocol):
         ...
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        """Compile the function ``func_name`` of ``module``, which does not change.
+        """Compile the function ``func_name`` of ``module``. The module is not modified.
 
         Raises:
-            UsageError: if there is no such function, or its signature is unsupported.
+            UsageError: if the function does not exist, or its signature is unsupported.
             StageFailed: if the module cannot be compiled.
         """
         ...
@@ -45,8 +45,8 @@ class Backend(Protocol):
 
 @runtime_checkable
 class TakesWeights(Protocol):
-    """A backend that takes the weights of elided resources apart from the module, and does not compile them in."""
+    """A backend that takes the weights of elided resources separately, instead of compiling them in."""
 
     def with_weights(self, weights: Mapping[str, torch.Tensor]) -> Backend:
-        """Return the backend with the weights of resources, by their names. Compiled code may read them in place."""
+        """Return the backend with ``weights``, by resource name. Compiled code may read them in place."""
         ...

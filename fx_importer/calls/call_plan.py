@@ -1,4 +1,4 @@
-"""The plan of a call: what the manifest says of a function, resolved once, so that a call does only what is needed."""
+"""Call plans: the manifest entry of a function, resolved once so that each call does only the necessary work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fx_importer.output_types import OutputType
 
 
 class HeldTensors(Protocol):
-    """The tensors that a caller keeps between calls, by name in the state dict."""
+    """The tensors that a caller keeps between calls, by their name in the state dict."""
 
     state: State
     weights: dict[str, torch.Tensor]
@@ -32,19 +32,20 @@ class HeldTensors(Protocol):
 
 
 Read = Callable[[Sequence[Any]], Any]
-"""Return an argument of the function, from the leaves of the inputs."""
+"""Return an argument of the function, given the leaves of the inputs."""
 
 Store = Callable[[Sequence[Any], list[Any], Any], None]
 """Store a result of the function, given the leaves of the inputs and of the outputs."""
 
 
 class CallPlan:
-    """A call of one function of a module: what is done before and after the ``loaded`` function runs.
+    """One function of a module, with the work before and after the ``loaded`` function runs.
 
-    If the function has a method ``keep_state`` (`OnDevice`), it takes and returns state as its backend keeps it.
+    If ``loaded`` has a ``keep_state`` method (`OnDevice`), the plan calls it instead, and state stays in the backend's
+    form.
 
     Raises:
-        UsageError: if a type of the nested inputs is not known.
+        UsageError: if the nested inputs have an unknown type.
     """
 
     def __init__(self, name: str, manifest: Manifest, loaded: Loaded, held: HeldTensors):
@@ -69,12 +70,12 @@ class CallPlan:
         in_order = arguments == [("input", i, None) for i in range(len(function.inputs.leaves))]
         numbers = scalars_are_tensors and not all(each.type.shape for each in function.arguments)
         self._takes_leaves = in_order and not numbers
-        """Whether the arguments are the leaves of the inputs."""
+        """Whether the arguments are exactly the input leaves, in order."""
         self._arguments = [_read(each, held, scalars_are_tensors, keeps is not None) for each in function.arguments]
         self._results: list[Store] = [_store(each, held) for each in function.results]
         leaves = function.outputs.leaves
         self._leaves = [leaf.value for leaf in leaves]
-        """The leaves of the outputs; those that the function returns are replaced."""
+        """The output leaves. Leaves that the function returns are replaced on each call."""
         self._made = [(i, make) for i, leaf in enumerate(leaves) if (make := _empty(leaf)) is not None]
         self._build = None if function.outputs.spec is None else builder(function.outputs.spec)
 
@@ -82,7 +83,7 @@ class CallPlan:
         """Call the function with the inputs of the model, and return its outputs.
 
         Raises:
-            UsageError: for inputs that the program was not exported for; or if the type of the outputs is not known.
+            UsageError: for inputs that the program was not exported for, or if the output type is unknown.
         """
         leaves = self._flattener.flat(args, kwargs)
         if leaves is None or not self._recurring.matches(leaves):
@@ -108,7 +109,7 @@ class CallPlan:
         return leaves
 
     def _outputs(self, leaves: Sequence[Any], returned: Sequence[Any]) -> Any:
-        """Store what the function returned, and return the outputs of the model."""
+        """Store the function's results, and return the outputs of the model."""
         outputs: list[Any] = [*self._leaves]
         for position, make in self._made:
             outputs[position] = make()
@@ -120,7 +121,7 @@ class CallPlan:
 
 
 def is_plain(function: Function) -> bool:
-    """Return whether the arguments and results are the flat inputs and outputs, in order: tensors as in the model."""
+    """Return whether arguments and results are the flat inputs and outputs, in order, with the model's own types."""
     arguments, results = function.arguments, function.results
     takes = [("input", i) for i in range(len(function.inputs.leaves))]
     gives = [("output", i) for i in range(len(function.outputs.leaves))]
@@ -134,10 +135,10 @@ def is_plain(function: Function) -> bool:
 
 
 _OWN_TYPES = frozenset(str(each[0]).removeprefix("torch.") for each in DTYPES.values() if not each[0].is_complex)
-"""The dtypes that no other one shares an element type with, and that no output type splits."""
+"""The default dtype of each element type, except complex ones, which some output types split."""
 
 _SCALARS_ARE_TENSORS = frozenset((OutputType.STABLEHLO,))
-"""The output types whose functions take rank-0 tensors for scalars."""
+"""Output types whose functions take scalars as rank-0 tensors."""
 
 _SCALAR_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
@@ -203,7 +204,7 @@ def _store(result: Result, held: HeldTensors) -> Store:
 
 
 def _empty(leaf: Leaf) -> Callable[[], torch.Tensor] | None:
-    """Return what makes an output without elements, which functions may not return; None for other outputs."""
+    """Return a factory for an output without elements, which functions may not return; None for other outputs."""
     shape = leaf.type.shape if leaf.type is not None else None
     sizes = [size for size in shape or () if isinstance(size, int)]
     if leaf.type is None or shape is None or 0 not in sizes or len(sizes) < len(shape):

@@ -1,4 +1,4 @@
-"""Signatures of compiled functions, read from their types, and the checks of arguments against them."""
+"""Signatures of compiled functions, read from their types, and argument checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fx_importer.mlir.types import TorchTensor
 
 @dataclass(frozen=True)
 class TensorKind:
-    """A tensor of one of ``dtypes``; None in ``shape`` is a dynamic size."""
+    """A tensor with one of ``dtypes``; None in ``shape`` is a dynamic size."""
 
     dtypes: tuple[torch.dtype, ...]
     shape: tuple[int | None, ...]
@@ -52,7 +52,7 @@ class TensorKind:
 
 @dataclass(frozen=True)
 class ScalarKind:
-    """A scalar that is not in a tensor."""
+    """A scalar passed outside a tensor."""
 
     python: type[bool] | type[int] | type[float]
     ctype: type[ctypes.c_bool] | type[ctypes.c_int64] | type[ctypes.c_double]
@@ -89,9 +89,9 @@ class Signature:
     arguments: tuple[Kind, ...]
     results: tuple[Kind, ...]
     names: tuple[str | None, ...] = ()
-    """Names of the arguments in the program; None where the function has none."""
+    """Argument names in the program; None for an argument without a name."""
     aliases: Mapping[int, int] = field(default_factory=dict[int, int])
-    """The positions of results that are new values of state, and of the arguments with the old ones."""
+    """Maps each result that is a new state value to the argument with the old value, by position."""
 
     def written(self, position: int) -> bool:
         """Whether the function writes to the argument at ``position``."""
@@ -99,7 +99,7 @@ class Signature:
         return isinstance(kind, TensorKind) and kind.written
 
     def check(self, values: Sequence[object]) -> None:
-        """Raise `UsageError` with every argument that does not fit."""
+        """Raise `UsageError` listing every argument that does not fit."""
         if len(values) != len(self.arguments):
             raise UsageError(f"'{self.name}' takes {len(self.arguments)} arguments, but got {len(values)}")
         names = self.names or (None,) * len(self.arguments)
@@ -117,7 +117,7 @@ class CallingConvention:
     """The types that a backend passes between Python and a function."""
 
     runner: str
-    """The name of the backend at the start of a sentence."""
+    """The backend's name, capitalized to begin a sentence."""
     output_type: str
     """The output type that the backend runs."""
     dtypes: Mapping[str, tuple[torch.dtype, ...]] = field(default_factory=lambda: DTYPES)

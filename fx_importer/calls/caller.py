@@ -1,4 +1,4 @@
-"""The calling convention of the model, with nested inputs and outputs and state, on flat functions of a module."""
+"""Call flat functions of a module like the model: with nested inputs and outputs, and with state."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fx_importer.manifest import Manifest
 
 
 class Caller:
-    """Calls a module's functions as the model is called, and keeps the state between calls.
+    """Calls a module's functions with the model's signature, and keeps the state between calls.
 
-    It needs a manifest and, for each function, a callable that takes and returns flat tensors and scalars: one that a
-    `Backend` loads, or of any other runtime.
+    It needs a manifest and one callable per function that takes and returns flat tensors and scalars. The callable may
+    come from a `Backend` or any other runtime.
 
     Args:
-        manifest: of the module.
+        manifest: the module's manifest.
         functions: a callable for each function of the manifest, by name.
         state: the initial state by name, which is copied; and the weights that functions take, which are not. A whole
             state dict may be passed.
 
     Raises:
-        UsageError: if a function or an entry of the state is missing, or an entry is no tensor or on the meta device.
+        UsageError: if a function or a state entry is missing, or an entry is not a tensor or is on the meta device.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class Caller:
         self.weights = {name: _checked_tensor("weight", name, given[name]) for name in weights}
         """The weights that functions take, by name in the state dict."""
         self.lock: AbstractContextManager[Any] = threading.RLock()
-        """Held while a function runs that reads or writes state or gradients."""
+        """Held while a function that reads or writes state or gradients runs."""
         self.gradients: dict[str, torch.Tensor] = {}
-        """The gradients of the last call of a training program, by name of the parameter or input."""
+        """The gradients of the last call of a training program, by parameter or input name."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the only function of the module with the inputs of the model.
 
-        Inputs that the model mutates are mutated.
+        Inputs that the model mutates are updated in place.
 
         Raises:
-            UsageError: for inputs that the program was not exported for; or if the module has several functions.
+            UsageError: for inputs that the program was not exported for, or if the module has several functions.
         """
         if self._only is None:
             first = next(iter(self.manifest.functions))
@@ -76,9 +76,9 @@ class Caller:
         return lambda *args, **kwargs: plan(args, kwargs)
 
     def unwrapped(self, name: str) -> Loaded:
-        """Return a callable for the function ``name``, which has no nested inputs and outputs, that may check nothing.
+        """Return a callable for the function ``name``, which has no nested inputs or outputs. It may skip all checks.
 
-        It is the loaded function itself if that takes the inputs and returns the outputs as they are.
+        It is the loaded function itself if that takes the inputs and returns the outputs unchanged.
         """
         return self._functions[name] if is_plain(self.manifest.functions[name]) else self[name]
 

@@ -1,4 +1,4 @@
-"""Arguments of calls for runtimes that read dense memory."""
+"""Call arguments for runtimes that read dense memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fx_importer.calls.recurring_calls import RecurringCall
 
 
 class DenseArguments:
-    """Checks the arguments of a function, and makes tensors dense, without gradients.
+    """Checks the arguments of a function, makes tensors dense, and detaches them.
 
-    A call like the one before costs one comparison.
+    A call that matches the previous one costs one comparison.
     """
 
     def __init__(self, signature: Signature):
@@ -24,7 +24,7 @@ class DenseArguments:
         self._recurring_with_gradients = RecurringCall(len(signature.arguments))
 
     def __call__(self, arguments: Sequence[Any]) -> Sequence[Any]:
-        """Return ``arguments`` with dense tensors. Raises `UsageError` with every argument that does not fit."""
+        """Return ``arguments`` with dense tensors. Raises `UsageError` listing every argument that does not fit."""
         if self._recurring.matches(arguments):
             return arguments
         if self._recurring_with_gradients.matches(arguments):
@@ -38,5 +38,5 @@ class DenseArguments:
 
 
 def _same(tensor: torch.Tensor, new: torch.Tensor) -> bool:
-    """Whether ``new`` has the elements of ``tensor`` where they are."""
+    """Whether ``new`` has the data pointer and strides of ``tensor``."""
     return tensor.data_ptr() == new.data_ptr() and tensor.stride() == new.stride()

@@ -1,4 +1,4 @@
-"""Constant folding of scalar arithmetic, also in floats: StableHLO's shape refinement folds only integers."""
+"""Constant folding of scalar arithmetic, floats included: StableHLO's shape refinement folds only integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a manifest describes the functions of a module."""
+"""Check that a manifest describes the functions of a module."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ELEMENTS = {**DTYPES, **IN_STABLEHLO}
 
 
 def check_describes(manifest: Manifest, module: ir.Module, source: str) -> None:
-    """Compare the types of functions in ``module`` with those in ``manifest``; types of the torch dialect by number.
+    """Compare the function types in ``module`` with ``manifest``; for torch dialect types, compare only the count.
 
     Raises:
-        UsageError: naming ``source``, where functions, arguments or results differ.
+        UsageError: if functions, arguments or results differ. The message names ``source``.
     """
     functions = functions_of(module)
     problems: list[str] = [] if manifest.functions else ["it has no functions"]

@@ -1,4 +1,4 @@
-"""Memref descriptors, by which compiled code takes and returns tensors."""
+"""Memref descriptors, with which compiled code takes and returns tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Descriptor = ctypes.Array[ctypes.c_int64]
 
 
 def descriptor_type(rank: int) -> type[Descriptor]:
-    """Return the layout of the descriptor of a memref of ``rank``."""
+    """Return the descriptor type of a memref of ``rank``."""
     return ctypes.c_int64 * (3 + 2 * rank)
 
 
@@ -26,9 +26,9 @@ def describe(address: int, shape: Sequence[int]) -> Descriptor:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor`` contiguous and without conjugate or negative bits; itself if it is already.
+    """Return ``tensor`` contiguous and without conjugate or negative bits; itself if it already is.
 
-    An axis of size 1 may have any stride in a contiguous tensor of torch. Such strides are made those of its shape.
+    PyTorch allows any stride on a size-1 axis of a contiguous tensor. Such strides are reset to the row-major ones.
     """
     plain = tensor.detach() if tensor.requires_grad else tensor
     result = plain.resolve_conj().resolve_neg().contiguous()
@@ -41,7 +41,7 @@ Result = tuple[int, int, int, Sequence[int], torch.dtype]
 
 
 def adopt(results: Sequence[Result]) -> list[torch.Tensor]:
-    """Return the results of a call as tensors, without a copy. Memory is freed with the last tensor that uses it.
+    """Return the results of a call as tensors, without a copy. The last tensor that uses the memory frees it.
 
     Results that share memory are copied, so that writing to one does not change another.
     """
@@ -73,14 +73,14 @@ def read(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def view(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the contiguous row-major tensor of ``descriptor``, on its memory, which it does not keep alive."""
+    """Return a view of the contiguous row-major tensor of ``descriptor``. It does not keep the memory alive."""
     result: Result = (*descriptor[:3], _sizes(descriptor), dtype)
     block = (ctypes.c_uint8 * _allocated_bytes(result)).from_address(descriptor[0])
     return _view(block, result)
 
 
 def allocated(tensor: torch.Tensor) -> int:
-    """Return the address of a copy of the contiguous ``tensor``, in memory that compiled code frees.
+    """Copy the contiguous ``tensor`` into memory that compiled code frees; return the address.
 
     Raises:
         MemoryError: if the allocation fails.
@@ -93,7 +93,7 @@ def allocated(tensor: torch.Tensor) -> int:
 
 
 def free(address: int) -> None:
-    """Free memory that compiled code, or `allocated`, has allocated; do nothing for 0."""
+    """Free memory allocated by compiled code or by `allocated`; do nothing for 0."""
     if _free is not None:  # it is None when Python exits
         _free(address)
 

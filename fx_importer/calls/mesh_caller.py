@@ -1,4 +1,4 @@
-"""The calling convention of the model on each rank of a mesh, for functions that run on all devices together."""
+"""Call the model on each rank of a mesh, with functions that run on all devices together."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 
 OnMesh = Callable[[Sequence[Sequence[Value]]], Sequence[tuple[Any, ...]]]
-"""A function of all ranks: it takes the arguments of each, and returns the results of each."""
+"""A function over all ranks: it takes the arguments of each rank, and returns the results of each rank."""
 
 
 class MeshCaller:
     """Calls a module's functions with the inputs of each rank, and keeps the state of each rank between calls.
 
     Args:
-        manifest: of the module.
-        functions: a function of all ranks for each function of the manifest, by name.
-        states: for each rank, the initial state and the weights that functions take, as `Caller` takes them.
+        manifest: the module's manifest.
+        functions: one function over all ranks per manifest function, by name.
+        states: the initial state and the weights of each rank, as `Caller` takes them.
 
     Raises:
         UsageError: as `Caller` does.
@@ -39,7 +39,7 @@ class MeshCaller:
             Caller(manifest, {name: partial(each.call, rank) for name, each in self._meetings.items()}, state)
             for rank, state in enumerate(states)
         )
-        """The caller of each rank, which has its state and its weights. Each waits for all others when it is called."""
+        """One caller per rank, with its own state and weights. A call on one rank waits for calls on all others."""
         self._lock = threading.Lock()
 
     def __call__(self, inputs: Sequence[Sequence[Any]]) -> list[Any]:
@@ -84,13 +84,13 @@ class MeshCaller:
             calls = [threads.submit(run, rank) for rank in range(len(inputs))]
         errors = [error for call in calls if (error := call.exception()) is not None]
         for error in errors:
-            if not isinstance(error, threading.BrokenBarrierError):  # of a rank that waited for one that failed
+            if not isinstance(error, threading.BrokenBarrierError):  # raised on ranks that waited for the failed one
                 raise error
         return [call.result() for call in calls]
 
 
 class _Meeting:
-    """A function of all ranks, which runs when all have called it."""
+    """A function over all ranks, which runs once every rank has called it."""
 
     def __init__(self, function: OnMesh, size: int):
         self._function = function
@@ -105,7 +105,7 @@ class _Meeting:
         self._barrier.abort()
 
     def call(self, rank: int, *arguments: Value) -> tuple[Any, ...]:
-        """Return the results of ``rank``, when all ranks have called."""
+        """Return the results of ``rank``, once all ranks have called."""
         self._given[rank] = arguments
         self._barrier.wait()
         return self._results[rank]

@@ -1,4 +1,4 @@
-"""Nested inputs and outputs of a model: flattened and rebuilt by the trees of the manifest."""
+"""Flatten nested inputs and rebuild nested outputs, with the pytree specs of the manifest."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ UNKNOWN_TYPE = (
 
 
 _LEAF_TYPES = frozenset((torch.Tensor, torch.nn.Parameter, bool, int, float, str, type(None)))
-"""Types that no pytree node has."""
+"""Types that are never pytree nodes."""
 
 
 class Flattener:
     """Flattens the inputs of a function, in the order of the manifest.
 
     Raises:
-        UsageError: if a type of the nested inputs is not known.
+        UsageError: if the nested inputs have an unknown type.
     """
 
     def __init__(self, function: Function):
@@ -39,12 +39,12 @@ class Flattener:
         self._order: Sequence[str] = kwargs.context
         children = [each.child(i) for each in (args, kwargs) for i in range(each.num_children)]
         self._positional = args.num_children if all(each.is_leaf() for each in children) else -1
-        """The number of positional inputs, if no input is nested."""
+        """The number of positional inputs if no input is nested, else -1."""
 
     def flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        """Return the inputs in the order of the leaves: these are the leaves if each input is one. Nothing is checked.
+        """Return the inputs in leaf order, unchecked. They are the leaves if each input is one.
 
-        It returns None if an input is nested in the manifest, or they are passed in another way.
+        Returns None if the manifest nests an input, or the inputs are passed differently.
         """
         if len(args) != self._positional or len(kwargs) != len(self._order):
             return None
@@ -57,7 +57,7 @@ class Flattener:
         """Return the leaves of the inputs.
 
         Raises:
-            UsageError: if they are nested differently than at export, or differ from a constant of the export.
+            UsageError: if the nesting differs from the export, or a value differs from the one that the export fixed.
         """
         leaves = self.flat(args, kwargs)
         if leaves is None or not all(type(each) in _LEAF_TYPES for each in leaves):
@@ -84,7 +84,7 @@ class Flattener:
 
 
 def builder(spec: pytree.TreeSpec) -> Callable[[list[Any]], Any]:
-    """Return a function that nests leaves as ``spec``."""
+    """Return a function that nests leaves according to ``spec``."""
     if spec.is_leaf():
         return itemgetter(0)
     if spec.type in (tuple, list) and all(spec.child(i).is_leaf() for i in range(spec.num_children)):

@@ -1,4 +1,4 @@
-"""Recognition of calls with arguments like those of an earlier call, whose checks need not be repeated."""
+"""Recognize calls that match an earlier call, so that their checks can be skipped."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class RecurringCall:
-    """Recognizes tensors of the classes, dtypes, devices, layouts, sizes and strides of those of an accepted call.
+    """Recognizes tensors with the same class, dtype, device, layout, sizes and strides as in an accepted call.
 
-    TorchDynamo's check of tensors does that in one call. It also compares whether gradients are needed, and the modes
-    of the thread, such as autocast: calls that differ in these only are not recognized.
+    TorchDynamo's tensor guards compare these in one call. They also compare ``requires_grad`` and thread modes such as
+    autocast; a call that differs only in these is not recognized.
 
     Args:
         count: the number of arguments.
@@ -27,17 +27,17 @@ class RecurringCall:
         self._check: Callable[..., bool] | None = None
 
     def matches(self, arguments: Sequence[Any]) -> TypeGuard[Sequence[torch.Tensor]]:
-        """Return whether ``arguments`` are like those of the last accepted call."""
-        check = self._check  # which another thread may replace
+        """Return whether ``arguments`` match the last accepted call."""
+        check = self._check  # another thread may replace it
         return check is not None and len(arguments) == self._count and check(*arguments)
 
     def forget(self) -> None:
-        """Recognize no call, until one is accepted."""
+        """Recognize no call until the next `accept`."""
         self._check = None
 
     def accept(self, arguments: Sequence[Any]) -> None:
-        """Recognize calls like that with ``arguments`` from now on, if all are tensors."""
+        """Recognize calls that match ``arguments`` from now on, if all are tensors."""
         if arguments and all(type(each) in PLAIN for each in arguments):
-            sizes: Any = [list(each.shape) for each in arguments]  # torch's stub has the type of a single tensor's
+            sizes: Any = [list(each.shape) for each in arguments]  # torch's stub types it as for a single tensor
             strides: Any = [list(each.stride()) for each in arguments]
             self._check = TensorGuards(*arguments, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check

@@ -1,4 +1,4 @@
-"""Checks of the sizes of inputs against those of the export: ranges, divisibility, equal sizes, and guards."""
+"""Check input sizes against the export: ranges, divisibility, equal sizes, and guards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fx_importer.manifest import Function
 from fx_importer.symbolic.expressions import LinearSize, SizeExpression
 
 _SPECIALIZED = 2
-"""torch.export assumes that sizes are at least 2; as in torch's own checks, a smaller size may be passed anyway."""
+"""torch.export assumes sizes of at least 2; as in torch's own checks, smaller sizes are accepted anyway."""
 
 
 class SizeChecks:
-    """The checks of the inputs of a function, prepared once.
+    """Size checks for the inputs of a function, prepared once.
 
-    Sizes and guards of symbols that no size of an input is linear in are not checked.
+    Sizes and guards are not checked if they use a symbol in which no input size is linear.
     """
 
     def __init__(self, function: Function):
@@ -32,11 +32,11 @@ class SizeChecks:
             if (form := LinearSize.read(declared)) is not None:
                 self._linear.append(_Linear(size, form))
             else:
-                with suppress(ValueError):  # a function of torch's own, such as Mod
+                with suppress(ValueError):  # torch-specific functions such as Mod
                     self._computed.append((size, SizeExpression(declared)))
 
     def __call__(self, leaves: Sequence[Any]) -> None:
-        """Raise `UsageError` with every size in ``leaves``, the flat inputs, for which the program was not exported."""
+        """Raise `UsageError` listing every size in ``leaves``, the flat inputs, that the export does not accept."""
         met: dict[str, tuple[int, _Linear]] = {}
         mismatches: list[str] = []
         for each in self._linear:
@@ -47,7 +47,7 @@ class SizeChecks:
             raise UsageError("; ".join(mismatches))
 
     def _unfulfilled(self, leaves: Sequence[Any], met: Mapping[str, tuple[int, _Linear]]) -> Iterator[str]:
-        """Return what does not hold of the sizes, given that of each symbol."""
+        """Yield the conditions that the sizes violate, given the value of each symbol."""
         sizes = {symbol: number for symbol, (number, _) in met.items()}
         names = {symbol: linear.name for symbol, (_, linear) in met.items()}
         for size, expression in self._computed:
@@ -73,7 +73,7 @@ class _Size:
     path: str
 
     def of(self, leaves: Sequence[Any]) -> int | None:
-        """Return the size; None for what is no tensor of that rank: the backend says what it takes."""
+        """Return the size; None unless the value is a tensor of that rank, a mismatch that the backend reports."""
         value = leaves[self.leaf]
         return value.shape[self.axis] if isinstance(value, torch.Tensor) and value.dim() == self.rank else None
 
@@ -90,7 +90,7 @@ class _Linear:
 
     @property
     def name(self) -> str:
-        """The symbol, as an expression of the size."""
+        """The symbol, expressed by this size."""
         name = f"{self.size.path}.shape[{self.size.axis}]"
         factor, offset = self.form.factor, self.form.offset
         name = f"({name} - {offset})".replace("- -", "+ ") if offset else name
@@ -99,7 +99,7 @@ class _Linear:
     def mismatch(
         self, size: int, symbols: Mapping[str, tuple[int, int | None]], met: dict[str, tuple[int, _Linear]]
     ) -> str | None:
-        """Return what ``size`` should be; None if it is that. ``met`` has the symbols so far, and where they were."""
+        """Return the accepted sizes; None if ``size`` is one. ``met`` has the symbols so far, and their sizes."""
         form, factor, offset = self.form, self.form.factor, self.form.offset
         number = form.solve(size)
         if number is None:

@@ -1,4 +1,4 @@
-"""Specialization of modules with dynamic sizes: a static copy for each set of sizes of a call; StableHLO's is here."""
+"""Compile a static copy of a dynamic-shape module for each set of argument sizes; includes StableHLO's specializer."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Specialize = Callable[[ir.Module, Sequence[Sequence[int]], Sequence["int | None"
 
 @dataclass(frozen=True)
 class Specialized:
-    """A function with dynamic sizes for a runtime of static ones. Specializations are cached.
+    """A dynamic-shape function for a runtime with static shapes. Specializations are cached.
 
-    Integers passed as rank-0 tensors may be sizes: then there is a specialization for each value too.
+    Integers passed as rank-0 tensors may be sizes; in that case each value gets its own specialization.
     """
 
     signature: Signature
@@ -42,7 +42,7 @@ class Specialized:
     load: Callable[[ir.Module, Signature], Loaded]
     """Compiles a static copy."""
     specialize: Specialize | None = None
-    """Returns a copy for the shapes of the arguments, and the values of integers; by default that of StableHLO."""
+    """Returns a copy for the argument shapes and integer values; StableHLO's specializer by default."""
     held: dict[Any, Loaded] = field(default_factory=dict)
     lock: AbstractContextManager[Any] = field(default_factory=threading.RLock, repr=False, compare=False)
     """Held while a specialization is compiled."""
@@ -52,7 +52,7 @@ class Specialized:
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device if specializations keep them there."""
-        # A scalar may be a size, which has to be known.
+        # A scalar may be a size, so its value must be known.
         read = [each.tensor() if isinstance(each, OnDevice) and not each.shape else each for each in arguments]
         specialization = self._specialization(read)
         return getattr(specialization, "keep_state", specialization)(*read)
@@ -104,7 +104,7 @@ def _integer(value: torch.Tensor | OnDevice) -> int | None:
 
 
 def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()) -> ir.Module:
-    """Return a copy with the first arguments of ``shapes``, and the integers in ``numbers`` as constants."""
+    """Return a copy whose first arguments have ``shapes``, with the integers in ``numbers`` as constants."""
     copy = copy_module(module.operation)
     function = functions_of(copy)["main"]
     with copy.context, function.location:

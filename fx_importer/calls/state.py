@@ -1,4 +1,4 @@
-"""The state that a caller keeps: tensors, or what a backend keeps on its device until somebody reads it."""
+"""State that a caller keeps: torch tensors, or values on a backend's device, copied to torch when read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 
 class OnDevice(ABC):
-    """A new value of state, kept where a backend computes.
+    """A new state value, kept on the backend's device.
 
-    A backend's loaded function may have a method ``keep_state``. It is called like the function, takes such values for
-    state, and returns them for state. A value that was passed in is not valid afterwards.
+    A loaded function may have a ``keep_state`` method. It is called like the function, but takes and returns such
+    values for state. A value is invalid after it has been passed in.
     """
 
     @property
@@ -32,11 +32,11 @@ class OnDevice(ABC):
 
 
 class State(MutableMapping[str, torch.Tensor]):
-    """State by name in the state dict. A value on a device is read when somebody asks for it."""
+    """State by name in the state dict. Values on a device are copied to torch on first access."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]):
         self.held: dict[str, Any] = dict(tensors)
-        """Tensors and `OnDevice`, as they are."""
+        """Tensors and `OnDevice` values, not converted."""
 
     def __getitem__(self, name: str) -> torch.Tensor:
         value = self.held[name]

@@ -1,4 +1,4 @@
-"""Targets of the output types, one per file. User-defined output types derive theirs from them."""
+"""Targets of the output types, one per file. User-defined output types derive their targets from these."""
 
 from __future__ import annotations
 

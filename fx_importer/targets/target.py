@@ -1,7 +1,6 @@
 """Target: decompositions, data types and capabilities of an output type.
 
-The decompositions and the dtypes are made when they are first asked for: they import torch, which takes seconds, and
-pipelines need none of it.
+Decompositions and dtypes load lazily: they import torch, which takes seconds, and pipelines need neither.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class Collectives(Enum):
-    """The treatment of collective operators between devices."""
+    """How collective operators between devices are lowered."""
 
     KEPT = "kept"
-    """They stay operators of torch. With a mesh, attributes hold the groups of its devices."""
+    """They stay torch operators. With a mesh, attributes hold the device groups."""
     LOWERED = "lowered"
-    """They are lowered, to groups of devices of the mesh."""
+    """They are lowered to collectives over device groups of the mesh."""
     REFUSED = "refused"
 
 
 @dataclass(frozen=True)
 class Target:
-    """Everything that an output type consists of."""
+    """Everything that defines an output type."""
 
     output_type: OutputType
     load_decompositions: Callable[[], DecompositionTable]
@@ -44,9 +43,9 @@ class Target:
     pipelines: tuple[Callable[[LoweringOptions], Pipeline], ...] = ()
     """The pipelines that follow the import, in order. The last stage of the last one checks the contract."""
     contract: ContractRules | None = None
-    """The legality of operations and types in a lowered module. None allows everything."""
+    """Which operations and types a lowered module may contain. None allows everything."""
     library_operators: bool = True
-    """Whether operators of libraries are decomposed too: composite and quantization ones."""
+    """Whether library operators, composite and quantization ones, are decomposed too."""
     memory: bool = True
     """Whether a module can overwrite memory, as ``mutation="mutable"`` asks for."""
     scalars: bool = True
@@ -56,7 +55,7 @@ class Target:
     symbolic_shapes: bool = False
     """Whether a module can hold ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``."""
     random: bool = True
-    """Whether a module draws random numbers when it runs. Otherwise they are drawn when it is lowered."""
+    """Whether a module samples random numbers at run time. Otherwise they are sampled during lowering."""
     folds_constants: bool = False
     """Whether expressions without inputs are folded before the import."""
     tensors_only: bool = False
@@ -66,9 +65,9 @@ class Target:
     dynamic_shapes: bool = True
     """Whether tensors can have dynamic dimensions."""
     specializes_sizes: bool = False
-    """Whether engines compile a module with dynamic sizes anew for each set of sizes."""
+    """Whether engines recompile a module with dynamic sizes for each set of sizes."""
     collectives: Collectives = Collectives.REFUSED
-    """The treatment of collective operators between devices."""
+    """How collective operators between devices are lowered."""
     portable_artifacts: bool = False
     """Whether a module can be serialized as a StableHLO portable artifact."""
 
@@ -87,10 +86,10 @@ class Target:
     ) -> DecompositionTable:
         """Return the decompositions before the import, including composite library operators in ``program``.
 
-        Operators in ``backend_legal_ops`` and those with user ``rules`` are kept.
+        Operators in ``backend_legal_ops`` and operators with user ``rules`` are kept.
 
         Raises:
-            UsageError: for a table, or changes to it, that are invalid.
+            UsageError: if the table, or a change to it, is invalid.
         """
         from fx_importer.decompositions import DecompositionTable, Overrides, expand_packets
         from fx_importer.decompositions.engine.library_composites import library_composites
@@ -132,7 +131,7 @@ class Target:
         return Pipeline(self.output_type.value, tuple(stages))
 
     def pipeline_from_torch(self, options: LoweringOptions) -> Pipeline:
-        """Return `pipeline` without the stage that produces the torch backend form: it starts from that form."""
+        """Return `pipeline` without the stage that produces the torch backend form, for input already in that form."""
         pipeline = self.pipeline(options)
         first = TORCH_BACKEND(options).stages[0].name
         return pipeline.without_stage(first) if pipeline.has(first) else pipeline

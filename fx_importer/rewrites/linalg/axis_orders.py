@@ -1,4 +1,4 @@
-"""Orders of axes: transposed tensors, and operations on them that compute what those on the tensors do."""
+"""Axis orders: track transposed tensors, and rewrite operations to use the tensors before transposition."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from fx_importer.mlir.emit.emitter import attributes_of, is_used
 from fx_importer.mlir.emit.linalg import LinalgOps
 
 Order = tuple[int, ...]
-"""For each axis of a tensor, the axis of another tensor that it is."""
+"""For each axis of a tensor, the corresponding axis of another tensor."""
 
 
 class Layouts:
-    """Which tensors of a block are transpositions of others.
+    """Tracks which tensors of a block are transposes of others.
 
-    A subclass replaces operations by others on the tensors that their operands are transpositions of, and results by
-    transpositions: these sink, until nothing uses them or an operation needs the layout of the program.
+    A subclass rewrites operations to use the tensors before transposition, and transposes their results. These
+    transposes sink until nothing uses them or an operation needs the program's layout.
     """
 
     def __init__(self) -> None:
         self.sources: dict[ir.Value, tuple[ir.Value, Order]] = {}
-        """What a tensor is the transposition of, and its axes there."""
+        """Maps a transposed tensor to its source, and to the order of its axes there."""
 
     def visit(self, block: ir.Block, visitors: Mapping[str, Callable[[ir.Operation], None]]) -> None:
-        """Visit the operations of ``block`` of static sizes in order; then erase the transpositions without a use."""
+        """Visit the statically shaped operations of ``block`` in order, then erase the unused transposes."""
         for op in [each.operation for each in block]:
             if op.name in visitors and all(map(_is_static, (*op.operands, *op.results))):
                 visitors[op.name](op)
@@ -38,7 +38,7 @@ def _is_static(value: ir.Value) -> bool:
 
 
 def groups_of(op: ir.Operation) -> list[list[int]]:
-    """Return the groups of axes that a ``tensor.collapse_shape`` has."""
+    """Return the axis groups of a ``tensor.collapse_shape``."""
     given = ir.ArrayAttr(op.attributes["reassociation"])
     return [[ir.IntegerAttr(axis).value for axis in ir.ArrayAttr(group)] for group in given]
 
@@ -49,12 +49,12 @@ def inverse(order: Order) -> Order:
 
 
 def read_by_axis(read: ir.AffineMap, order: Order) -> ir.AffineMap:
-    """Return the map that reads the tensor with the axes ``order`` where ``read`` reads its transposition."""
+    """Return the map that reads a tensor where ``read`` reads its transpose with axes ``order``."""
     return ir.AffineMap.get(read.n_dims, 0, [read.results[axis] for axis in inverse(order)])
 
 
 def transposed(emit: LinalgOps, value: ir.Value, order: Order) -> ir.Value:
-    """Emit a copy of ``value`` whose axes are those of ``value`` with the numbers ``order``. Others have size 1."""
+    """Emit a copy of ``value`` whose axis ``i`` is its axis ``order[i]``. Axes not in ``order`` have size 1."""
     kind = ir.RankedTensorType(value.type)
     empty = emit.empty([kind.shape[axis] for axis in order], kind.element_type)
     read = [order.index(axis) if axis in order else None for axis in range(kind.rank)]
@@ -63,7 +63,7 @@ def transposed(emit: LinalgOps, value: ir.Value, order: Order) -> ir.Value:
 
 
 def padded(emit: LinalgOps, op: ir.Operation, source: ir.Value, order: Order) -> ir.Value:
-    """Emit the ``tensor.pad`` that pads ``source`` as ``op`` pads its transposition."""
+    """Emit the ``tensor.pad`` that pads ``source`` as ``op`` pads its transpose."""
     attributes = attributes_of(op)
     for name in ("static_low", "static_high"):
         given = list(ir.DenseI64ArrayAttr(attributes[name]))
@@ -78,9 +78,9 @@ def padded(emit: LinalgOps, op: ir.Operation, source: ir.Value, order: Order) ->
 
 
 def consecutive_groups(sizes: Sequence[int], groups: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]] | None:
-    """Return the groups of axes as runs of consecutive axes, with the number of each; None if they are none.
+    """Return the axis groups as runs of consecutive axes, each with its group number; None if they are not runs.
 
-    Axes of size 1 may be in any run.
+    Axes of size 1 may join any run.
     """
     number_of = {axis: number for number, group in enumerate(groups) for axis in group}
     wide = [any(sizes[axis] != 1 for axis in group) for group in groups]

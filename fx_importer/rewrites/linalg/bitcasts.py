@@ -1,4 +1,4 @@
-"""``view.dtype`` between dtypes of one width as ``arith.bitcast``: the C++ lowerings have none."""
+"""Lower same-width ``view.dtype`` to ``arith.bitcast``, which the C++ lowerings do not do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fx_importer.rewrites.torch.region_types import TypeConverter
 
 @rewrite("fx-importer-bitcasts-to-linalg", ops=("torch.aten.view.dtype",), emitter=TypeConverter)
 def bitcasts_to_linalg(op: ir.Operation, emit: TypeConverter) -> None:
-    """Replace ``torch.aten.view.dtype`` of one width by an elementwise ``arith.bitcast``; others stay."""
+    """Replace same-width ``torch.aten.view.dtype`` by an elementwise ``arith.bitcast``; others are unchanged."""
     source, result = (ir.RankedTensorType(emit.builtin_type(each.type)) for each in (op.operands[0], op.results[0]))
     if list(source.shape) != list(result.shape) or not _same_width(source.element_type, result.element_type):
         return

@@ -1,7 +1,7 @@
-"""Convolutions with channels last: kernels and vector units read whole rows in that layout.
+"""Convert convolutions to channels-last, a layout in which kernels and vector units read whole rows.
 
-Each convolution with a constant weight computes on transposed tensors. The transposition of its result sinks below the
-operations that work in any layout, until it meets one that undoes it or one that needs the layout of the program.
+Each convolution with a constant weight runs on transposed tensors. The transpose of its result sinks below
+layout-agnostic operations, until it meets its inverse or an operation that needs the program's layout.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _CONVOLUTIONS: dict[str, tuple[str, Order]] = {
     "linalg.conv_2d_nchw_fchw": ("conv_2d_nhwc_hwcf", (2, 3, 1, 0)),
     "linalg.depthwise_conv_2d_nchw_chw": ("depthwise_conv_2d_nhwc_hwc", (1, 2, 0)),
 }
-"""The operation with channels last, and the axes of its weight in the given one."""
+"""The channels-last operation, and the axis order of its weight relative to the original."""
 _POOLINGS = {f"linalg.pooling_nchw_{kind}": f"pooling_nhwc_{kind}" for kind in ("max", "sum")}
 
 _SHORTEST_ROW = 8
-"""In elements. Loops along shorter ones would not be vectorized."""
+"""In elements. Loops along shorter rows would not be vectorized."""
 
 
 @rewrite_with_options("fx-importer-channels-last")
 def channels_last(
     module: ir.Operation, elements: Collection[str] = ("f32", "f64"), integer_products: bool = False
 ) -> None:
-    """Rewrite the convolutions of static sizes in the functions of ``module``, on tensors, and what surrounds them.
+    """Convert statically shaped convolutions on tensors in the functions of ``module``, and the operations around them.
 
-    Those of other ``elements`` stay as they are; those of int8 become products of matrices with ``integer_products``.
+    Convolutions with other ``elements`` are unchanged. With ``integer_products``, int8 convolutions become matmuls.
     """
     for function in functions_of(module).values():
         for block in function.body.blocks:
@@ -86,7 +86,7 @@ class _Layouts(Layouts):
             return
         element = LinalgOps.element(image)
         if found is None or element not in self.elements:
-            return  # constants are transposed at load
+            return  # only constant weights are transposed at load
         constant, axes = found
         emit = LinalgOps.before(op)
         name, order = _CONVOLUTIONS[op.name]
@@ -178,7 +178,7 @@ class _Layouts(Layouts):
     # --- values -----------------------------------------------------------------------------------------------------
 
     def _replace(self, op: ir.Operation, emit: LinalgOps, source: ir.Value, order: Order) -> None:
-        """Replace ``op`` by the transposition of ``source``."""
+        """Replace ``op`` by the transpose of ``source``."""
         result = transposed(emit, source, order)
         if ir.RankedTensorType(source.type).shape[-1] >= _SHORTEST_ROW:
             self.sources[result] = source, order
@@ -186,7 +186,7 @@ class _Layouts(Layouts):
         op.erase()
 
     def _in_layout(self, emit: LinalgOps, value: ir.Value, order: Order) -> ir.Value:
-        """Return the tensor that ``value`` is the transposition of, with its axes there."""
+        """Return the tensor whose transpose with axes ``order`` is ``value``; emit it if needed."""
         source, found = self.sources.get(value, (value, None))
         if found == order:
             return source
@@ -210,7 +210,7 @@ def _parameters(op: ir.Operation) -> dict[str, ir.Attribute]:
 
 
 def _constant(weight: ir.Value) -> tuple[ir.Value, Order] | None:
-    """Return the constant that ``weight`` is, and the axes of it that are its axes; None if there is no such."""
+    """Return the constant behind ``weight`` and the order of its axes; None if ``weight`` is not a constant."""
     if producer(weight) == "arith.constant":
         return weight, tuple(range(ir.RankedTensorType(weight.type).rank))
     if producer(weight) != "tensor.collapse_shape" or producer(weight.owner.operands[0]) != "arith.constant":
@@ -222,7 +222,7 @@ def _constant(weight: ir.Value) -> tuple[ir.Value, Order] | None:
 
 
 def _product(emit: LinalgOps, image: ir.Value, weight: ir.Value, begin: ir.Value) -> ir.Value:
-    """Emit the convolution by a matrix ``weight``, of one element for each pair of channels, as a product."""
+    """Emit a 1x1 convolution as a matmul with ``weight``, which has one element per pair of channels."""
     result = ir.RankedTensorType(begin.type)
     element = result.element_type
     (channels, filters) = ir.RankedTensorType(weight.type).shape
@@ -247,7 +247,7 @@ def _maps(op: ir.Operation) -> list[ir.AffineMap]:
 
 
 def _permuted(emit: LinalgOps, op: ir.Operation, maps: list[ir.AffineMap], order: Order) -> ir.Value:
-    """Emit the elementwise ``op``, with its body, for the tensor that its result is the transposition of."""
+    """Emit the elementwise ``op``, with its body, in the layout before the transposition by ``order``."""
     old = ir.RankedTensorType(op.results[0].type)
     result = emit.empty([old.shape[axis] for axis in inverse(order)], old.element_type)
     with op.context:
@@ -259,7 +259,7 @@ def _permuted(emit: LinalgOps, op: ir.Operation, maps: list[ir.AffineMap], order
 
 
 def _broadcast(emit: LinalgOps, op: ir.Operation, order: Order) -> ir.Value:
-    """Emit the tensor that the result of the ``linalg.broadcast`` ``op`` is the transposition of."""
+    """Emit the ``linalg.broadcast`` ``op`` in the layout before the transposition by ``order``."""
     kind = ir.RankedTensorType(op.results[0].type)
     empty = emit.empty([kind.shape[axis] for axis in inverse(order)], kind.element_type)
     added = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
@@ -269,7 +269,7 @@ def _broadcast(emit: LinalgOps, op: ir.Operation, order: Order) -> ir.Value:
 
 
 def _is_elementwise(op: ir.Operation) -> bool:
-    """Whether ``op`` computes each element of its only result by itself."""
+    """Whether ``op`` computes each element of its only result independently."""
     maps = _maps(op)
     written = op.regions[0].blocks[0].arguments[len(op.operands) - 1]
     return (

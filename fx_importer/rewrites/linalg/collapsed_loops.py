@@ -1,4 +1,4 @@
-"""Collapse of nested loops over consecutive memory into one."""
+"""Collapse nested loops over contiguous memory into one loop."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fx_importer.mlir.walk import operations, rewrite
 
 @rewrite("fx-importer-collapse-loops")
 def collapse_loops(module: ir.Operation) -> None:
-    """Collapse adjacent loops of each operation on buffers, if what they access is consecutive in each buffer.
+    """Collapse adjacent loops of each operation on buffers if they access contiguous memory in each buffer.
 
-    The iterations keep their order, and so does every sum. Short loops around vectorized ones would be unrolled, which
-    takes long to compile; those over a whole buffer are equal for all shapes, and threads share them evenly.
+    Iterations keep their order, and so does every sum. Short loops around vectorized ones would be unrolled, which is
+    slow to compile. Loops over a whole buffer are the same for all shapes, and threads share them evenly.
     """
     plans: dict[tuple[Any, ...], _Plan | None] = {}
     for op in operations(module, ("linalg.generic",)):
@@ -33,11 +33,11 @@ def collapse_loops(module: ir.Operation) -> None:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How the loops of equal operations are collapsed."""
+    """How to collapse the loops of operations with equal maps and types."""
 
     attributes: Mapping[str, ir.Attribute]
     buffers: Sequence[tuple[ir.Attribute, ir.Type] | None]
-    """For each operand, which axes become one, and its new type; None if it does not change."""
+    """For each operand, the axes to merge and its new type; None if it does not change."""
 
     def apply(self, op: ir.Operation) -> None:
         emit = Emitter.before(op)
@@ -77,20 +77,20 @@ def _planned(op: ir.Operation, maps: ir.ArrayAttr, iterators: ir.ArrayAttr) -> _
 
 @dataclass(frozen=True)
 class _Operand:
-    """A buffer of which each axis is indexed by a loop, or by 0."""
+    """A buffer whose axes are each indexed by a loop or by 0."""
 
     kind: ir.MemRefType
     loops: Sequence[int | None]
     """The loop that runs along each axis; None for the index 0."""
     sizes: Sequence[int | None]
-    """None is dynamic."""
+    """None for a dynamic size."""
     strides: Sequence[int | None] | None
     """None for a buffer without gaps."""
     offset: int | None
 
     @classmethod
     def of(cls, value: ir.Value, indices: ir.AffineMap) -> _Operand | None:
-        """Return the operand; None if it is no buffer, or has other indices."""
+        """Return the operand; None if it is not a buffer or has other indices."""
         if not isinstance(value.type, ir.MemRefType) or not all(map(_is_loop_or_zero, indices.results)):
             return None
         kind = ir.MemRefType(value.type)
@@ -110,7 +110,7 @@ class _Operand:
         return range(min(axes), max(axes) + 1) if axes else range(0)
 
     def has_in_a_row(self, group: Sequence[int], single: set[int | None]) -> bool:
-        """Return whether what the loops of ``group`` access is consecutive; those in ``single`` have one iteration."""
+        """Return whether the loops of ``group`` access contiguous memory. Loops in ``single`` have one iteration."""
         axes = self.axes(group)
         found = [self.loops[axis] for axis in axes if self.loops[axis] is not None or self.sizes[axis] != 1]
         if found and found != [loop for loop in group if loop not in single or loop in found]:
@@ -118,7 +118,7 @@ class _Operand:
         return self.strides is None or all(self._follows(axis) for axis in axes[:-1])
 
     def _follows(self, axis: int) -> bool:
-        """Return whether there is no gap between the end of the axis after ``axis`` and its own next element."""
+        """Return whether the next element along ``axis`` starts right where the next inner axis ends."""
         assert self.strides is not None
         stride, inner, size = self.strides[axis], self.strides[axis + 1], self.sizes[axis + 1]
         return inner is not None and size is not None and stride == inner * size
@@ -126,7 +126,7 @@ class _Operand:
     def collapsed(
         self, groups: Sequence[Sequence[int]], context: ir.Context
     ) -> tuple[tuple[ir.Attribute, ir.Type] | None, ir.AffineMap]:
-        """Return which axes become one with the new type, and the indices of the buffer with an axis for each group."""
+        """Return the merged axes with the new type (None if unchanged), and the indexing map over the groups."""
         ranges = {axes.start: (axes, number) for number, group in enumerate(groups) if (axes := self.axes(group))}
         parts: list[range] = []
         indices: list[ir.AffineExpr] = []

@@ -1,9 +1,9 @@
-"""Loops that update tensors in place, as one-shot bufferization with its default options requires.
+"""Make loops update tensors in place, as one-shot bufferization with default options requires.
 
-It refuses a loop that yields another buffer than that of the iteration argument. A carried tensor that the body does
-not update by insertions gets a leading axis of size 1: the body reads it as a slice, and in the end inserts the new
-value. The slice has another type than the tensor, so no canonicalization folds the insertion. What is read of the old
-value after it has been overwritten is copied by the analysis of the bufferization.
+One-shot bufferization rejects a loop that yields a different buffer than its iteration argument. A tensor that the body
+does not update by insertions gets a leading axis of size 1: the body reads a slice of it, and finally inserts the new
+value. The slice has a different type than the tensor, so canonicalization cannot fold the insertion. If the body reads
+the old value after overwriting it, the bufferization analysis inserts a copy.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fx_importer.mlir.walk import rewrite
 
 @rewrite("fx-importer-loops-to-destination-style", ops=("scf.for", "scf.while"))
 def loops_to_destination_style(op: ir.Operation) -> None:
-    """Make a loop write each tensor that it carries into its iteration argument.
+    """Make a loop write each tensor that it yields into its iteration argument.
 
-    A carried tensor must have the same sizes in all iterations, as PyTorch requires of its loops. A tensor that the
-    condition of an ``scf.while`` computes is left alone.
+    A tensor must have the same sizes in all iterations, as PyTorch requires of its loops. A tensor computed by the
+    condition of an ``scf.while`` is left alone.
     """
     if op.name == "scf.while":
         op = _with_aligned_arguments(op)
     for position, value in enumerate(op.operands):
         if producer(value) == "tensor.empty":
-            # Equal empty tensors become one. The analysis of the bufferization lets two arguments write to it.
+            # Equal empty tensors are merged, and bufferization analysis would let two arguments write to the same one.
             op.operands[position] = LoopEmitter.before(op).fill_with_zeros(value)
     body = _blocks(op)[-1]
     for position, argument in enumerate(_carried(body)):
@@ -40,7 +40,7 @@ def _blocks(op: ir.Operation) -> list[ir.Block]:
 
 
 def _carried(block: ir.Block) -> list[ir.Value]:
-    """Return the arguments of a block of a loop, without the counter of an ``scf.for``."""
+    """Return the iteration arguments of a loop block, without the counter of an ``scf.for``."""
     return list(block.arguments)[1 if block.owner.name == "scf.for" else 0 :]
 
 
@@ -48,7 +48,7 @@ def _carried(block: ir.Block) -> list[ir.Value]:
 
 
 def _add_leading_axis(op: ir.Operation, position: int) -> None:
-    """Carry the tensor at ``position`` with a leading axis of size 1, and insert each new value into it."""
+    """Add a leading axis of size 1 to the tensor at ``position``, and insert each new value into it."""
     emit, behind = LoopEmitter.before(op), LoopEmitter(ir.InsertionPoint.after(op), op.location)
     operand = position + (3 if op.name == "scf.for" else 0)  # after the bounds
     initial = emit.expand_leading_axis(op.operands[operand])
@@ -68,7 +68,7 @@ def _add_leading_axis(op: ir.Operation, position: int) -> None:
 
 
 def _read_slice(block: ir.Block, position: int, type_: ir.Type) -> ir.Value:
-    """Give a carried tensor a new type, and use a slice of it instead. ``scf.condition`` passes the whole on."""
+    """Give an iteration argument a new type, and use a slice of it. ``scf.condition`` passes on the whole tensor."""
     argument = _carried(block)[position]
     uses = [use for use in argument.uses if use.owner.name != "scf.condition"]
     argument.set_type(type_)
@@ -84,7 +84,7 @@ def _replace(uses: Sequence[ir.OpOperand], value: ir.Value) -> None:
 
 
 def _compute_into(destination: ir.Value, value: ir.Value) -> None:
-    """Let the structured operations that compute ``value`` write to ``destination`` instead of an empty tensor."""
+    """Make the structured operations that compute ``value`` write to ``destination`` instead of an empty tensor."""
     while producer(value).startswith("linalg.") and value.owner.operation.block == destination.owner.operation.block:
         op = value.owner
         position = len(op.operands) - len(op.results) + ir.OpResult(value).result_number
@@ -99,7 +99,7 @@ def _compute_into(destination: ir.Value, value: ir.Value) -> None:
 
 
 def _is_updated_in_place(body: ir.Block, position: int, argument: ir.Value) -> bool:
-    """Whether the body yields the argument, or what operations make of it that write to their operand.
+    """Whether the body yields the argument, or a result of operations on it that write to their operand.
 
     Nothing may read the old value after an update.
     """
@@ -116,7 +116,7 @@ def _is_updated_in_place(body: ir.Block, position: int, argument: ir.Value) -> b
 
 
 def _destination(value: ir.Value) -> int | None:
-    """Return the position of the operand that the operation which computes ``value`` writes to, if it writes to any."""
+    """Return the position of the operand that the defining operation of ``value`` writes to; None if there is none."""
     op, number = value.owner, ir.OpResult(value).result_number
     offsets = {"tensor.cast": 0, "tensor.insert": 1, "tensor.insert_slice": 1, "scf.for": 3 + number}
     if op.name == "scf.while":
@@ -125,7 +125,7 @@ def _destination(value: ir.Value) -> int | None:
 
 
 def _is_last_read(value: ir.Value, op: ir.Operation, position: int | None = None) -> bool:
-    """Whether each use of ``value``, and of what may be a view of it, is before ``op`` or its operand ``position``."""
+    """Whether each use of ``value``, and of its possible views, is before ``op`` or its operand ``position``."""
     for use in value.uses:
         owner = use.owner.operation
         while owner.block != op.block:
@@ -142,7 +142,7 @@ def _is_last_read(value: ir.Value, op: ir.Operation, position: int | None = None
 
 
 def _only_reads(use: ir.OpOperand) -> bool:
-    """Whether no result of an operation may be a view of its operand."""
+    """Whether no result of the operation can be a view of its operand."""
     name = use.owner.name
     if name.startswith("linalg."):
         return use.operand_number < len(use.owner.operands) - len(use.owner.results)
@@ -153,9 +153,9 @@ def _only_reads(use: ir.OpOperand) -> bool:
 
 
 def _with_aligned_arguments(op: ir.Operation) -> ir.Operation:
-    """Return an ``scf.while`` whose condition passes on each argument at its own position: ``op``, or what replaces it.
+    """Return an ``scf.while`` whose condition passes each argument at its own position: ``op`` or its replacement.
 
-    Tensors come first: canonicalization drops scalars that the body does not read, and moves what is behind them.
+    Tensors come first: canonicalization drops scalars that the body does not read, and shifts later arguments.
     """
     before, after = _blocks(op)
     arguments, passed = list(before.arguments), list(terminator(before).operands)[1:]
@@ -182,7 +182,7 @@ def _with_aligned_arguments(op: ir.Operation) -> ir.Operation:
 
 
 def _move(block: ir.Block, region: ir.Region, types: Sequence[ir.Type], places: Sequence[int]) -> None:
-    """Move ``block`` to ``region``, with arguments of ``types``; ``places`` has the position of each old one."""
+    """Move ``block`` to ``region``, with arguments of ``types``; ``places`` has the new positions of the old ones."""
     old = list(block.arguments)
     new = [block.add_argument(each, block.owner.location) for each in types]
     for argument, place in zip(old, places, strict=True):

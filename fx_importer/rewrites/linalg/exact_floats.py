@@ -1,9 +1,9 @@
-"""Products and convolutions of int8 in float32, for which libraries, and engines but for IREE's products, are faster.
+"""Run int8 matmuls and convolutions in float32, which is faster in libraries and engines, except matmuls in IREE.
 
-They are exact: each partial sum, in any order, is an integer of at most 2^24, and float32 has all of these. That is
-known from the number of terms, or from the elements of a constant weight ``w``; where it is not, the weight is
-``16 * (w >> 4) + (w & 15)``, and two smaller sums are exact. Others stay integers. Float32 weights take memory of their
-own, four times that of the program's.
+The results are exact: every partial sum, in any order, is an integer of magnitude at most 2^24, which float32
+represents. The number of terms proves this, or the elements of a constant weight ``w``. Otherwise the weight is split
+into ``16 * (w >> 4) + (w & 15)``, and the two smaller sums are exact. All other operations stay integer. The float32
+weights take extra memory, four times as much as the program's int8 weights.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.linalg.integer_convolutions import is_integer_product
 
 _EXACT = 1 << 24
-"""Up to this magnitude, all integers are numbers of float32."""
+"""float32 represents all integers up to this magnitude."""
 _LARGEST = 1 << 7
-"""Of the magnitudes of int8."""
+"""The largest magnitude of an int8."""
 _Part = Callable[[np.ndarray], np.ndarray]
 _SPLITS: tuple[dict[int, _Part], ...] = ({1: lambda w: w}, {16: lambda w: w >> 4, 1: lambda w: w & 15})
-"""Parts of a weight by the factors that they are added up with."""
+"""Ways to split a weight: maps the factor of each part to the part."""
 _SIGNED = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
-"""The body of a product of signed integers."""
+"""The body of a matmul of signed integers."""
 _MOVES = ("linalg.transpose", "tensor.collapse_shape", "tensor.expand_shape")
 
 
@@ -41,7 +41,7 @@ def int8_matmuls_to_f32(module: ir.Operation) -> None:
 
 @rewrite("fx-importer-int8-matmuls-to-f32{keep-integer-products=true}")
 def other_int8_matmuls_to_f32(module: ir.Operation) -> None:
-    """As `int8_matmuls_to_f32`, without the operations for which the engine has integer kernels."""
+    """Like `int8_matmuls_to_f32`, except for operations that have integer kernels in the engine."""
     _rewrite(module, is_integer_product)
 
 
@@ -70,7 +70,7 @@ def _rewrite(module: ir.Operation, stays: Callable[[ir.Operation], bool]) -> Non
 
 
 def _weights(emit: LinalgOps, op: ir.Operation, weight: ir.Value) -> list[tuple[int, ir.Value]]:
-    """Return factors and float32 weights, whose products add up to that by ``weight``; none if they are not exact."""
+    """Return factors and float32 weights whose scaled products add up to the result; an empty list if not exact."""
     elements = _elements(weight)
     if elements is None:
         terms = _terms(op)
@@ -82,7 +82,7 @@ def _weights(emit: LinalgOps, op: ir.Operation, weight: ir.Value) -> list[tuple[
 
 
 def _axes(op: ir.Operation) -> tuple[str, str]:
-    """Return the axes of the left operand and of the right one by letters."""
+    """Return the axes of the left and the right operand, as letters."""
     if op.name in CONVOLUTIONS:
         return CONVOLUTIONS[op.name]
     left, right, _ = axes_of_product(op) or ("", "", "")
@@ -90,7 +90,7 @@ def _axes(op: ir.Operation) -> tuple[str, str]:
 
 
 def _terms(op: ir.Operation) -> int:
-    """Return how many products an element of the result is the sum of; 0 if that is not known."""
+    """Return the number of products summed per result element; 0 if unknown."""
     _, letters = _axes(op)
     sizes = LinalgOps.shape(op.operands[1])
     if len(letters) != len(sizes):
@@ -99,12 +99,12 @@ def _terms(op: ir.Operation) -> int:
 
 
 def _kept(letters: str) -> str:
-    """Return the axes of a weight that no sum runs along: filters, groups, batches, columns, depthwise channels."""
+    """Return the weight axes that are not summed over: filters, groups, batches, columns, depthwise channels."""
     return "fgbn" if "f" in letters or "k" in letters else "c"
 
 
 def _largest_sum(op: ir.Operation, elements: np.ndarray) -> int:
-    """Return the largest sum of magnitudes of the elements of ``op``'s weight that an element of the result has."""
+    """Return the largest sum of weight magnitudes that goes into one result element."""
     _, letters = _axes(op)
     if len(letters) != elements.ndim:
         return _EXACT
@@ -113,7 +113,7 @@ def _largest_sum(op: ir.Operation, elements: np.ndarray) -> int:
 
 
 def _elements(value: ir.Value) -> np.ndarray | None:
-    """Return the elements of a constant of int8, moved or not; None for anything else."""
+    """Return the elements of an int8 constant, possibly behind data movement; None for anything else."""
     if producer(value) in _MOVES:
         op, source = value.owner, _elements(value.owner.operands[0])
         if source is None or not ir.RankedTensorType(value.type).has_static_shape:
@@ -131,7 +131,7 @@ def _elements(value: ir.Value) -> np.ndarray | None:
 
 
 def _as_float(emit: LinalgOps, value: ir.Value, part: _Part | None = None) -> ir.Value:
-    """Emit ``value``, or a ``part`` of a constant, in float32: constants at once, and the numbers that pads add too."""
+    """Emit ``value``, or a ``part`` of a constant, in float32. Constants and constant padding are converted here."""
     kind = ir.RankedTensorType(value.type)
     to = emit.tensor(emit.shape(value), "f32")
     op = value.owner
@@ -153,7 +153,7 @@ def _as_float(emit: LinalgOps, value: ir.Value, part: _Part | None = None) -> ir
 
 
 def _padded(emit: LinalgOps, op: ir.Operation, to: ir.Type) -> ir.Value:
-    """Emit the ``tensor.pad`` ``op``, of int8, in float32."""
+    """Emit the int8 ``tensor.pad`` ``op`` in float32."""
     source, *sizes = op.operands
     copy = emit.op("tensor.pad", [to], [_as_float(emit, source), *sizes], attributes_of(op), regions=1)
     block = emit.add_block(copy.regions[0], [emit.type("index")] * ir.RankedTensorType(to).rank)

@@ -1,4 +1,4 @@
-"""Bounds of ``tensor.insert_slice`` for engines that check none."""
+"""Clamp ``tensor.insert_slice``, for engines without bounds checks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fx_importer.mlir.walk import rewrite
 
 @rewrite("fx-importer-clamp-insertions", ops=("tensor.insert_slice",), emitter=LinalgOps)
 def clamp_insertions(op: ir.Operation, emit: LinalgOps) -> None:
-    """Clamp the dynamic offsets of insertions, as ``stablehlo.dynamic_update_slice`` does: nothing is written outside.
+    """Clamp the dynamic offsets of insertions like ``stablehlo.dynamic_update_slice``, to stay within bounds.
 
-    A part that does not fit is inserted at the end of the tensor, where eager PyTorch raises an error.
+    A slice that does not fit is inserted at the end of the tensor; eager PyTorch raises an error instead.
     """
     dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
     target = op.operands[1]

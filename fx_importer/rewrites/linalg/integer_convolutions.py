@@ -1,6 +1,6 @@
-"""Convolutions of int8 as products of matrices of int8, with int32 sums.
+"""Lower int8 convolutions to int8 matmuls with int32 sums.
 
-The left matrix has the window of each pixel of the result as a row (im2col).
+Each row of the left matrix is the window of one result pixel (im2col).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from fx_importer.mlir.linalg_contractions import PRODUCTS
 from fx_importer.mlir.walk import operations
 
 _FEWEST_CHANNELS = 16
-"""Of an image whose windows of several pixels are copied: shorter runs are not read as vectors."""
+"""Minimum image channels for windows of several pixels: shorter runs are not read as vectors."""
 
 
 def has_integer_products(module: ir.Module) -> bool:
-    """Return whether ``module``, of linalg, has products of matrices of int8 with int32 sums."""
+    """Return whether ``module``, in linalg, has int8 matmuls with int32 sums."""
     return any(_is_of_int8(op) for op in operations(module.operation, set(PRODUCTS)))
 
 
 def is_integer_product(op: ir.Operation) -> bool:
-    """Return whether ``op`` is a product of matrices of int8, or a convolution that can be one by its windows."""
+    """Return whether ``op`` is an int8 matmul, or a convolution that im2col can turn into one."""
     if not _is_of_int8(op) or op.name in PRODUCTS:
         return _is_of_int8(op)
     image, weight, begin = (ir.RankedTensorType(each.type) for each in op.operands)
@@ -36,14 +36,14 @@ def is_integer_product(op: ir.Operation) -> bool:
 def product_of_windows(
     emit: LinalgOps, op: ir.Operation, image: ir.Value, weight: ir.Value, begin: ir.Value
 ) -> ir.Value:
-    """Emit the convolution ``op`` as a product.
+    """Emit the convolution ``op`` as a matmul.
 
     Args:
         emit: The emitter.
-        op: The convolution, of which strides, dilations and arithmetic are taken.
+        op: The convolution, which provides strides, dilations and arithmetic.
         image: ``i8[n, h, w, c]``.
         weight: ``i8[f, i, j, c]``.
-        begin: ``i32[n, y, x, f]``, what sums are added to.
+        begin: ``i32[n, y, x, f]``, the initial values of the sums.
 
     Returns:
         ``i32[n, y, x, f]``.
@@ -67,7 +67,7 @@ def product_of_windows(
 
 
 def _windows(emit: LinalgOps, op: ir.Operation, image: ir.Value, sizes: list[int], window: list[int]) -> ir.Value:
-    """Emit the elements ``i8[n, y, x, i, j, c]`` that element ``[n, y, x, f]`` of the result is a sum over."""
+    """Emit the elements ``i8[n, y, x, i, j, c]`` that are summed for result element ``[n, y, x, f]``."""
     (up, left), (down, right) = (_pair(op, name) for name in ("strides", "dilations"))
     with op.context:
         n, y, x, i, j, c = (ir.AffineDimExpr.get(axis) for axis in range(6))

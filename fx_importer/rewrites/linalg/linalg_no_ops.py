@@ -1,7 +1,7 @@
-"""Folding of identities in linalg; matrix products read a transposed operand in place.
+"""Fold identities in linalg, and transposed operands into matmuls.
 
-Only what is exact for every value is folded: ``x * 1``, but not ``x + 0``, which makes ``-0.0`` positive. The
-canonicalizer drops what is dead afterwards.
+Folds must be exact for every value: ``x * 1``, but not ``x + 0``, which makes ``-0.0`` positive. The canonicalizer
+removes dead code afterwards.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _PRODUCTS = {
     "linalg.matmul": (3, ((0, 2), (2, 1), (0, 1))),
     "linalg.batch_matmul": (4, ((0, 1, 3), (0, 3, 2), (0, 1, 2))),
 }
-"""How many loops a product has, and the loop that each axis of each operand runs along."""
+"""The number of loops of a matmul, and the loop that each axis of each operand runs along."""
 
 
 @rewrite("fx-importer-fold-linalg-no-ops", ops=(*_PRODUCTS, "arith.truncf", "arith.mulf", "arith.divf", "arith.cmpf"))
 def fold_linalg_no_ops(op: ir.Operation) -> None:
-    """Fold transposes of operands into products.
+    """Fold transposes of operands into matmuls.
 
-    Of scalars, fold multiplications and divisions by 1, constant truncations, and extensions of what is compared.
+    For scalars, fold multiplications and divisions by 1, truncated constants, and extensions before comparisons.
     """
     if op.name in _PRODUCTS:
         _fold_transposes(op)
@@ -34,7 +34,7 @@ def fold_linalg_no_ops(op: ir.Operation) -> None:
 
 
 def _fold_transposes(op: ir.Operation) -> None:
-    """Fold a ``linalg.transpose`` of an operand into the ``indexing_maps``; of a batch, one of each matrix."""
+    """Fold a ``linalg.transpose`` of an operand into the ``indexing_maps``; in a batch, one of each matrix."""
     context = op.context
     count, loops = _PRODUCTS[op.name]
     maps = [_map(count, each, context) for each in loops]
@@ -58,7 +58,7 @@ def _map(count: int, loops: Sequence[int], context: ir.Context) -> ir.AffineMap:
 
 
 def _truncate(op: ir.Operation) -> None:
-    """Fold the truncation of a float64 constant to float32: MLIR folds only what loses no bits."""
+    """Fold the truncation of a float64 constant to float32: MLIR folds only lossless ones."""
     if producer(op.operands[0]) != "arith.constant" or not isinstance(op.operands[0].type, ir.F64Type):
         return
     if not isinstance(op.results[0].type, ir.F32Type) or "roundingmode" in op.attributes:
@@ -83,12 +83,12 @@ def _divide(op: ir.Operation) -> None:
 
 
 def _compare(op: ir.Operation) -> None:
-    """Compare what is extended with a constant in its own type, if that has the constant: GPUs may lack float64."""
+    """Compare an extended value with a constant in its own type, if that is lossless: GPUs may lack float64."""
     extended, constant = op.operands
     if producer(extended) != "arith.extf" or producer(constant) != "arith.constant":
         return
     narrow, held = extended.owner.operands[0], constant.owner.attributes["value"]
-    if not isinstance(held, ir.FloatAttr):  # of tensors
+    if not isinstance(held, ir.FloatAttr):  # a tensor constant
         return
     value = ir.FloatAttr.get(narrow.type, held.value, loc=op.location)
     if value.value != held.value:  # rounded; NaN, which differs from itself, stays too
@@ -98,7 +98,7 @@ def _compare(op: ir.Operation) -> None:
 
 
 def _forward(op: ir.Operation, value: ir.Value) -> None:
-    """Replace ``op`` by ``value``; and the ``linalg.generic`` around it by its input, if it only copies that."""
+    """Replace ``op`` by ``value``, and an enclosing ``linalg.generic`` by its input if it only copies that now."""
     op.results[0].replace_all_uses_with(value)
     generic = op.parent.operation if op.parent is not None else None
     if generic is None or generic.name != "linalg.generic" or len(generic.results) != 1:

@@ -13,8 +13,8 @@ from fx_importer.mlir.walk import operations, rewrite
 def interchange_loops(module: ir.Operation) -> None:
     """Make the loop with stride-1 accesses the innermost one of each contraction.
 
-    ``C[m, n] += A[m, k] * B[k, n]`` has ``k`` innermost: it reads the columns of B, and an ordered sum of floats cannot
-    be vectorized. With ``n`` innermost it reads rows and vectorizes, with the same order of every sum.
+    With ``k`` innermost, ``C[m, n] += A[m, k] * B[k, n]`` reads the columns of B, and an ordered sum of floats cannot
+    be vectorized. With ``n`` innermost it reads rows and vectorizes, and every sum keeps its order.
     """
     for op in operations(module.operation, ("linalg.generic",)):
         kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
@@ -28,7 +28,7 @@ def interchange_loops(module: ir.Operation) -> None:
 
 
 def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
-    """Return the permutation of the axes of an operand by which a contraction reads along rows; None for no change.
+    """Return the axis permutation of an operand with which a contraction reads along rows; None for no change.
 
     ``C[m, n] += A[m, k] * B[n, k]`` reads the columns of B or of C, whichever loop is innermost. With B as ``[k, n]``,
     `interchange_loops` makes all accesses along rows.
@@ -51,7 +51,7 @@ def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
 
 
 def transposed_axes(op: ir.Operation) -> tuple[int, ...] | None:
-    """Return the axes of its operand in the order of the result if ``op`` only transposes it; unit axes may be last."""
+    """Return the operand axes in result order if ``op`` only transposes its operand; unit axes may be last."""
     if op.name != "linalg.generic" or len(op.operands) != 2 or len(op.results) != 1:
         return None
     read, written = (ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"]))
@@ -91,7 +91,7 @@ def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[
     best = max((loop for loop in loops if parallel[loop]), key=lambda loop: rows[loop])
     most = max(rows)
     if rows[best] < most or (len(maps) == 2 and any(rows[loop] == most for loop in loops if not parallel[loop])):
-        return loops  # what has one operand reads more than it writes
+        return loops  # an op with one input reads more than it writes
     outer = [loop for loop in loops if parallel[loop] and loop != best]
     return [*outer, *(loop for loop in loops if not parallel[loop]), best]
 
@@ -105,7 +105,7 @@ def _depends_on(expression: ir.AffineExpr, loop: int) -> bool:
 
 
 def permute_loops(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.AffineMap]) -> None:
-    """Permute the loops of a ``linalg.generic`` with the indexing ``maps``; ``order`` has the old number of each."""
+    """Permute the loops of a ``linalg.generic`` with the indexing ``maps``; ``order`` lists the old loop numbers."""
     count = len(order)
     renamed = ir.AffineMap.get(count, 0, [ir.AffineExpr.get_dim(order.index(loop)) for loop in range(count)])
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(
@@ -120,9 +120,9 @@ def permute_loops(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.Affi
 
 @rewrite("fx-importer-read-initial-values")
 def read_initial_values(module: ir.Operation) -> None:
-    """Make the initial values of elementwise ops that read them, as a sum over no axes does, additional inputs.
+    """Turn initial values that elementwise ops read, as a sum over no axes does, into additional inputs.
 
-    MLIR would fuse such an op with one that has loops, and then accumulate in each iteration.
+    Otherwise MLIR would fuse the op with one that has loops, and accumulate in each iteration.
     """
     for op in operations(module.operation, ("linalg.generic",)):
         kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]

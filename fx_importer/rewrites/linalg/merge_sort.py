@@ -9,13 +9,13 @@ from fx_importer.mlir.emit.emitter import Size
 from fx_importer.mlir.emit.loops import LoopEmitter
 
 Order = Callable[[LoopEmitter, Sequence[tuple[ir.Value, ir.Value]]], ir.Value]
-"""Emits whether the first of two elements may stay the first; takes a pair of elements for each sorted tensor."""
+"""Emits whether the first of two elements may stay first, given a pair of elements per sorted tensor."""
 
 
 def sort(tensors: Sequence[ir.Value], axis: int, order: Order, emit: LoopEmitter) -> Sequence[ir.Value]:
-    """Sort ``tensors`` along ``axis``, together; return the results.
+    """Sort ``tensors`` together along ``axis``; return the results.
 
-    Each row is sorted in two rows of scratch memory, between which the passes alternate.
+    Each row is sorted in two scratch rows, between which the passes alternate.
     """
     sizes = emit.sizes(tensors[0])
     length = sizes[axis]
@@ -40,7 +40,7 @@ def sort(tensors: Sequence[ir.Value], axis: int, order: Order, emit: LoopEmitter
 def _sort_row(scratch: Sequence[ir.Value], length: Size, order: Order, emit: LoopEmitter) -> list[ir.Value]:
     """Merge runs of 1, 2, 4, … elements until one is as long as the row, which is row 0 of each of ``scratch``.
 
-    Each pass reads one row and writes the other. Return the number of the row that was written last, and the tensors.
+    Each pass reads one row and writes the other. Return the number of the row written last, then the tensors.
     """
     types = [*(each.type for each in scratch), *[ir.IndexType.get(emit.context)] * 2]
     passes = emit.op("scf.while", types, [*scratch, emit.index(1), emit.index(0)], regions=2)
@@ -70,7 +70,7 @@ def _merge(
     order: Order,
     emit: LoopEmitter,
 ) -> list[ir.Value]:
-    """Merge two runs of one row, from low to middle and from middle to high, into the same place of the other row."""
+    """Merge two runs of one row, low to middle and middle to high, into the same range of the other row."""
     source, destination = sides
     low, middle, high = bounds
     last = emit.index_op("subi", high, 1)

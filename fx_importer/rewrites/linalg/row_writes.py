@@ -1,4 +1,4 @@
-"""Writes of rows as ``tensor.insert_slice``: the C++ lowering writes them element by element."""
+"""Write rows with ``tensor.insert_slice``; the C++ lowering writes element by element."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fx_importer.rewrites.torch.region_types import TypeConverter
 from fx_importer.rewrites.torch.row_writes import INDEX_PUTS, RowWrite
 
 _UNROLLED = 16
-"""The largest number of rows without a loop: IREE copies what a loop writes to, once per call."""
+"""The maximum number of rows written without a loop: IREE copies the target of a loop once per call."""
 
 
 @rewrite("fx-importer-row-writes-to-linalg", ops=INDEX_PUTS, emitter=TypeConverter)
 def row_writes_to_linalg(op: ir.Operation, emit: TypeConverter) -> None:
-    """Replace a write of rows along one axis: by one insertion if they are adjacent, otherwise by one for each row."""
+    """Replace a write of rows along one axis by one insertion if they are adjacent, else by one insertion per row."""
     write = RowWrite.of(op)
     if write is None:
         return

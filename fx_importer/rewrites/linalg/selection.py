@@ -1,6 +1,6 @@
-"""The first of the sorted elements of each row, in order, without sorting the rest: insertion into a short list.
+"""Select the first ``k`` sorted elements of each row, in order, by insertion into a short list.
 
-For ``n`` random elements, ``k`` of which are kept, about ``k * log(n / k)`` are inserted; the others are compared once.
+For ``n`` random elements, about ``k * log(n / k)`` are inserted; each of the others is compared once.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.rewrites.linalg.merge_sort import Order
 
 _MOST = 64
-"""Elements to keep: inserting each of ``n`` elements, as of sorted ones, should take no longer than a sort of them."""
+"""Maximum elements to keep: inserting all ``n``, such as sorted ones, should take no longer than sorting them."""
 
 
 def slices_of_first(op: ir.Operation, axis: int) -> tuple[int, list[list[ir.Operation]]] | None:
-    """Return how many elements along ``axis`` are read of the results of ``op``, and the slices that read each result.
+    """Return how many elements along ``axis`` are read from the results of ``op``, and the slices that read each.
 
     None if they are more than `_MOST` or half of the row, if a size is dynamic, or if anything else reads a result.
     """
@@ -41,7 +41,7 @@ def slices_of_first(op: ir.Operation, axis: int) -> tuple[int, list[list[ir.Oper
 
 
 def select(tensors: Sequence[ir.Value], axis: int, count: int, order: Order, emit: LoopEmitter) -> list[ir.Value]:
-    """Return what the first ``count`` elements along ``axis`` of `sort` are, for each of ``tensors``."""
+    """Return the first ``count`` elements along ``axis`` of `sort`, for each of ``tensors``."""
     sizes = emit.sizes(tensors[0])
     others = [each for each in range(len(sizes)) if each != axis]
     kept: list[Size] = [count if each == axis else size for each, size in enumerate(sizes)]
@@ -70,7 +70,7 @@ def select(tensors: Sequence[ir.Value], axis: int, count: int, order: Order, emi
 def _insert(
     elements: Sequence[ir.Value], best: Sequence[ir.Value], end: ir.Value, order: Order, emit: LoopEmitter
 ) -> list[ir.Value]:
-    """Insert ``elements`` after those before ``end`` that may stay before them; the others move by one."""
+    """Insert ``elements`` after the elements before ``end`` that may stay before them; shift the others by one."""
     types = [*(each.type for each in best), ir.IndexType.get(emit.context)]
     search = emit.op("scf.while", types, [*best, end], regions=2)
     condition = emit.add_block(search.regions[0], types)

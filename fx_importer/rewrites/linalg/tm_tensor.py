@@ -1,6 +1,6 @@
-"""Scans, scatters and sorts in scf, tensor and linalg, instead of tm_tensor, which no tool outside torch-mlir knows.
+"""Lower scans, scatters and sorts to scf, tensor and linalg instead of tm_tensor, which only torch-mlir supports.
 
-Only ``convert-torch-to-tmtensor`` makes these operations, so their regions have the forms that it writes.
+Only ``convert-torch-to-tmtensor`` creates these operations, so only its region forms are handled.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fx_importer.rewrites.linalg.selection import select, slices_of_first
 
 
 def _scan(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
-    """Emit a loop along the axis. Each iteration is parallel in the other axes: it writes a slice and accumulates.
+    """Emit a loop along the axis. Each iteration writes a slice, in parallel over the other axes, and accumulates.
 
-    The accumulator comes in filled with the neutral element of the region, which takes it and an element.
+    The accumulator is initialized with the neutral element of the region, which takes the accumulator and an element.
     """
     source, out, accumulator = op.operands
     axis, inclusive = ir.IntegerAttr(op.attributes["dimension"]).value, ir.BoolAttr(op.attributes["inclusive"]).value
@@ -76,7 +76,7 @@ def _scatter(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
 
 
 def _sort(op: ir.Operation, emit: LoopEmitter) -> None:
-    """Emit a merge sort, or a selection where only the first elements of each row are read.
+    """Emit a merge sort, or a selection if only the first elements of each row are read.
 
     The region takes two elements of each operand, and returns whether they are in order. NaN is greater than any
     number, as in torch.

@@ -1,4 +1,4 @@
-"""Results of structured operations that nothing reads, as the positions beside the maxima of a softmax."""
+"""Drop unused results of structured operations, such as the argmax next to the maximum in a softmax."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fx_importer.mlir.walk import rewrite
 
 @rewrite("fx-importer-drop-unused-linalg-results", ops=("linalg.generic",))
 def drop_unused_results(op: ir.Operation) -> None:
-    """Drop the results of a ``linalg.generic`` that nothing reads, with their computation, if others are read.
+    """Drop unused results of a ``linalg.generic`` and their computation, if other results are used.
 
-    The canonicalizer keeps those whose computation reads its own accumulator.
+    The canonicalizer keeps results whose computation reads their own accumulator.
     """
     used = {number for number, result in enumerate(op.results) if next(result.uses, None) is not None}
     if not used or len(used) == len(op.results):
@@ -49,7 +49,7 @@ def drop_unused_results(op: ir.Operation) -> None:
 def _kept(block: ir.Block, used: Iterable[int], inputs: int) -> tuple[list[int], set[ir.Operation]]:
     """Return the results to keep, and the operations that compute them, without the terminator.
 
-    They are those ``used``, and those whose accumulator these read. Operations with effects are kept.
+    They are the ``used`` results, and results whose accumulator these read. Operations with effects are kept.
     """
     kept, computation = set(used), set[ir.Operation]()
     yielded = terminator(block)

@@ -1,4 +1,4 @@
-"""Batch dimensions of products that were merged into one, for partitioners."""
+"""Split merged batch dimensions of ``dot_general``, for partitioners."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fx_importer.mlir.walk import rewrite
 
 @rewrite("fx-importer-split-batch-dimensions", ops=("stablehlo.dot_general",), emitter=StablehloOps)
 def split_batch_dimensions(op: ir.Operation, emit: StablehloOps) -> None:
-    """Undo reshapes that merge dimensions, such as sequences and heads, into the batch dimension of a product.
+    """Undo reshapes that merge dimensions, such as sequences and heads, into the batch dimension of a matmul.
 
-    Where devices divide sequences and heads, no sharding says where the parts of the merged dimension are, and a
-    partitioner gathers it. The same numbers are multiplied and added.
+    If devices shard sequences and heads, no sharding describes the merged dimension, and a partitioner gathers it. The
+    arithmetic is unchanged.
     """
     numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batches = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
@@ -50,7 +50,7 @@ def _reshaped(value: ir.Value, type_: ir.Type, emit: StablehloOps) -> ir.Value:
 
 
 def _merged(value: ir.Value) -> list[int] | None:
-    """Return the sizes that a reshape merges into the first dimension; None for any other ``value``."""
+    """Return the sizes that a reshape merges into the first dimension; None if ``value`` is another operation."""
     if producer(value) != "stablehlo.reshape":
         return None
     new, old = (ir.RankedTensorType(each.type) for each in (value, value.owner.operands[0]))
@@ -62,7 +62,10 @@ def _merged(value: ir.Value) -> list[int] | None:
 
 
 def _refined(shapes: Sequence[Sequence[int]]) -> list[int] | None:
-    """Return the sizes of which those of all ``shapes`` are products; None if there are none, or only one size."""
+    """Return the common refinement of ``shapes``; None if there is none, or it has a single size.
+
+    Each size in ``shapes`` is a product of consecutive returned sizes.
+    """
     bounds = sorted({bound for sizes in shapes for bound in itertools.accumulate(sizes, operator.mul, initial=1)})
     steps = list(itertools.pairwise(bounds))
     if len(steps) < 2 or any(after % before for before, after in steps):

@@ -1,4 +1,4 @@
-"""Complex tensors from and to their real and imaginary parts, which the C++ lowerings do not support."""
+"""Convert complex tensors from and to real and imaginary parts, which the C++ lowerings do not support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_importer.rewrites.torch.region_types import TypeConverter
     emitter=TypeConverter,
 )
 def complex_parts_to_stablehlo(op: ir.Operation, emit: TypeConverter) -> None:
-    """Replace ``torch.aten.view_as_real``, and ``torch.aten.complex`` of operands of one type."""
+    """Lower ``torch.aten.view_as_real``, and ``torch.aten.complex`` with operands of equal type."""
     if op.name == "torch.aten.view_as_real":
         replace(op, _view_as_real(op, emit))
     elif op.operands[0].type == op.operands[1].type:

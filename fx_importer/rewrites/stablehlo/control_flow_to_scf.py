@@ -1,4 +1,4 @@
-"""``stablehlo.if`` and ``stablehlo.while`` as scf, which ``stablehlo-legalize-to-linalg`` leaves alone."""
+"""Lower ``stablehlo.if`` and ``stablehlo.while`` to scf; ``stablehlo-legalize-to-linalg`` leaves them alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Convolutions of StableHLO in the layout that XLA and IREE are fast in: channels last, and filters last in kernels.
+"""Convert convolutions to the fast layout of XLA and IREE: channels last, and filters last in kernels.
 
-Each convolution computes on transposed tensors. The transposition of its result sinks below the operations that work in
-any layout, until it meets one that undoes it or one that needs the layout of the program; transpositions of weights are
-computed once, at load, for XLA by `split_preparation`.
+Each convolution runs on transposed tensors. The transpose of its result sinks below layout-agnostic operations, until
+it meets its inverse or an operation that needs the program's layout. A weight is transposed once, at load; for XLA, by
+`split_preparation`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _CONVOLUTION = "stablehlo.convolution"
 
 @rewrite("fx-importer-stablehlo-channels-last")
 def stablehlo_channels_last(module: ir.Operation) -> None:
-    """Rewrite the convolutions of static sizes in the functions of ``module``, and the operations around them.
+    """Convert statically shaped convolutions in the functions of ``module``, and the operations around them.
 
-    Equal transpositions are left to the pass ``cse``.
+    The pass ``cse`` merges equal transposes.
     """
     for block in dict.fromkeys(op.block for op in operations(module, (_CONVOLUTION,))):
         _Layouts().rewrite(block)
@@ -106,7 +106,7 @@ class _Layouts(Layouts):
         self._along_axes(op, tensors, names)
 
     def _along_axes(self, op: ir.Operation, tensors: int, names: Sequence[str]) -> None:
-        """Rewrite ``op``, whose first operands are ``tensors``; attributes ``names`` have a number for each axis."""
+        """Rewrite ``op``, whose first ``tensors`` operands are tensors; attributes ``names`` have a number per axis."""
         if (order := self._order_of(list(op.operands)[:tensors])) is None:
             return
         emit = StablehloOps.before(op)
@@ -162,7 +162,7 @@ class _Layouts(Layouts):
     # --- values -----------------------------------------------------------------------------------------------------
 
     def _order_of(self, operands: Iterable[ir.Value]) -> Order | None:
-        """Return the axes of the first of ``operands`` that is a transposition."""
+        """Return the axis order of the first of ``operands`` that is a transpose."""
         return next((self.sources[each][1] for each in operands if each in self.sources), None)
 
     def _replace(
@@ -173,7 +173,7 @@ class _Layouts(Layouts):
         orders: Sequence[Order],
         changed: Mapping[str, ir.Attribute] | None = None,
     ) -> None:
-        """Replace ``op`` by the transpositions of its results on ``operands``."""
+        """Compute ``op`` on ``operands``, and replace its results by the transposes of the new ones."""
         types = [_before(each.type, order) for each, order in zip(op.results, orders, strict=True)]
         copy = emit.op(op.name, types, operands, attributes_of(op) | dict(changed or {}), regions=len(op.regions))
         for old, new in zip(op.regions, copy.regions, strict=True):
@@ -183,7 +183,7 @@ class _Layouts(Layouts):
         op.erase()
 
     def _use(self, result: ir.Value, emit: StablehloOps, source: ir.Value, order: Order) -> None:
-        """Use the transposition of ``source`` in place of ``result``."""
+        """Use the transpose of ``source`` in place of ``result``."""
         if order == tuple(sorted(order)):
             result.replace_all_uses_with(source)
             return
@@ -192,7 +192,7 @@ class _Layouts(Layouts):
         result.replace_all_uses_with(made)
 
     def _in_layout(self, emit: StablehloOps, value: ir.Value, order: Order) -> ir.Value:
-        """Return the tensor that ``value`` is the transposition of, with its axes there."""
+        """Return the tensor whose transpose with axes ``order`` is ``value``; emit it if needed."""
         source, found = self.sources.get(value, (value, None))
         if found == order or order == tuple(sorted(order)):
             return source if found == order else value
@@ -216,7 +216,7 @@ class _Layouts(Layouts):
 
 
 def _permuted(emit: StablehloOps, value: ir.Value, order: Order) -> ir.Value:
-    """Return ``value`` with its axes ``order``: reshaped, if only axes of size 1 move."""
+    """Return ``value`` with axes ``order``, as a reshape if only axes of size 1 move."""
     sizes = emit.shape(value)
     wide = [axis for axis in order if sizes[axis] != 1]
     if order != tuple(sorted(order)) and wide == sorted(wide):
@@ -225,12 +225,12 @@ def _permuted(emit: StablehloOps, value: ir.Value, order: Order) -> ir.Value:
 
 
 def _order(*axes: int | Sequence[int]) -> Order:
-    """Return the order of a tensor whose axes ``axes`` are, in turn, those of another."""
+    """Return the inverse of the order that the concatenated ``axes`` give."""
     return inverse(tuple(axis for each in axes for axis in (each if isinstance(each, Sequence) else [each])))
 
 
 def _before(type_: ir.Type, order: Order) -> ir.Type:
-    """Return the type of the tensor whose transposition, with its axes ``order``, has ``type_``."""
+    """Return the type of a tensor whose transpose with axes ``order`` has ``type_``."""
     kind = ir.RankedTensorType(type_)
     return ir.RankedTensorType.get(
         [kind.shape[axis] for axis in inverse(order)], kind.element_type, loc=ir.Location.unknown(type_.context)
@@ -238,7 +238,7 @@ def _before(type_: ir.Type, order: Order) -> ir.Type:
 
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Return which axes of a reshaped tensor hold the elements of which of the given one, in the smallest groups."""
+    """Return the smallest groups of axes that hold the same elements before and after a reshape."""
     groups: list[tuple[list[int], list[int]]] = []
     left, right = 0, 0
     while left < len(before) and right < len(after):
@@ -250,7 +250,7 @@ def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int]
             axes.append(axes[-1] + 1)
         groups.append((first, second))
         left, right = first[-1] + 1, second[-1] + 1
-    if groups:  # what is left has size 1
+    if groups:  # the remaining axes have size 1
         groups[-1][0].extend(range(left, len(before)))
         groups[-1][1].extend(range(right, len(after)))
     return groups

@@ -1,4 +1,4 @@
-"""Symbolic dimension sizes of StableHLO values, from the operands of their producers."""
+"""Symbolic dimension sizes of StableHLO values, derived from the operands of their defining operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DimensionSizes:
         self.atoms = atoms
         self.scalars = ScalarValues(atoms)
         self.elements: dict[ir.Value, Shape] = {}
-        """The elements of 1-D tensors of integers."""
+        """The elements of 1-D integer tensors."""
         self._sizes: dict[tuple[ir.Value, int], Polynomial] = {}
 
     def shape_of(self, value: ir.Value) -> Shape:
@@ -67,14 +67,14 @@ def integer_array(op: ir.Operation, name: str) -> list[int]:
 
 
 def _elementwise(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | None:
-    """Return the size of an operand of the same rank, a constant one if there is any."""
+    """Return the size of an operand of the same rank, preferably a constant one."""
     rank = ir.RankedTensorType(op.results[0].type).rank
     found = [sizes.along(operand, axis) for operand in op.operands if ir.RankedTensorType(operand.type).rank == rank]
     return next((each for each in found if each.constant is not None), found[0] if found else None)
 
 
 def _shape_operand(position: int) -> SizeRule:
-    """Return the rule of an operation whose operand ``position`` is the shape of its result."""
+    """Return the rule for an operation whose operand ``position`` is its result shape."""
 
     def rule(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | None:
         shape = sizes.elements_of(op.operands[position])
@@ -183,7 +183,7 @@ def _at(op: ir.Operation, name: str, axis: int) -> int:
 
 
 def _padding(op: ir.Operation, axis: int) -> int:
-    """Return the padding of both sides of ``axis``."""
+    """Return the total padding of both sides of ``axis``."""
     if "padding" not in op.attributes:
         return 0
     padding = ir.DenseIntElementsAttr(op.attributes["padding"])

@@ -1,4 +1,4 @@
-"""Dynamic sizes on the way from StableHLO to linalg: operations that StableHLO's own conversion leaves."""
+"""Lower dynamic-size operations that StableHLO's own conversion to linalg leaves."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ _LOWERINGS = {
 def dynamic_sizes_to_tensor(op: ir.Operation, emit: ArithOps) -> None:
     """Read sizes by ``tensor.dim``, reshape by ``tensor.reshape``, and mark the axes that a broadcast expands.
 
-    A dynamic size of an operand is taken to equal the size of the result: an exported program has no others.
+    A dynamic operand size is assumed to equal the result size: an exported program has no others.
     """
     _LOWERINGS[op.name](op, emit)

@@ -1,6 +1,6 @@
-"""Products and convolutions of int8 in float32, in StableHLO: see `exact_floats`.
+"""Run int8 matmuls and convolutions in float32, in StableHLO: see `exact_floats`.
 
-Sums are known to be exact by the number of their terms alone, since weights are arguments when XLA compiles.
+Only the number of terms can prove a sum exact, since weights are arguments when XLA compiles.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import rewrite
 
 _EXACT = 1 << 24
-"""Up to this magnitude, all integers are numbers of float32."""
+"""float32 represents all integers up to this magnitude."""
 _LARGEST, _LOW = 1 << 7, 15
 """The largest magnitudes of an int8, and of its low or its high four bits."""
 
@@ -40,13 +40,13 @@ def stablehlo_int8_matmuls_to_f32(op: ir.Operation, emit: StablehloOps) -> None:
 
 
 def _narrow(value: ir.Value) -> ir.Value | None:
-    """Return the tensor of int8 that ``value`` is, or that it is converted from; None if there is none."""
+    """Return the int8 tensor that ``value`` is or is converted from; None if there is none."""
     source = value.owner.operands[0] if producer(value) == "stablehlo.convert" else value
     return source if StablehloOps.element(source) == "i8" else None
 
 
 def _terms(op: ir.Operation) -> int:
-    """Return how many products an element of the result is the sum of; 0 if a size is dynamic."""
+    """Return the number of products summed per result element; 0 if a size is dynamic."""
     left, right = (StablehloOps.shape(value) for value in op.operands)
     if op.name == "stablehlo.dot_general":
         numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
@@ -56,7 +56,7 @@ def _terms(op: ir.Operation) -> int:
 
 
 def _by_halves(emit: StablehloOps, op: ir.Operation, left: ir.Value, right: ir.Value) -> ir.Value:
-    """Emit the product by the high bits of ``right`` times 16, and that by its low bits."""
+    """Emit 16 times the product with the high bits of ``right``, plus the product with its low bits."""
     four, low = (emit.dense_constant(str(number), right.type) for number in (4, _LOW))
     high = emit.stablehlo("shift_right_arithmetic", right.type, right, four)
     total = _product(emit, op, left, emit.stablehlo("and", right.type, right, low))
@@ -66,7 +66,7 @@ def _by_halves(emit: StablehloOps, op: ir.Operation, left: ir.Value, right: ir.V
 
 
 def _product(emit: StablehloOps, op: ir.Operation, left: ir.Value, right: ir.Value) -> ir.Value:
-    """Emit ``op`` on ``left`` and ``right``, of int8, in float32; return the result in int32."""
+    """Emit ``op`` on int8 ``left`` and ``right`` in float32; return the result in int32."""
     floats = [emit.stablehlo("convert", emit.tensor(emit.shape(each), "f32"), each) for each in (left, right)]
     result = emit.tensor(emit.shape(op.results[0]), "f32")
     product = emit.op(op.name, [result], floats, attributes_of(op)).result

@@ -1,4 +1,4 @@
-"""Low-precision products accumulated in float32, as eager does; StableHLO leaves the precision open."""
+"""Accumulate low-precision matmuls in float32, as eager does; StableHLO leaves the precision open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fx_importer.mlir.walk import rewrite
     emitter=Emitter,
 )
 def accumulate_in_float32(op: ir.Operation, emit: Emitter) -> None:
-    """Let matrix products and convolutions of float16 and bfloat16 return float32, and convert the result."""
+    """Make matmuls and convolutions of float16 and bfloat16 return float32, and convert the result back."""
     type_ = op.results[0].type
     if emit.element(type_) not in ("f16", "bf16"):
         return

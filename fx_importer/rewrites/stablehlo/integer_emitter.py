@@ -1,4 +1,4 @@
-"""Emitting symbolic integers and shapes in StableHLO."""
+"""Emit symbolic integers and shapes in StableHLO."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTEGER = "tensor<i64>"
 class IntegerEmitter(StablehloOps):
     """Emits integers and shapes, each once for all uses that its value dominates.
 
-    ``emitted`` has a scope for each block around the insertion point, the innermost last: what is emitted already.
+    ``emitted`` has the values emitted so far, in one scope per block around the insertion point, innermost last.
     """
 
     def __init__(self, op: ir.Operation, atoms: Atoms, emitted: list[dict[Polynomial | Shape, ir.Value]]):

@@ -1,4 +1,4 @@
-"""Arithmetic on scalars, from ``arith`` and ``math``, in StableHLO on rank-0 tensors."""
+"""Lower scalar ``arith`` and ``math`` operations to StableHLO on rank-0 tensors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COMPUTED = {
     "arith.remsi": "remainder",
     "arith.remui": "remainder",
 }
-"""The operands of the unsigned ones are sizes, which are not negative."""
+"""Operands of the unsigned ops are sizes, which are never negative."""
 
 
 def _on_integers(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -> Polynomial | None:
@@ -143,7 +143,7 @@ def _on_tensors(op: ir.Operation, operands: list[ir.Value], emit: IntegerEmitter
 
 
 def _floor_divide(emit: IntegerEmitter, a: ir.Value, b: ir.Value) -> ir.Value:
-    """Emit the quotient rounded towards zero, less 1 where there is a remainder of another sign than the divisor's."""
+    """Emit the truncated quotient, minus 1 if there is a remainder whose sign differs from the divisor."""
     zero, one = emit.dense_constant("0", INTEGER), emit.dense_constant("1", INTEGER)
     quotient, rest = emit.stablehlo("divide", INTEGER, a, b), emit.stablehlo("remainder", INTEGER, a, b)
     differs = emit.compare("NE", emit.compare("LT", rest, zero), emit.compare("LT", b, zero))

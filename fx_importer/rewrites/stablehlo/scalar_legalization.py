@@ -1,8 +1,8 @@
-"""Legalization of sizes, shapes and scalars, which conversions leave in ``shape``, ``tensor`` and ``arith``.
+"""Legalize sizes, shapes and scalars that conversions leave in ``shape``, ``tensor`` and ``arith``.
 
-A scalar becomes a rank-0 tensor; an index has 64 bits. Sizes are polynomials of the sizes of the arguments where that
-is possible, so that operations which only reshape to an equal shape are dropped. Nothing checks that shapes broadcast:
-it follows from the guards on the inputs of the exported program.
+A scalar becomes a rank-0 tensor; an index has 64 bits. Where possible, sizes are polynomials of the argument sizes, so
+that reshapes to an equal shape can be dropped. Broadcast compatibility is not checked: it follows from the input guards
+of the exported program.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _FunctionRewrite:
         self.tensors: dict[ir.Value, ir.Value] = {}
         """The rank-0 tensors that replace other scalars."""
         self.emitted: list[dict[Polynomial | Shape, ir.Value]] = []
-        """A scope for each block around the operation that is visited: see `IntegerEmitter`."""
+        """One scope per block around the visited operation; see `IntegerEmitter`."""
         self.replaced: list[ir.Operation] = []
 
     def run(self) -> None:
@@ -61,7 +61,7 @@ class _FunctionRewrite:
         update_function_type(self.function)
 
     def _equate_symbols(self) -> None:
-        """Record that sizes of arguments which torch.export gives one symbol are equal."""
+        """Record that argument sizes with the same torch.export symbol are equal."""
         if "arg_attrs" not in self.function.attributes:
             return
         sizes: dict[str, Polynomial] = {}
@@ -87,7 +87,7 @@ class _FunctionRewrite:
         self.emitted.pop()
 
     def _keep(self, op: ir.Operation, emit: IntegerEmitter) -> None:
-        """Let ``op`` take tensors where it took scalars, or drop it if it returns its operand unchanged."""
+        """Make ``op`` take tensors in place of scalars, or drop it if it returns its operand unchanged."""
         if (same := self._forwarded(op)) is not None:
             op.results[0].replace_all_uses_with(same)
             self.replaced.append(op)
@@ -169,7 +169,7 @@ def _lower(values: _FunctionRewrite, op: ir.Operation, emit: IntegerEmitter) -> 
 
 
 def _tensor_type(kind: ir.Type) -> ir.Type | None:
-    """Return the type of the rank-0 tensor that replaces a scalar of type ``kind``; None for other types."""
+    """Return the rank-0 tensor type that replaces the scalar type ``kind``; None if ``kind`` is not a scalar."""
     element = ir.IntegerType.get_signless(64, kind.context) if isinstance(kind, ir.IndexType) else kind
     if not isinstance(element, (ir.IntegerType, ir.F64Type, ir.F32Type, ir.F16Type, ir.BF16Type)):
         return None

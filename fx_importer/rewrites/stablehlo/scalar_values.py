@@ -1,6 +1,6 @@
-"""Symbolic values of tensors of one element, where StableHLO computes them from sizes and constants.
+"""Symbolic values of single-element tensors that StableHLO computes from sizes and constants.
 
-Conversions compute the length of a range so, through f64, which is exact up to 2^53.
+Conversions compute range lengths this way, in f64, which is exact up to 2^53.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fx_importer.symbolic.polynomials import Atoms, Polynomial, constant
 
 
 class ScalarValues:
-    """The integers in tensors of one element of 64 bits. Query in program order, which bounds the recursion."""
+    """The integers in single-element 64-bit tensors. Query in program order, which bounds the recursion."""
 
     def __init__(self, atoms: Atoms):
         self.atoms = atoms

@@ -1,7 +1,7 @@
-"""``stablehlo.scatter`` and ``stablehlo.sort`` as loops, which ``stablehlo-legalize-to-linalg`` leaves alone.
+"""Lower ``stablehlo.scatter`` and ``stablehlo.sort`` to loops; ``stablehlo-legalize-to-linalg`` leaves them alone.
 
-Their regions become bodies of ``linalg.generic``, in which that conversion lowers operations on tensors of rank 0 to
-operations on scalars; `fx_importer.rewrites.linalg.rank_0_generics` puts them into the loops.
+Their regions become ``linalg.generic`` bodies, in which that conversion lowers rank-0 tensor operations to scalar
+operations; `fx_importer.rewrites.linalg.rank_0_generics` inlines them into the loops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def scatter_sort_to_loops(op: ir.Operation, emit: LoopEmitter) -> None:
 
 
 def _sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
-    """Emit a merge sort. The region returns whether the first of two elements comes before the other in any case."""
+    """Emit a merge sort. The region returns whether the first of two elements must come before the other."""
     block = op.regions[0].blocks[0]
 
     def in_order(emit: LoopEmitter, pairs: Sequence[tuple[ir.Value, ir.Value]]) -> ir.Value:
@@ -36,7 +36,7 @@ def _sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
 
 
 def _apply(block: ir.Block, scalars: Sequence[ir.Value], emit: LoopEmitter) -> list[ir.Value]:
-    """Emit a ``linalg.generic`` of rank 0 that applies ``block``, on tensors of rank 0, to ``scalars``."""
+    """Emit a rank-0 ``linalg.generic`` that applies ``block``, which takes rank-0 tensors, to ``scalars``."""
     last = block.operations[len(block.operations) - 1]
     results = [emit.empty([], ir.RankedTensorType(each.type).element_type) for each in last.operands]
 
@@ -48,10 +48,10 @@ def _apply(block: ir.Block, scalars: Sequence[ir.Value], emit: LoopEmitter) -> l
 
 
 def _scatter(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
-    """Emit loops over the updates, in order; one for an element out of bounds writes what an element already is.
+    """Emit loops over the updates, in order. An out-of-bounds update writes an element's current value back.
 
-    The specification has these names: the index of an element is that of its window, which the scatter indices
-    and the batching axes give, plus its index in the window.
+    Names follow the specification: the index of an element is its window's index, given by the scatter indices and the
+    batching axes, plus its index within the window.
     """
     numbers = stablehlo_d.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     count, block = len(op.results), op.regions[0].blocks[0]
@@ -83,7 +83,7 @@ def _scatter(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
 
         return emit.nest([update_sizes[axis] for axis in window_axes], state, write)
 
-    # Loops of one iteration, of none for an input without elements.
+    # Loops with one iteration, or none for an input without elements.
     non_empty = [emit.index_op("minsi", size, 1) for size in sizes if isinstance(size, ir.Value)]
     return emit.nest([*non_empty, *(update_sizes[axis] for axis in scatter_axes)], inputs, write_window)
 
@@ -94,7 +94,7 @@ def _window_start(
     scatter_index: Sequence[ir.Value],
     emit: LoopEmitter,
 ) -> dict[int, ir.Value]:
-    """Emit where the window of an update starts, by axis of the input; 0 along axes that are not named."""
+    """Emit the start of an update's window, by input axis; missing axes start at 0."""
     vector_axis = numbers.index_vector_dim
     start: dict[int, ir.Value] = {}
     for number, axis in enumerate(numbers.scattered_dims_to_operand_dims):
@@ -116,7 +116,7 @@ def _sum(start: ir.Value | None, offset: ir.Value | None, emit: LoopEmitter) -> 
 def _clamp(
     position: Sequence[Size], sizes: Sequence[Size], emit: LoopEmitter
 ) -> tuple[Sequence[Size], ir.Value | None]:
-    """Emit whether ``position`` is in bounds, and a position that is; nothing for a position without axes."""
+    """Emit whether ``position`` is in bounds, and a position that always is; no check for a position without axes."""
     inside: ir.Value | None = None
     for each, size in zip(position, sizes, strict=True):
         one = emit.compare_integers("ult", emit.index(each), emit.index(size))  # unsigned: a negative one is large

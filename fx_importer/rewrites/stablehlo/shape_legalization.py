@@ -1,7 +1,7 @@
-"""Operations of ``shape`` and ``tensor`` on sizes and scalars, in StableHLO.
+"""Lower ``shape`` and ``tensor`` operations on sizes and scalars to StableHLO.
 
-A handler returns whether it handled the operation. It records what the operation computes, and StableHLO is emitted
-for it only where a kept operation uses it.
+A handler returns whether it handled the operation. It records the computed value, and StableHLO is emitted only where a
+kept operation uses it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""StableHLO's shape refinement, function by function: the pass takes a module with one entry point."""
+"""Run StableHLO's shape refinement per function: the pass requires a module with one entry point."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fx_importer.mlir.walk import operations, rewrite
 
 @rewrite("fx-importer-refine-stablehlo-shapes")
 def refine_stablehlo_shapes(module: ir.Operation) -> None:
-    """Run ``stablehlo-refine-shapes`` on every function of ``module`` that calls none: the pass would enter it."""
+    """Run ``stablehlo-refine-shapes`` on every function of ``module`` without calls, which the pass would enter."""
     block = module.regions[0].blocks[0]
     for function in [op for op in block.operations if isinstance(op, func_d.FuncOp) and _is_leaf(op.operation)]:
         alone = ir.Module.create(ir.Location.unknown(module.context))
@@ -24,5 +24,5 @@ def refine_stablehlo_shapes(module: ir.Operation) -> None:
 
 
 def _is_leaf(function: ir.Operation) -> bool:
-    """Whether ``function`` has a body, and calls no other."""
+    """Whether ``function`` has a body and no calls."""
     return bool(function.regions[0].blocks) and not operations(function, ("func.call",))

@@ -1,7 +1,7 @@
-"""Folding of identities in StableHLO; ``dot_general`` reads a transposed operand in place.
+"""Fold identities in StableHLO, and transposed operands into ``dot_general``.
 
-Only what is exact for every value is folded: ``x * 1`` and ``x - 0``, but not ``x + 0``, which makes ``-0.0`` positive.
-The canonicalizer drops what is dead afterwards.
+Folds must be exact for every value: ``x * 1`` and ``x - 0``, but not ``x + 0``, which makes ``-0.0`` positive. The
+canonicalizer removes dead code afterwards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fx_importer.rewrites.stablehlo.dimension_sizes import integer_array
 
 
 def _operand(op: ir.Operation) -> ir.Value:
-    """Return the operand of an operation that is an identity if it keeps the type."""
+    """Return the operand of an operation that is an identity if the type is unchanged."""
     return op.operands[0]
 
 
@@ -92,7 +92,7 @@ def _add(op: ir.Operation) -> ir.Value | None:
 
 
 def _is_zero(value: ir.Value, sign: int) -> bool:
-    """Whether ``value`` is a splat of 0; of a float type, the 0 of this sign."""
+    """Whether ``value`` is a splat of 0; for floats, the 0 with this sign."""
     number = _splat(value)
     return number == 0 and (isinstance(number, int) or math.copysign(1, number) == sign)
 
@@ -111,7 +111,7 @@ def _splat(value: ir.Value) -> int | float | None:
 
 
 def _dynamic_iota(op: ir.Operation) -> ir.Value | None:
-    """Drop the sizes of an iota of static shape."""
+    """Drop the sizes operand of a statically shaped iota."""
     kind = op.results[0].type
     if not ir.RankedTensorType(kind).has_static_shape:
         return None
@@ -121,7 +121,7 @@ def _dynamic_iota(op: ir.Operation) -> ir.Value | None:
 
 
 def _reduce(op: ir.Operation) -> ir.Value | None:
-    """Apply the body of a reduction of a tensor of rank 0 once, to the initial value and the tensor."""
+    """Inline the body of a rank-0 reduction, applied to the initial value and the tensor."""
     if len(op.results) != 1 or ir.RankedTensorType(op.operands[0].type).rank:
         return None
     x, initial = op.operands
@@ -143,14 +143,14 @@ _FOLDS: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
     "stablehlo.subtract": _subtract,
     "stablehlo.transpose": _transpose,
 }
-"""Each returns the value that the result equals, or None. It is used only if its type is that of the result."""
+"""Each returns the value that the result equals, or None. It is used only if it has the result's type."""
 
 
 @rewrite("fx-importer-fold-stablehlo-no-ops", ops=_FOLDS)
 def fold_stablehlo_no_ops(op: ir.Operation) -> None:
-    """Replace operations that return an operand unchanged by that operand, and reductions of no axis by their body.
+    """Replace no-ops by their operand, and reductions over no axes by their body.
 
-    Transposes are folded into products, and sizes that the type says are dropped.
+    Fold transposes into ``dot_general``, and drop sizes that the type already states.
     """
     value = _FOLDS[op.name](op)
     if value is not None and value.type == op.results[0].type:

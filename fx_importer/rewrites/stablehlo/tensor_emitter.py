@@ -1,4 +1,4 @@
-"""Emitting StableHLO for tensors of dynamic shape: the vocabulary of `operators`."""
+"""Emit StableHLO for dynamically shaped tensors: the building blocks of `operators`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fx_importer.rewrites.torch.region_types import UnsignedTypeConverter
 
 
 class TensorEmitter(StablehloOps):
-    """Emits StableHLO on builtin tensors. Sizes are in tensor and arith, which `scalars_to_stablehlo` lowers."""
+    """Emits StableHLO on builtin tensors. Sizes use tensor and arith, which `scalars_to_stablehlo` lowers."""
 
     @cached_property
     def torch(self) -> UnsignedTypeConverter:
@@ -67,11 +67,11 @@ class TensorEmitter(StablehloOps):
     # --- tensors ----------------------------------------------------------------------------------------------------
 
     def filled(self, scalar: ir.Value, sizes: Sequence[Size]) -> ir.Value:
-        """Emit a tensor of shape ``sizes`` that is ``scalar`` everywhere."""
+        """Emit a tensor of shape ``sizes`` filled with ``scalar``."""
         return self.broadcast(scalar, [], sizes)
 
     def broadcast(self, x: ir.Value, axes: Sequence[int], sizes: Sequence[Size]) -> ir.Value:
-        """Emit ``x``, whose axes are ``axes`` of the result, in the shape ``sizes``."""
+        """Broadcast ``x`` to the shape ``sizes``; ``axes`` are the result axes that its axes map to."""
         return self.broadcast_to(x, self.vector(sizes), axes, self.tensor(sizes, self.element(x)))
 
     def iota(self, axis: int, sizes: Sequence[Size]) -> ir.Value:
@@ -90,7 +90,7 @@ class TensorEmitter(StablehloOps):
         return self.stablehlo("real_dynamic_slice", kind, x, starts, self.vector(sizes), strides)
 
     def compare_elements(self, direction: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        """Emit a comparison of tensors of one type, as their element type has it."""
+        """Emit a comparison of tensors of one type, with the comparison type that suits their elements."""
         element = self.element(a)
         if element == "i1" or element.startswith("ui"):
             return self.compare(direction, a, b, "UNSIGNED")
@@ -98,4 +98,4 @@ class TensorEmitter(StablehloOps):
 
 
 OperatorLowering = Callable[[ir.Operation, TensorEmitter], "Sequence[ir.Value] | None"]
-"""Emits the results of an operator as builtin tensors; returns None, before it emits any, for no match."""
+"""Emits the results of an operator as builtin tensors. If it does not match, returns None before emitting anything."""

@@ -1,4 +1,4 @@
-"""Torch operators of dynamic shape that the C++ lowerings to StableHLO do not support, or lower wrongly."""
+"""Lower dynamic-shape torch operators that the C++ lowerings to StableHLO do not support or get wrong."""
 
 from __future__ import annotations
 

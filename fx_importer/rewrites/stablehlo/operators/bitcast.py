@@ -1,4 +1,4 @@
-"""``view.dtype`` between dtypes of one width: the C++ lowering supports static shapes only."""
+"""Lower same-width ``view.dtype``; the C++ lowering supports only static shapes."""
 
 from __future__ import annotations
 

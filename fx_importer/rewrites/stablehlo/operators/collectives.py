@@ -1,4 +1,4 @@
-"""Collectives between the devices of a mesh, which the importer has given groups of devices."""
+"""Lower collectives over a device mesh, whose device groups the importer has attached."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _INTEGERS = tuple(sign + width for sign in ("i", "ui") for width in ("8", "16", 
 
 
 class _Refused(Exception):
-    """A call that has no form in StableHLO; the message is a sentence."""
+    """A call without a StableHLO equivalent; the message is a sentence."""
 
 
 def _operator(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    """Lower a ``torch.operator`` that is a collective with groups of devices."""
+    """Lower a ``torch.operator`` that is a collective with device groups."""
     name = ir.StringAttr(op.attributes["name"]).value.removeprefix("torch.")
     if name == "_c10d_functional.wait_tensor":
         return [emit.torch.to_builtin(op.operands[0])]
@@ -130,7 +130,7 @@ def _exchanged(op: ir.Operation, emit: TensorEmitter, *, split: int, concatenate
 
 
 def _broadcast(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
-    """Broadcast from the first device of each group, which the operator's is put to."""
+    """Broadcast from the first device of each group, to which the source is moved."""
     source = constant_of(op.operands[1])
     if source is None or not 0 <= source < _group_size(op):
         raise _Refused(f"its source is no rank of its group of {_group_size(op)}")
@@ -141,7 +141,7 @@ def _broadcast(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 
 
 def _permute(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
-    """Send from each device of a group to another; a device that receives nothing has zeros."""
+    """Send from each device of a group to another; a device that receives nothing gets zeros."""
     targets = emit.integers(op.operands[1])
     groups = _devices(op)
     if targets is None or len(targets) != len(groups[0]):
@@ -158,7 +158,7 @@ def _permute(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 
 
 def _group_rank(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
-    """Look up the rank of each device in its group, by its number."""
+    """Look up the rank of each device in its group, by device number."""
     ranks = {device: rank for group in _devices(op) for rank, device in enumerate(group)}
     table = emit.dense_constant(str([ranks[device] for device in range(len(ranks))]), emit.tensor((len(ranks),), "i64"))
     device = emit.stablehlo("partition_id", emit.tensor((), "ui32"))
@@ -171,7 +171,7 @@ def _group_rank(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 
 
 def _static(op: ir.Operation, emit: TensorEmitter) -> ir.Type:
-    """Return the builtin type of the result. Raises `_Refused` if a size is dynamic, or the tensor has rank 0."""
+    """Return the builtin result type. Raises `_Refused` for a dynamic size or a rank-0 operand."""
     types = [emit.torch.builtin_type(each.type) for each in (op.operands[0], op.results[0])]
     if any(None in emit.shape(each) for each in types):
         raise _Refused("it has a dynamic size, and parts and wholes of tensors need static ones")
@@ -202,7 +202,7 @@ def _groups_type(op: ir.Operation) -> ir.Type:
 
 
 def _groups(op: ir.Operation, emit: TensorEmitter) -> dict[str, ir.Attribute]:
-    """Return the attributes for the groups of ``op``. Type 1 is a channel between devices."""
+    """Return the device group attributes of ``op``. Channel type 1 is device-to-device."""
     channel = ir.IntegerAttr(op.attributes[CHANNEL]).value
     return {
         "replica_groups": op.attributes[REPLICA_GROUPS],

@@ -11,9 +11,9 @@ from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 
 def _convolution(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    """Lower to ``stablehlo.convolution``; no match if transposed with groups, or with a kernel of dynamic size.
+    """Lower to ``stablehlo.convolution``; no match if transposed with groups or with a kernel of dynamic size.
 
-    The padding, ``dilation * (kernel - 1) - padding`` of a transposed one, is an attribute.
+    The padding is an attribute; for a transposed convolution, it is ``dilation * (kernel - 1) - padding``.
     """
     kind = ir.RankedTensorType(emit.torch.builtin_type(op.operands[1].type))
     lists = [emit.integers(each) for each in (*list(op.operands)[3:6], op.operands[7])]

@@ -1,4 +1,4 @@
-"""Cumulative sums along an axis of dynamic size, by a parallel prefix sum in log n steps.
+"""Lower cumulative sums along a dynamic axis to a parallel prefix sum in log n steps.
 
 Step ``k`` adds to each element the one ``2**k`` before it (Hillis and Steele, "Data parallel algorithms", 1986).
 """
@@ -12,7 +12,7 @@ from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 
 def _cumsum(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    """Along an axis of static size, the C++ lowering emits a window of that size."""
+    """Lower sums along a dynamic axis; for a static one, the C++ lowering emits a window of its size."""
     x, dim, _ = op.operands
     axis = emit.axis(x, dim)
     if axis is None or not ir.RankedTensorType(emit.torch.builtin_type(x.type)).is_dynamic_dim(axis):

@@ -1,4 +1,4 @@
-"""Max and average pooling over one to three axes, as ``stablehlo.reduce_window``."""
+"""Lower max and average pooling over one to three axes to ``stablehlo.reduce_window``."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class _Windows:
     padding: int
     dilation: int
     ceil: bool
-    """Whether the last window may reach beyond the padding. None starts beyond the axis."""
+    """Whether the last window may reach beyond the padding. No window starts beyond the axis."""
 
     @property
     def extent(self) -> int:
-        """The size of a window, dilation included."""
+        """The size of a window, including dilation."""
         return self.dilation * (self.kernel - 1) + 1
 
     def padding_after(self, size: Size) -> int:
-        """Return the padding after an axis of ``size``; at least what the last window needs for dynamic sizes."""
+        """Return the padding after an axis of ``size``; if the size is dynamic, at least enough for the last window."""
         if not self.ceil:
             return self.padding
         if not isinstance(size, int):
@@ -133,7 +133,7 @@ def _larger(emit: TensorEmitter, a: ir.Value, b: ir.Value) -> list[ir.Value]:
 def _larger_with_index(
     emit: TensorEmitter, a: ir.Value, index_a: ir.Value, b: ir.Value, index_b: ir.Value
 ) -> list[ir.Value]:
-    """Emit the larger element and its index. Ties keep the first index; of several NaN the last wins, as in eager."""
+    """Emit the larger element and its index. Ties keep the first index; of several NaNs the last wins, as in eager."""
 
     def either(one: ir.Value, other: ir.Value) -> ir.Value:
         return emit.stablehlo("or", one.type, one, other)
@@ -168,7 +168,7 @@ def _flat_indices(emit: TensorEmitter, sizes: Sequence[Size], axes: int) -> ir.V
 
 
 def _avg_pool(axes: int) -> OperatorLowering:
-    """Lower to sums divided by the number of their terms; float16 and bfloat16 accumulate in float32."""
+    """Lower to window sums divided by their numbers of terms; float16 and bfloat16 accumulate in float32."""
 
     def lower(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
         windows, count_padding = _windows_of(op, emit, axes), constant_of(op.operands[5])
@@ -196,7 +196,7 @@ def _avg_pool(axes: int) -> OperatorLowering:
 def _terms(
     emit: TensorEmitter, taken: Sequence[Size], sizes: Sequence[Size], windows: Sequence[_Windows], count_padding: bool
 ) -> ir.Value:
-    """Emit the number of elements in each window, of an input of sizes ``taken`` and a result of ``sizes``."""
+    """Emit the number of elements per window, given the input sizes ``taken`` and the result sizes ``sizes``."""
     found: ir.Value | None = None
     for axis, (each, size) in enumerate(zip(windows, taken, strict=True)):
         indices = emit.iota(0, sizes[axis : axis + 1])

@@ -1,4 +1,4 @@
-"""Writes of adjacent rows as ``dynamic_update_slice``: the C++ lowering scatters them element by element."""
+"""Write adjacent rows with ``dynamic_update_slice``; the C++ lowering scatters element by element."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fx_importer.rewrites.torch.row_writes import INDEX_PUTS, RowWrite
 
 
 def _row_write(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    """Write nothing where the rows are not all inside, as a scatter does: ``dynamic_update_slice`` would move them."""
+    """Write nothing unless all rows are in bounds, like a scatter; ``dynamic_update_slice`` would clamp them."""
     write = RowWrite.of(op)
     if write is None or write.first is None or write.number is None:
         return None

@@ -11,7 +11,7 @@ from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 
 def _slice_scatter(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    """Lower a step of 1. The size of the source gives the end."""
+    """Lower slices with step 1. The size of the source determines the end."""
     x, source, dim, start, end, step = op.operands
     axis = emit.axis(x, dim)
     known = constant_of(start) is not None and constant_of(end) is not None
@@ -28,7 +28,7 @@ def _slice_scatter(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] 
 
 
 def _from_start(emit: TensorEmitter, start: Size, size: Size) -> Size:
-    """Return ``start`` with ``size`` added if it is negative. The operation itself clamps it to the bounds."""
+    """Return ``start``, plus ``size`` if it is negative. The emitted operation clamps it to the bounds."""
     if isinstance(start, int):
         return start if start >= 0 else emit.plus(size, start)
     negative = emit.arith.index_less(start, 0)

@@ -16,7 +16,7 @@ def _sort(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
 
 
 def _topk(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    """Lower to a slice of all elements, sorted."""
+    """Lower to a slice of the fully sorted elements."""
     x, k, dim, largest, _ = op.operands
     axis, descends = emit.axis(x, dim), constant_of(largest)
     if axis is None or descends is None:
