@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-
-import torch
+from typing import TYPE_CHECKING
 
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import update_function_type
 from fx_importer.mlir.resources import key_of, resource_bytes, resource_of
 from fx_importer.mlir.walk import operations
+
+if TYPE_CHECKING:
+    import torch
 
 
 def append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value:
@@ -34,6 +36,8 @@ def take_resources(
     Raises:
         UsageError: for a resource without data.
     """
+    import torch
+
     tensors: list[torch.Tensor] = []
     for value in name_resources(function, operation):
         kind = ir.RankedTensorType(value.type)

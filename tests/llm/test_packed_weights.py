@@ -56,7 +56,8 @@ def test_tokens_are_those_of_the_quantized_model(name, tied, tmp_path):
 
     sizes: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
     model = save_tiny_model(tmp_path / "model", **sizes, tie_word_embeddings=tied)
-    imported = load(import_model(tmp_path / "model", tmp_path / "out", context=24, quantize=name))
+    with observing(Allocations()):
+        imported = load(import_model(tmp_path / "model", tmp_path / "out", context=24, quantize=name))
     quantized = copy.deepcopy(model)
     quantize(quantized, name)
     prompt = [7, 99, 31, 250, 4]

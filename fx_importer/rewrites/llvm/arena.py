@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.constant_arguments import append_argument
-from fx_importer.mlir.element_types import DTYPES
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import producer, replace, terminator
 from fx_importer.mlir.walk import rewrite
@@ -201,12 +200,16 @@ def _buffers(function: func_d.FuncOp) -> list[_Buffer]:
 
 def _is_dense(kind: ir.MemRefType) -> bool:
     """Return whether a buffer is row-major, in main memory, with elements of a dtype."""
+    from fx_importer.mlir.element_types import DTYPES
+
     identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank, kind.context))
     return str(kind.element_type) in DTYPES and kind.layout == identity and kind.memory_space is None
 
 
 def _bytes(kind: ir.MemRefType) -> int:
     """Return the product of the static sizes of a buffer, in bytes."""
+    from fx_importer.mlir.element_types import DTYPES
+
     static = (size for axis, size in enumerate(kind.shape) if not kind.is_dynamic_dim(axis))
     return math.prod(static) * DTYPES[str(kind.element_type)][0].itemsize
 

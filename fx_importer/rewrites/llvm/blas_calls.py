@@ -10,8 +10,6 @@ import functools
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import torch
-
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Size
 from fx_importer.mlir.emit.llvm import POINTER, LlvmOps, function_hints
@@ -30,6 +28,8 @@ _TILES_FROM = {2: 256, 4: 1024, 8: 2048}
 @functools.cache
 def routines() -> dict[str, int]:
     """Return the addresses of MKL's functions in PyTorch; none if it was linked with another BLAS."""
+    import torch
+
     names = (*_ROUTINES.values(), _THREADS)
     for path in Path(torch.__file__).parent.glob("lib/libtorch_cpu.*"):
         library = ctypes.CDLL(str(path))

@@ -8,12 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.element_types import DTYPES
 from fx_importer.rewrites.llvm.entry_point import read_fact, write_fact
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ FEWEST_ROWS = 8
 @functools.cache
 def packed_dtypes() -> tuple[torch.dtype, ...]:
     """Return the dtypes of convolutions that oneDNN computes on this machine with packed weights."""
+    import torch
+
     if not torch.backends.mkldnn.is_available():
         return ()
     supported = {
@@ -96,6 +99,8 @@ def packed_dtypes() -> tuple[torch.dtype, ...]:
 
 def packed_elements() -> list[str]:
     """Return the element types of convolutions that are faster with channels last."""
+    from fx_importer.mlir.element_types import DTYPES
+
     return ["f64", "f32", *(name for name in ("bf16", "f16") if DTYPES[name][0] in packed_dtypes())]
 
 
@@ -106,6 +111,8 @@ def smallest_onednn_work() -> int | None:
     MKL has no AVX-512 on AMD's CPUs: from Zen 5 on, that is half of what oneDNN computes in a second. Zen 4 (family 25)
     computes such vectors by halves: there oneDNN is 5 % faster with large products, and its calls cost more.
     """
+    import torch
+
     with contextlib.suppress(OSError):
         processor = Path("/proc/cpuinfo").read_text()
         has_vectors = torch.backends.mkldnn.is_available() and "AVX512" in torch.backends.cpu.get_cpu_capability()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from fx_importer.manifest import STUB_ATTRIBUTE, OperatorStub
+from typing import TYPE_CHECKING
+
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.llvm.entry_point import write_fact
+
+if TYPE_CHECKING:
+    from fx_importer.fx_graph.operator_stub import OperatorStub
 
 DESTINATIONS = "destinations"
 """The fact which stubs write their results to memory that callers allocate."""
@@ -17,19 +21,25 @@ STUB_SUCCEEDED = "__fx_importer_fine"
 
 def operator_stubs_of(module: ir.Module | ir.Operation) -> dict[str, OperatorStub]:
     """Return the operator stubs of ``module``, by name of the function."""
+    from fx_importer.fx_graph.operator_stub import STUB_ATTRIBUTE, OperatorStub
+
     return {
         name: OperatorStub.from_json(ir.StringAttr(function.attributes[STUB_ATTRIBUTE]).value)
-        for name, function in functions_of(module).items()
-        if STUB_ATTRIBUTE in function.attributes
+        for name, function in _stub_functions(module).items()
     }
+
+
+def _stub_functions(module: ir.Module | ir.Operation) -> dict[str, func_d.FuncOp]:
+    from fx_importer.fx_graph.operator_stub import STUB_ATTRIBUTE
+
+    return {name: op for name, op in functions_of(module).items() if STUB_ATTRIBUTE in op.attributes}
 
 
 @rewrite("fx-importer-declare-operator-stubs")
 def declare_operator_stubs(module: ir.Operation) -> None:
     """Mark the functions of operator stubs, on tensors, as C interfaces that only read their arguments."""
-    for function in functions_of(module).values():
-        if STUB_ATTRIBUTE in function.attributes:
-            _declare(function)
+    for function in _stub_functions(module).values():
+        _declare(function)
 
 
 def _declare(function: func_d.FuncOp) -> None:
@@ -42,11 +52,7 @@ def _declare(function: func_d.FuncOp) -> None:
 @rewrite("fx-importer-pass-destinations")
 def pass_destinations(module: ir.Operation) -> None:
     """Have callers allocate the results of stubs, on buffers, where their sizes are static."""
-    stubs = {
-        name: each
-        for name, each in functions_of(module).items()
-        if STUB_ATTRIBUTE in each.attributes and takes_destinations(each.type)
-    }
+    stubs = {name: op for name, op in _stub_functions(module).items() if takes_destinations(op.type)}
     for op in operations(module.operation, ("func.call",)):
         if ir.FlatSymbolRefAttr(op.attributes["callee"]).value not in stubs:
             continue

@@ -11,8 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-import torch
-
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.rewrites.llvm.library_functions import Product
@@ -36,6 +34,8 @@ _REGISTERS = {"AVX512": (16, 32), "AVX2": (8, 16)}
 @functools.cache
 def registers() -> tuple[int, int]:
     """Return the floats of a vector, and the number of registers for vectors; zeros if vectors are not used."""
+    import torch
+
     return _REGISTERS.get(torch.backends.cpu.get_cpu_capability(), (0, 0))
 
 

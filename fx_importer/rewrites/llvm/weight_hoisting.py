@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import append_argument, resource_constants
-from fx_importer.mlir.element_types import DTYPES, UNSIGNED
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.walk import rewrite
@@ -46,6 +45,8 @@ def hoist_weights(module: ir.Operation) -> None:
     The weight is transposed for an operation that only transposes it, which is replaced, and for a contraction that
     reads along another axis than the last (`row_order`).
     """
+    from fx_importer.mlir.element_types import DTYPES, UNSIGNED
+
     function = entry_point(module)
     constants = resource_constants(function, "arith.constant")
     numbers = {value: handle.number for value in constants if (handle := handle_of(value))}
