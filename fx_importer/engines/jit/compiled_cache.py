@@ -1,4 +1,4 @@
-"""Compiled code in the cache: what a process needs to run a module without compiling it.
+"""Compiled code in the cache, with everything a process needs to run a module without compiling it.
 
 Weights are not in it, nor in its key: code does not depend on their elements (`engines.jit.weight_table`).
 """

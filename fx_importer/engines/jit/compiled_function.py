@@ -34,7 +34,8 @@ class CompiledFunction:
         placed: the positions of the results for which the function takes memory, as its last arguments.
         messages: of the errors that the function may end with, by its code less one.
         entry: takes the address of an array of addresses of variables: ``function``, the address of its arguments, the
-            number of descriptors, the address of their addresses, that of the addresses of tensors, the error code.
+            number of descriptors, the address of their addresses, the address of the tensors' addresses, the error
+            code.
         function: the address of the function. It takes an array of addresses: of the results, if any, and of each
             argument.
         take_failure: returns the name and the error of a Python function that the code called, if one raised; None if
@@ -85,8 +86,8 @@ class CompiledFunction:
         self._addresses = (ctypes.c_int64 * len(described))()
         """The addresses of tensors: of arguments, ``memory`` and new results."""
         self._memory = [each.data_ptr() for each in memory]
-        # Scalars are passed by their address, descriptors by that of a pointer. A single scalar is returned directly,
-        # in the last slot; other results through a first argument, a pointer to the struct.
+        # Scalars are passed by their address, descriptors by the address of a pointer. A single scalar is returned
+        # directly, in the last slot; other results through a first argument, a pointer to the struct.
         if self._results:
             through_argument = len(self._results) > 1 or isinstance(signature.results[0], TensorKind)
             at = 0 if through_argument else len(addresses)

@@ -28,7 +28,7 @@ class EngineCode:
         module: in the LLVM dialect.
         level: of LLVM's optimizations, 0 to 3.
         functions: that will be called.
-        addresses: of the functions that the code calls, by symbol, besides those of libraries in this process.
+        addresses: of the functions that the code calls, by symbol, besides symbols of libraries in this process.
         dumps: whether `object_file` will be called: the engine then holds a second copy of the code.
 
     Raises:

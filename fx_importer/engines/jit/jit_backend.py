@@ -84,9 +84,9 @@ class JitBackend:
 
         The result takes dense tensors on the CPU, and scalars; it returns a tuple of the same. Only arguments that are
         memrefs are written. Non-contiguous tensors are copied first; others are read in place. Calls from several
-        threads are serialized. State of which the function writes slices is copied first, unless `keep_state` takes it,
-        which returns it. The result raises `UsageError` for arguments that do not fit, and for failed assertions,
-        indices out of range and integer divisions by zero.
+        threads are serialized. If the function writes slices of state, the state is copied first, unless
+        `keep_state` takes it, which returns it. The result raises `UsageError` for arguments that do not fit, and for
+        failed assertions, indices out of range and integer divisions by zero.
 
         Raises:
             UsageError: if no function has that name, or it takes or returns anything but builtin tensors and scalars,
@@ -182,7 +182,7 @@ class JitBackend:
 
 
 class _Stages:
-    """The stages of a pipeline, which run in order on a module, with pauses to read what the module says then."""
+    """The stages of a pipeline, which run in order on a module, with pauses to read data from the module."""
 
     def __init__(self, pipeline: Pipeline, module: ir.Module):
         self._module = module
@@ -218,7 +218,7 @@ def _kept(entry: Entry | None, module: ir.Module) -> _Parts | None:
 
 
 def _addresses(callbacks: Mapping[str, Any]) -> dict[str, int]:
-    """Return the addresses of what compiled code calls, by symbol."""
+    """Return the addresses of the functions that compiled code calls, by symbol."""
     given = {name: ctypes.cast(each, ctypes.c_void_p).value or 0 for name, each in callbacks.items()}
     return given | routines()
 

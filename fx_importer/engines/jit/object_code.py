@@ -1,7 +1,7 @@
 """Loading of object files: relocatable ELF for x86-64, as LLVM writes it for the JIT, into memory of this process.
 
 The JIT's code model is the large one: every reference to a symbol is an absolute address of 64 bits. There is one kind
-of relocation to apply, and no stubs are needed for what is far away. Nothing unwinds through compiled code, which
+of relocation to apply, and no stubs are needed for distant symbols. Nothing unwinds through compiled code, which
 leaves by longjmp: its frames are not registered.
 """
 
@@ -52,7 +52,7 @@ class ObjectCode:
     """The code of an object file, in executable memory that lives as long as this object."""
 
     def __init__(self, data: bytes, symbols: Mapping[str, int]):
-        """Load ``data``. References to what it lacks are to ``symbols``, or else to libraries of this process.
+        """Load ``data``. Undefined symbols are looked up in ``symbols``, or else to libraries of this process.
 
         Raises:
             ValueError: if it is not such an object file, or a symbol is missing.
@@ -119,7 +119,7 @@ def _sections(data: bytes) -> list[_Section]:
 
 
 def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
-    """Return the offset of each section in memory, the size of the code, at the beginning, and that of all."""
+    """Return the offset of each section in memory, the size of the code, at the beginning, and the total size."""
     starts: dict[int, int] = {}
     end = code_size = 0
     for executable in (True, False):

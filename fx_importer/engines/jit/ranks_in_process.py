@@ -101,7 +101,7 @@ class FunctionOfRanks:
 
 
 def _has_waited(error: BaseException) -> bool:
-    """Return whether an error is that of a rank which waited for another in vain."""
+    """Return whether an error comes from a rank that waited for another in vain."""
     return any(isinstance(each, threading.BrokenBarrierError) for each in (error, error.__cause__))
 
 

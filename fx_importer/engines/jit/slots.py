@@ -18,6 +18,6 @@ def new_slots(count: int) -> Any:
 
 
 def free_slots(slots: Sequence[int]) -> None:
-    """Free the memory of slots, of which ``slots`` has the descriptors."""
+    """Free the memory of slots by their descriptors ``slots``."""
     for allocated in slots[::_WORDS_OF_SLOT]:
         free(allocated)

@@ -90,7 +90,7 @@ def operator_function(stub: OperatorStub, instead: Callable[..., Any] | None = N
     It takes a value for each argument of the stub's function, and returns a tensor for each result.
 
     Raises:
-        UsageError: if this process has no such operator. The function raises it for results of other types.
+        UsageError: if this process lacks the operator. The function raises it for results of other types.
     """
     run = kernel_function(stub) if stub.kernel is not None else _overload_function(stub, instead)
 
@@ -191,7 +191,7 @@ def _read_argument(address: int, kind: ValueType, rank: int, in_place: bool) -> 
 
     It is a copy, unless it is to be read ``in_place``, for the time of the call.
 
-    A rank of one more than in the model is that of a complex tensor as real and imaginary parts.
+    If the rank is one more than in the model, the tensor is complex, passed as real and imaginary parts.
     """
     descriptor = descriptor_type(rank).from_address(address)
     if kind.shape is None:

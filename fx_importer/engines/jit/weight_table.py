@@ -83,7 +83,7 @@ def link_weights(module: ir.Module, resources: Sequence[Resource]) -> bool:
 
 
 def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
-    """Return the bytes of a resource; None for one that stays, or whose size is not that of its type.
+    """Return the bytes of a resource; None for one that stays, or whose size does not match its type.
 
     Raises `UsageError` if it has no data.
     """

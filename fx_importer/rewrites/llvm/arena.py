@@ -1,6 +1,6 @@
 """Memory that the caller provides: for the buffers that a function frees itself, and a block for each result.
 
-Buffers of static size share one block. Those of dynamic size are in slots: memory that calls keep and make larger.
+Buffers of static size share one block. Buffers of dynamic size are in slots: memory that calls keep and make larger.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def plan_arena(module: ir.Operation) -> None:
 
     The fact `ARENA` of the module is its bytes.
 
-    Buffers overlap if none is used after the other is written. Those of dynamic size, those in loops and results stay.
+    Buffers overlap if none is used after the other is written. Dynamic buffers, buffers in loops and results stay.
     """
     function = entry_point(module)
     buffers = [each for each in _buffers(function) if each.type.has_static_shape]
@@ -70,8 +70,8 @@ def plan_slots(module: ir.Operation) -> None:
     The fact `SLOTS` of the module is how many there are.
 
     The argument is an array of descriptors, zero at first. A slot has memory for the largest buffer that it had so far,
-    which the loader frees. Buffers share a slot if none is used after the other is written. Without such buffers,
-    there is no argument.
+    which the loader frees. Buffers share a slot if none is used after the other is written. Without dynamic buffers, no
+    argument is added.
     """
     function = entry_point(module)
     buffers = [each for each in _buffers(function) if not each.type.has_static_shape]

@@ -41,7 +41,7 @@ def routines() -> dict[str, int]:
 def define_product(function: func_d.FuncOp, product: Product) -> str | None:
     """Replace ``function``, on buffers, by one that calls BLAS; return the element type, or None if there is none.
 
-    The new function calls that of `define_tiles`.
+    The new function calls the one that `define_tiles` defines.
     """
     kinds = [ir.MemRefType(each) for each in function.type.inputs if isinstance(each, ir.MemRefType)]
     element = str(kinds[-1].element_type)

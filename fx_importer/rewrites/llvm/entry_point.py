@@ -1,4 +1,4 @@
-"""The function of a module that is called from outside, and what passes find out about it.
+"""The function of a module that is called from outside, and the data that passes compute about it.
 
 A pass that computes data for the loader, such as the bytes of an arena, writes it to a module attribute, as JSON.
 """

@@ -65,7 +65,7 @@ def _reshaped(value: ir.Value) -> ir.Value:
 
 
 def _is_expensive(value: ir.Value, seen: dict[ir.Value, bool]) -> bool:
-    """Whether ``value`` is elementwise, and it or what is fused with it takes functions or divisions."""
+    """Whether ``value`` is elementwise, and it or an op fused with it computes functions or divisions."""
     if value not in seen:
         seen[value] = False
         if producer(value) == "linalg.generic":

@@ -73,7 +73,7 @@ def _converted(emit: LinalgOps, name: str, tensor: ir.Value, element: ir.Type) -
 
 
 def _broadcast_along(value: ir.Value, axes: tuple[int, ...]) -> ir.Value | None:
-    """Return the tensor along ``axes`` that ``value`` repeats along all others; None if it is no such."""
+    """Return the tensor along ``axes`` that ``value`` repeats along all others; None for other values."""
     if producer(value) not in ("linalg.broadcast", "linalg.generic") or len(value.owner.operands) != 2:
         return None
     op = value.owner

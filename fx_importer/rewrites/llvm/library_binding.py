@@ -1,4 +1,4 @@
-"""Binding of the functions that `outline_library_calls` made, on buffers, to what implements them."""
+"""Binding of the functions that `outline_library_calls` made, on buffers, to their implementations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_importer.rewrites.llvm.row_products import define_row_product
 
 @rewrite("fx-importer-bind-library")
 def bind_library(module: ir.Operation) -> None:
-    """Replace the bodies of the outlined functions, on buffers, by calls of BLAS, or by those of C interfaces."""
+    """Replace the bodies of the outlined functions, on buffers, by calls of BLAS or of C interfaces."""
     library = library_functions_of(module)
     _take_strides(module, library)
     elements: set[str] = set()

@@ -160,7 +160,7 @@ class _Region:
         if rounded is None or not (zero or bias) or result != "f32":
             return None  # sums of 16-bit floats in float32, which PyTorch rounds
         if with_destination(op.operands[2].owner)[0].name != "tensor.empty":
-            return None  # the function has no other memory than that of its operands and result
+            return None  # the function only has the memory of its operands and result
         return cls(op, zero, bias, rounded)
 
 
@@ -277,7 +277,7 @@ def _owner(value: ir.Value) -> ir.Operation:
 
 
 def _padding(value: ir.Value, axes: str) -> tuple[int, ...] | None:
-    """Return how many zeros ``value`` has on both sides of each spatial axis; None if it is no tensor with such."""
+    """Return how many zeros ``value`` has on both sides of each spatial axis; None for other values."""
     if producer(value) != "tensor.pad" or len(value.owner.operands) != 1:
         return None
     op = value.owner

@@ -53,7 +53,7 @@ Kernel = Product | Convolution
 
 @dataclass(frozen=True)
 class LibraryFunction:
-    """A kernel and what it takes: tensors of these element types and ranks, then indices, which it does not read."""
+    """A kernel and its arguments: tensors of these element types and ranks, then indices, which it does not read."""
 
     kernel: Kernel
     elements: Sequence[str]
@@ -108,7 +108,7 @@ def packed_elements() -> list[str]:
 def smallest_onednn_work() -> int | None:
     """Return the multiplications from which oneDNN is faster than MKL with float32 matrices; None if it is not.
 
-    MKL has no AVX-512 on AMD's CPUs: from Zen 5 on, that is half of what oneDNN computes in a second. Zen 4 (family 25)
+    MKL has no AVX-512 on AMD's CPUs: from Zen 5 on, that halves its throughput compared with oneDNN. Zen 4 (family 25)
     computes such vectors by halves: there oneDNN is 5 % faster with large products, and its calls cost more.
     """
     import torch

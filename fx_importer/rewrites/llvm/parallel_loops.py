@@ -1,4 +1,4 @@
-"""Loops on several threads: those of the OpenMP library that PyTorch loaded, as many as `torch.set_num_threads` says.
+"""Loops on several threads of the OpenMP library that PyTorch loaded, as many as `torch.set_num_threads` says.
 
 A kernel takes the bounds of one of its parallel loops; each thread gets a range of them. No sum is split, so results do
 not depend on the number of threads.
@@ -55,8 +55,9 @@ class Shared:
 def loop_to_split(outer: ir.Operation) -> Shared | None:
     """Return the loop that threads share in the outermost loop ``outer``; None if there is none.
 
-    It may be in loops of a sum, as that of the channels is in one over images: each thread then sums its channels. A
-    sum of rows stays on one thread: its parts are in the caches of those that computed the rows, and two take no less.
+    It may be inside loops of a sum, like the loop over channels inside one over images: each thread then sums its
+    channels. A sum of rows stays on one thread: its parts are in the caches of the threads that computed the rows, and
+    two take no less.
     """
     is_tiled = TILES in outer.attributes
     if not has_threads() or (not is_tiled and operations(outer, _SEQUENTIAL)):

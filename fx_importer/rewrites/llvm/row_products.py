@@ -171,7 +171,7 @@ def _emit_block(
 
 
 def prefetch(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> None:
-    """Emit a prefetch into the second cache: what a processor prefetches by itself ends with a page, or a row."""
+    """Emit a prefetch into the second cache: hardware prefetching ends at a page, or a row."""
     attributes = {
         "isWrite": ir.BoolAttr.get(False, emit.context),
         "isDataCache": ir.BoolAttr.get(True, emit.context),
@@ -227,7 +227,7 @@ def _load_step(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> list[ir
 
 
 def _rounded(emit: LoopEmitter, value: ir.Value, buffer: ir.Value) -> ir.Value:
-    """Emit the conversion of a float32, or a vector of such, to the element type of ``buffer``."""
+    """Emit the conversion of a float32, or a vector of float32, to the element type of ``buffer``."""
     kind = _element(buffer)
     if kind == "f32":
         return value

@@ -170,7 +170,7 @@ class _Checks:
 
 
 def _failure_message(message: str) -> str:
-    """Return the message of an assertion; those of the runtime verification quote the operation, which is left out."""
+    """Return the message of an assertion, without the operation that messages of the runtime verification quote."""
     found = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
     if found is None:
         return message

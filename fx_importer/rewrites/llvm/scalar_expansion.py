@@ -36,7 +36,7 @@ def move_bits(module: ir.Operation) -> None:
 
 
 def _truncf(op: ir.Operation, emit: ArithOps) -> ir.Value | None:
-    """Truncate float64 to 16-bit floats through float32, as PyTorch does; there is no single instruction for it."""
+    """Truncate float64 to 16-bit floats through float32, as PyTorch does; x86 lacks an instruction for it."""
     (value,) = op.operands
     if not isinstance(value.type, ir.F64Type) or isinstance(op.results[0].type, ir.F32Type):
         return None
@@ -60,7 +60,7 @@ def _absi(op: ir.Operation, emit: ArithOps) -> ir.Value:
 
 
 def _copysign(op: ir.Operation, emit: ArithOps) -> ir.Value:
-    """Take all bits of the first operand but the sign bit, which is that of the second one."""
+    """Take all bits of the first operand but the sign bit, which comes from the second one."""
     bits = ir.FloatType(op.operands[0].type).width
     integer = emit.type(f"i{bits}")
     magnitude, sign = (emit.value("arith.bitcast", integer, each) for each in op.operands)

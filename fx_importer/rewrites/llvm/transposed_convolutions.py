@@ -20,7 +20,7 @@ _DESTINATIONS = ("linalg.fill", "tensor.empty")
 
 @dataclass(frozen=True)
 class Transposed:
-    """What a convolution computes as a transposed one."""
+    """A convolution, as a transposed convolution."""
 
     image: ir.Value
     weight: ir.Value
@@ -77,7 +77,7 @@ def with_destination(op: ir.Operation) -> list[ir.Operation]:
 
 
 def _reversed(op: ir.Operation) -> ir.Value | None:
-    """Return the tensor ``[c, f, spatial ...]`` of which ``op`` is the elements ``[f, c, reversed spatial ...]``."""
+    """Return the tensor ``[c, f, spatial ...]`` whose elements ``op`` returns as ``[f, c, reversed spatial ...]``."""
     kind = ir.ShapedType(op.results[0].type)
     (element,) = terminator(op.regions[0].blocks[0]).operands
     first, *others = (ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"]))

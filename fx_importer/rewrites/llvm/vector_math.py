@@ -22,7 +22,7 @@ _PREFIX = "fx_importer_vector_"
 def replace_functions(module: ir.Operation) -> None:
     """Replace the functions of float32 in the kernels of ``module`` by calls of functions that it declares.
 
-    Those of 16-bit floats are computed in float32 and rounded, as `math-extend-to-supported-types` would have it.
+    Functions of 16-bit floats are computed in float32 and rounded, as `math-extend-to-supported-types` would have it.
     """
     used: set[str] = set()
     for function in body_of(module):

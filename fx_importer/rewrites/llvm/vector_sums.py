@@ -1,4 +1,4 @@
-"""Sums over loops in vector registers, as those of products with weights that are unpacked where they are used.
+"""Vectorization of float32 reductions over loop nests, such as matmuls with fused dequantization.
 
 LLVM makes vectors of such a loop too, but reads one row of a weight at a time: a processor waits for memory. Here a
 loop computes several rows at once, and asks for those that follow. The order of each sum depends on the sizes only.

@@ -90,7 +90,7 @@ def weights_of(module: ir.Module | ir.Operation) -> list[HoistedWeight]:
 
 
 def _layout(use: ir.OpOperand) -> tuple[tuple[int, ...] | None, ir.Type]:
-    """Return the order of the axes of a weight that a reader wants, and the type of what it reads then."""
+    """Return the order of the axes of a weight that a reader wants, and the type that it reads then."""
     order = transposed_axes(use.owner)
     if order is not None:
         return order, use.owner.results[0].type
