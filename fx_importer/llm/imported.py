@@ -91,7 +91,9 @@ def import_model(
     path, target = Path(folder), Path(output)
     kind = OutputType.get(output_type)
     check_batch(batch)
-    _check_names(dtype, quantize, engine)
+    _check_arguments(dtype, quantize, engine, draft)
+    if adapter_targets is not None and adapter_rank is None:
+        raise UsageError("adapter_targets without adapter_rank, the largest rank of adapters that are arguments")
     source = read_source(path)
     if source.is_quantized and (quantize is not None or lora is not None):
         raise UsageError(
@@ -99,10 +101,6 @@ def import_model(
         )
     positions = source.checked_context(context)
     form = cache_form(cache, batch, positions, page_size, pages)
-    if adapter_targets is not None and adapter_rank is None:
-        raise UsageError("adapter_targets without adapter_rank, the largest rank of adapters that are arguments")
-    if draft is not None and not 1 <= draft <= MOST_DRAFT:
-        raise UsageError(f"a draft of {draft} tokens: accepted are 1 to {MOST_DRAFT}")
     output_target = target_for(kind)
     dynamic = output_target.dynamic_shapes and not output_target.specializes_sizes
     chunk = None if dynamic else math.gcd(positions, _CHUNK)  # the number of tokens of a prompt in one call
@@ -149,13 +147,15 @@ def import_model(
     return target
 
 
-def _check_names(dtype: str | None, quantize: str | Any, engine: str | None) -> None:
+def _check_arguments(dtype: str | None, quantize: str | Any, engine: str | None, draft: int | None) -> None:
     if dtype is not None and dtype not in _DTYPES:
         raise UsageError(f"the dtype {dtype!r}: accepted are {', '.join(_DTYPES)}")
     if quantize is None or isinstance(quantize, str):
         check_format(quantize)
     if engine is not None and engine not in language_model_engines():
         raise UsageError(f"the engine {engine!r}: accepted are {', '.join(language_model_engines())}")
+    if draft is not None and not 1 <= draft <= MOST_DRAFT:
+        raise UsageError(f"a draft of {draft} tokens: accepted are 1 to {MOST_DRAFT}")
 
 
 def _merge(model: Any, adapter: Path) -> None:
