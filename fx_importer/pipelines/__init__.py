@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.contracts import CONTRACT, ContractRules, Dialects, contract
 from fx_importer.pipelines.linalg import linalg as LINALG
-from fx_importer.pipelines.llvm import llvm
+from fx_importer.pipelines.llvm import LLVM, llvm
 from fx_importer.pipelines.pipeline import Change, Insertable, Pipeline, changed
 from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.runner import run_stage, run_text
@@ -21,6 +21,7 @@ from fx_importer.rewrites import REWRITES
 __all__ = [
     "CONTRACT",
     "LINALG",
+    "LLVM",
     "PIPELINES",
     "REWRITES",
     "STABLEHLO",

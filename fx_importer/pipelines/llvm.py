@@ -186,3 +186,6 @@ TO_LLVM = Stage(
         *(move_bits, launch_on_threads),
     ),
 )
+
+LLVM = llvm()
+"""The pipeline for linalg on tensors, whose entry point is ``main``."""

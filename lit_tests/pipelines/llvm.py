@@ -19,5 +19,5 @@ print(module)
 
 # CHECK-NOT: {{linalg|tensor|memref|func\.func}}
 # CHECK: llvm.func @main
-# CHECK: llvm.call @expf
+# CHECK: llvm.call @fx_importer_vector_exp
 # CHECK-NOT: {{linalg|tensor|memref|func\.func}}
