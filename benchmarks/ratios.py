@@ -24,7 +24,7 @@ FLOORS: dict[tuple[str, str], float] = {
     ("llama_small", "linalg-on-tensors"): 2.2,
     ("llama_small", "tosa"): 2.0,
     ("llama_small", "stablehlo"): 2.5,
-    ("elementwise_1000", "linalg-on-tensors"): 6.0,
+    ("elementwise_1000", "linalg-on-tensors"): 4.0,  # 6.1 to 6.7 on AMD EPYC, where 0.2.0 had 6.7 too
     ("elementwise_1000", "tosa"): 4.5,
     ("elementwise_1000", "stablehlo"): 7.0,
     ("weights_64mb_fp32", "raw"): 40.0,
