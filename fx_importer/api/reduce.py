@@ -22,7 +22,7 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.importing import FxImporter
-from fx_importer.mlir.module_io import atomic_directory
+from fx_importer.mlir.output_files import atomic_directory
 from fx_importer.options import ExportOptions, PrintOptions, RunOptions
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child

@@ -15,8 +15,8 @@ from fx_importer.diagnostics.explorer import Contents, Recorder, Report, content
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.importing import FxImporter
-from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.mlir.module_summary import summary_of
+from fx_importer.mlir.output_files import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.verification.divergence import Divergence
 from fx_importer.verification.verdict import Verdict
@@ -29,10 +29,7 @@ _TEXT = {".html": html_page, ".json": json_text}
 
 def check_report(path: str | os.PathLike[str]) -> Path:
     """Return ``path`` if a report can be written there. Raises `UsageError` for another suffix, or if it cannot."""
-    path = Path(path)
-    if path.suffix not in _TEXT:
-        raise UsageError(f"cannot write a report to '{path}': the suffix must be .html (a page) or .json (its data)")
-    return check_writable(path)
+    return check_writable(path, tuple(_TEXT))
 
 
 def write_report(contents: Contents, path: str | os.PathLike[str]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from fx_importer.mlir.output_files import all_or_none, make_directory, save_bytes
 
 _TEXTS = (".ptx", ".rocmasm", ".metal", ".s")
 _MATRIX = re.compile(r"^\s*(?:mma\.sync|wgmma\.mma_async|v_(?:mfma|wmma)_)", re.MULTILINE)
@@ -42,10 +45,12 @@ class CompiledProgram:
         texts = (data.decode() for name, data in self.kernels.items() if name.endswith(_TEXTS))
         return sum(len(form.findall(text)) for text in texts)
 
-    def save(self, path: Path, kernels: Path | None = None) -> None:
-        """Write the code to ``path``, and the files of the kernels to the directory ``kernels``, if given."""
-        path.write_bytes(self.code)
-        if kernels is not None:
-            kernels.mkdir(parents=True, exist_ok=True)
-            for name, data in self.kernels.items():
-                (kernels / name).write_bytes(data)
+    def save(self, path: str | os.PathLike[str], kernels: str | os.PathLike[str] | None = None) -> None:
+        """Write the code to ``path``, and the files of the kernels to the directory ``kernels``, if given.
+
+        Raises `UsageError` if a file cannot be written; no new files are left then.
+        """
+        files = {} if kernels is None else {make_directory(kernels) / name: data for name, data in self.kernels.items()}
+        with all_or_none(path, *files):
+            for file, data in ({Path(path): self.code} | files).items():
+                save_bytes(data, file)

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, TensorSpec, serialize_file
 
 from fx_importer.errors import UsageError
 from fx_importer.manifest import File, Manifest, Weight
-from fx_importer.mlir.module_io import atomic_file, check_writable
+from fx_importer.mlir.output_files import atomic_file, check_writable
 from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.weights.matching import bytes_of, read_weights
 from fx_importer.weights.weight_files import DTYPES, SAFETENSORS, Stored, accepted, archives, stored_in

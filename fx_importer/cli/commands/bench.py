@@ -16,10 +16,10 @@ from fx_importer.benchmarking.measurement import recommendation, remarks, table
 from fx_importer.calls.backend import EVALUATION
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.commands.view import report_for, report_isolated
+from fx_importer.cli.json_output import json_output
 from fx_importer.cli.model_loading import load_model
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 
@@ -45,21 +45,19 @@ def bench_model(
         UsageError: if ``model`` does not name a model that runs in eager PyTorch, no engine fits, there are fewer
             processors than ``threads``, or ``path`` cannot be written.
     """
-    if path is not None:
-        check_writable(path)
-    if report is not None:
-        check_report(report)
-    chosen = chosen_engines(engines, output_types, options)
-    with reporting_progress(True):
-        progress.enter(f"measure {model}")
-        measurements = measure(partial(load_model, model, trust=trust), chosen, threads, turns, EVALUATION)
-    console = Console() if Console().is_terminal else Console(width=_WIDTH)
-    console.print(table(measurements))
-    print(*remarks(measurements), recommendation(measurements), sep="\n")
-    if path is not None:
+    with json_output(path) as write:
+        if report is not None:
+            check_report(report)
+        chosen = chosen_engines(engines, output_types, options)
+        with reporting_progress(True):
+            progress.enter(f"measure {model}")
+            measurements = measure(partial(load_model, model, trust=trust), chosen, threads, turns, EVALUATION)
+        console = Console() if Console().is_terminal else Console(width=_WIDTH)
+        console.print(table(measurements))
+        print(*remarks(measurements), recommendation(measurements), sep="\n")
         figures = {"model": model, "threads": threads, "engines": [asdict(measurement) for measurement in measurements]}
-        save_text(json.dumps(figures, indent=1), path)
-    if report is not None:
-        call = load_call(model, trust)
-        for kind in dict.fromkeys(engine.output_type for engine in chosen if engine.output_type):
-            report_isolated(model, call, replace(options, output_type=kind), report_for(report, kind))
+        write(json.dumps(figures, indent=1))
+        if report is not None:
+            call = load_call(model, trust)
+            for kind in dict.fromkeys(engine.output_type for engine in chosen if engine.output_type):
+                report_isolated(model, call, replace(options, output_type=kind), report_for(report, kind))

@@ -7,7 +7,7 @@ from pathlib import Path
 from fx_importer.api.load import manifest_of_file
 from fx_importer.api.save import parameters_of
 from fx_importer.engines.engine_table import ahead_of_time
-from fx_importer.mlir.module_io import check_writable
+from fx_importer.mlir.output_files import check_writable
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 
 

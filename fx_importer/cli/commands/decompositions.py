@@ -14,11 +14,11 @@ from rich.text import Text
 from torch._ops import OpOverload
 
 from fx_importer.cli.commands.import_model import export_model
+from fx_importer.cli.json_output import json_output
 from fx_importer.decompositions import Overrides, decompose
 from fx_importer.decompositions.engine.op_diff import OpDiff, diff_operators
 from fx_importer.decompositions.engine.table import TableLine
 from fx_importer.lowerings import layers
-from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.targets import target_for
 from fx_importer.verification.verdict import as_text
@@ -36,8 +36,12 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
         UsageError: if ``model`` does not name a model, an operator to keep does not exist, or a file cannot be written.
         ExportError: if torch.export cannot capture the model.
     """
-    if json_file is not None:
-        check_writable(json_file)
+    with json_output(json_file) as write:
+        write(json.dumps(_shown_decompositions(model, options, trust), indent=1))
+
+
+def _shown_decompositions(model: str | None, options: Options, trust: bool) -> dict[str, Any]:
+    """Print what `show_decompositions` prints, and return it as data."""
     Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before the export
     target, rules = target_for(options.output_type), layers(options.lowering.lowerings)
     difference = None
@@ -49,11 +53,10 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
         table = target.table(options, rules, program)
         lines, difference = table.lines, diff_operators(program, decompose(program, table))
         _print(_comparison(difference, lines), str(difference))
-    if json_file is not None:
-        data: dict[str, Any] = {"output_type": options.output_type.value, "table": list(_rows(lines))}
-        if difference is not None:
-            data |= {"before": difference.before, "after": difference.after}
-        save_text(json.dumps(data, indent=1), json_file)
+    data: dict[str, Any] = {"output_type": options.output_type.value, "table": list(_rows(lines))}
+    if difference is not None:
+        data |= {"before": difference.before, "after": difference.after}
+    return data
 
 
 def _rows(lines: Lines) -> Iterator[dict[str, str | None]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fx_importer.errors import UsageError
+from fx_importer.cli.json_output import json_output
 from fx_importer.installation import doctor
 
 
@@ -16,16 +16,13 @@ def show_checkup(json: Path | None) -> bool:
     Raises:
         UsageError: if the file ``json`` cannot be written.
     """
-    checkup = doctor()
-    console = Console()
-    if console.is_terminal:
-        console.print(checkup.table())
-        print("\n".join(checkup.advice()))
-    else:
-        print(checkup)
-    if json is not None:
-        try:
-            json.write_text(checkup.to_json())  # `saving` imports packages that may be broken
-        except OSError as error:
-            raise UsageError(f"cannot save to '{json}': {error.strerror}") from None
+    with json_output(json) as write:
+        checkup = doctor()
+        console = Console()
+        if console.is_terminal:
+            console.print(checkup.table())
+            print("\n".join(checkup.advice()))
+        else:
+            print(checkup)
+        write(checkup.to_json())
     return checkup.works

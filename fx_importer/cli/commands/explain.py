@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fx_importer.api.explain import explain_program
 from fx_importer.cli.commands.import_model import export_model
+from fx_importer.cli.json_output import json_output
 from fx_importer.cli.option_arguments import with_options
 from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 
@@ -27,11 +27,9 @@ def explain_model(
         UsageError: if ``model`` does not name a model, or a file cannot be written.
         ExportError: if torch.export cannot capture the model.
     """
-    if json_file is not None:
-        check_writable(json_file)
-    with reporting_progress(True):
-        explanation = explain_program(export_model(model, options, trust), options, output_types)
-    print(with_options(str(explanation)))
-    if json_file is not None:
-        save_text(json.dumps(explanation.to_dict(), indent=1) + "\n", json_file)
+    with json_output(json_file) as write:
+        with reporting_progress(True):
+            explanation = explain_program(export_model(model, options, trust), options, output_types)
+        print(with_options(str(explanation)))
+        write(json.dumps(explanation.to_dict(), indent=1) + "\n")
     return bool(explanation)

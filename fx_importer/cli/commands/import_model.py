@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.api.lowered import Lowered
 from fx_importer.cli.following import Following
+from fx_importer.cli.json_output import STDOUT
 from fx_importer.cli.model_loading import load_model
 from fx_importer.compiler.compilation import Call
 from fx_importer.compiler.driver import compile_programs
@@ -21,12 +22,11 @@ from fx_importer.errors import UsageError
 from fx_importer.frontend.example_inputs import check_inputs
 from fx_importer.frontend.export import export_program
 from fx_importer.importing import FxImporter
-from fx_importer.mlir.module_io import ARTIFACT, SUFFIXES, check_writable, holds_weights, manifest_path, save_text
+from fx_importer.mlir.module_io import ARTIFACT, SUFFIXES, holds_weights, manifest_path
+from fx_importer.mlir.output_files import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.targets import target_for
 from fx_importer.weights import check_place
-
-STDOUT = "-"
 
 
 def import_model(

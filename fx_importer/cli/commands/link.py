@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fx_importer.mlir.module_io import MODULES, check_writable, save_module
+from fx_importer.mlir.module_io import MODULES, save_module
+from fx_importer.mlir.output_files import check_writable
 from fx_importer.weights import link
 
 

@@ -15,11 +15,11 @@ from fx_importer.api.report import check_report
 from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.cli.commands.view import report_for
 from fx_importer.cli.following import Following
+from fx_importer.cli.json_output import json_output
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted, reporting_progress
 from fx_importer.engines import backend_named, engines_for
 from fx_importer.errors import CrashedError, FxImporterError, UsageError, first_line
-from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.process.one_shot import run_isolated
@@ -53,8 +53,22 @@ def show_matrix(
     Raises:
         UsageError: if ``model`` does not name a model, or files cannot be read or written.
     """
-    if json is not None:
-        check_writable(json)
+    with json_output(json) as write:
+        matrix = _shown_matrix(model, options, output_types, backends, inputs, report, trust)
+        write(matrix.to_json())
+    return matrix.passed
+
+
+def _shown_matrix(
+    model: str,
+    options: Options,
+    output_types: Sequence[OutputType],
+    backends: Sequence[str] | None,
+    inputs: Path | None,
+    report: Path | None,
+    trust: bool,
+) -> Matrix:
+    """Print the table of `show_matrix`, and return it."""
     if report is not None:
         check_report(report)
     if inputs is not None:
@@ -76,9 +90,7 @@ def show_matrix(
         print("\n".join(matrix.remarks()))
     else:
         print(matrix)
-    if json is not None:
-        save_text(matrix.to_json(), json)
-    return matrix.passed
+    return matrix
 
 
 def _names(output_type: OutputType) -> tuple[str, ...]:

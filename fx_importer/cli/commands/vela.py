@@ -19,10 +19,11 @@ from fx_importer.api.quantize import quantize
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.matrix import read_inputs
 from fx_importer.cli.following import Following
+from fx_importer.cli.json_output import json_output
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines.vela.vela import Estimate, check_accelerator, compile_with_vela, has_resize
 from fx_importer.errors import UsageError
-from fx_importer.mlir.module_io import check_writable, save_text
+from fx_importer.mlir.output_files import check_writable
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.quantization import WITHOUT_RESIZE
@@ -60,8 +61,23 @@ def compile_model(
         check_writable(output, (".tflite",))
         if len(accelerators) > 1:
             raise UsageError("--output is for one accelerator: what Vela writes for another differs")
-    if json_file is not None:
-        check_writable(json_file)
+    with json_output(json_file) as write:
+        estimates = _estimates(model, accelerators, output, inputs, options, following, trust, activations)
+        print("\n\n".join(map(str, estimates)))
+        write(json.dumps([asdict(estimate) for estimate in estimates], indent=1) + "\n")
+
+
+def _estimates(
+    model: str,
+    accelerators: Sequence[str],
+    output: Path | None,
+    inputs: Path | None,
+    options: tuple[str, ...],
+    following: Following,
+    trust: bool,
+    activations: str,
+) -> list[Estimate]:
+    """Compile the model for each of ``accelerators``, as `compile_model` does, and return Vela's estimates."""
     with following.run(model, OutputType.TOSA.value) as followed, reporting_progress(True):
         program = export_model(model, Options(OutputType.TOSA), trust)
         quantized = quantized_call(program, inputs, activations)
@@ -72,9 +88,7 @@ def compile_model(
             if resizes not in lowered:
                 lowered[resizes] = followed.lowered = lower_to_integers(quantized, resizes)
             estimates.append(compile_with_vela(lowered[resizes].module, name, output, options))
-    print("\n\n".join(map(str, estimates)))
-    if json_file is not None:
-        save_text(json.dumps([asdict(estimate) for estimate in estimates], indent=1) + "\n", json_file)
+    return estimates
 
 
 def quantized_call(

@@ -16,6 +16,7 @@ from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.manifest import STUB_ATTRIBUTE, TRITON_IR_ATTRIBUTE, OperatorArgument, OperatorStub
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.functions import functions_of
+from fx_importer.mlir.output_files import all_or_none, make_directory, save_bytes
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.optional_packages import is_installed
@@ -50,17 +51,23 @@ class CompiledKernel:
 
 
 def save_kernels(kernels: tuple[CompiledKernel, ...], target: str, directory: Path) -> None:
-    """Write assembly and binary of ``kernels`` to ``directory``, and how to launch them to ``kernels.json``."""
-    directory.mkdir(parents=True, exist_ok=True)
-    suffixes, records = _SUFFIXES[_parsed(target)[0]], []
-    for each in kernels:
-        files = [f"{each.function}.{each.variant}.{suffix}" for suffix in suffixes]
-        (directory / files[0]).write_text(each.assembly)
-        (directory / files[1]).write_bytes(each.binary)
-        record = {key: value for key, value in dataclasses.asdict(each).items() if key not in ("assembly", "binary")}
-        records.append(record | {"files": files})
+    """Write assembly and binary of ``kernels`` to ``directory``, and how to launch them to ``kernels.json``.
+
+    Raises:
+        UsageError: if a file cannot be written; no new files are left then.
+    """
+    make_directory(directory)
+    suffixes, records, files = _SUFFIXES[_parsed(target)[0]], [], dict[Path, bytes]()
+    for kernel in kernels:
+        names = [f"{kernel.function}.{kernel.variant}.{suffix}" for suffix in suffixes]
+        files |= {directory / names[0]: kernel.assembly.encode(), directory / names[1]: kernel.binary}
+        record = {key: value for key, value in dataclasses.asdict(kernel).items() if key not in ("assembly", "binary")}
+        records.append(record | {"files": names})
     text = json.dumps({"target": target, "kernels": records}, indent=2)
-    (directory / "kernels.json").write_text(text + "\n")
+    files[directory / "kernels.json"] = f"{text}\n".encode()
+    with all_or_none(*files):
+        for file, data in files.items():
+            save_bytes(data, file)
 
 
 def kernels_of(module: ir.Module, target: str) -> tuple[CompiledKernel, ...]:

@@ -1,0 +1,122 @@
+"""Output files, checked before the work, and written whole or not at all. `doctor` imports this, so no MLIR here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fx_importer.errors import UsageError
+
+_DESCRIPTIONS = {
+    ".mlir": "text",
+    ".mlirbc": "bytecode",
+    ".stablehlo": "StableHLO's portable artifact",
+    ".html": "a page",
+    ".json": "its data",
+}
+"""Of the suffixes between which one chooses."""
+
+
+def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] = ()) -> Path:
+    """Return ``path`` if a file can be saved there, with one of ``suffixes`` if any are given.
+
+    Raises:
+        UsageError: for another suffix, for ``-``, and for a directory that is missing or read-only.
+    """
+    path = Path(path)
+    if suffixes and path.suffix not in suffixes:
+        names = [f"{suffix} ({_DESCRIPTIONS[suffix]})" if suffix in _DESCRIPTIONS else suffix for suffix in suffixes]
+        accepted = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        raise UsageError(f"cannot save to '{path}': the suffix must be {accepted}")
+    if str(path) == "-":
+        raise UsageError("cannot save to '-': this is not written to standard output; name a file")
+    if path.is_dir():
+        raise UsageError(f"cannot save to '{path}': it is a directory")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot save to '{path}': the directory '{path.parent}' does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot save to '{path}': the directory '{path.parent}' is not writable")
+    return path
+
+
+def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
+    """Write ``data`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
+    with atomic_file(check_writable(path)) as temporary:
+        temporary.write_bytes(data)
+
+
+def save_text(text: str, path: str | os.PathLike[str]) -> None:
+    """Write ``text`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
+    with atomic_file(check_writable(path)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def make_directory(path: str | os.PathLike[str]) -> Path:
+    """Return ``path``, a directory that is made unless it exists. Raises `UsageError` if it cannot be made."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the directory '{path}': {error.strerror or error}") from None
+    return Path(path)
+
+
+@contextmanager
+def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a new directory next to ``path`` that is renamed to it at the end, or removed on an exception.
+
+    Raises:
+        UsageError: if ``path`` exists already, or cannot be made.
+    """
+    path = Path(path).absolute()
+    if path.exists():
+        raise UsageError(f"'{path}' is there already: name another directory, or remove it")
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        try:
+            yield temporary
+            temporary.chmod(0o777 & ~_umask())
+            temporary.rename(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the directory '{path}': {error.strerror or error}") from None
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a new file next to ``path`` that replaces it at the end, or is removed on an exception."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        os.close(descriptor)
+        temporary = Path(name)
+        try:
+            yield temporary
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot save to '{path}': {error.strerror or error}") from None
+
+
+@contextmanager
+def all_or_none(*paths: str | os.PathLike[str]) -> Iterator[None]:
+    """Remove the files that the body has written to ``paths`` if it raises; files that existed before stay."""
+    new = [path for path in map(Path, paths) if not path.exists()]
+    try:
+        yield
+    except BaseException:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """Return the umask of the process, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
