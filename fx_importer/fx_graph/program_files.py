@@ -16,6 +16,7 @@ import torch
 
 from fx_importer.errors import UsageError, first_line
 from fx_importer.frontend.torch_patches import EXPORT_LOG, patched, warnings_filtered
+from fx_importer.fx_graph.operator_libraries import import_libraries
 from fx_importer.fx_graph.program_checks import Unsafe, check_model
 
 _ENTRY = re.compile(
@@ -39,6 +40,10 @@ def read_program(path: Path, *, trust: bool = False) -> torch.export.ExportedPro
         raise UsageError(f"there is no file '{path}'")
     try:
         names = _checked_archive(path)
+        with zipfile.ZipFile(path) as archive:
+            for name in names:
+                if name.endswith("/models/model.json"):
+                    import_libraries(archive.read(name))
         if not trust:
             _check_entries(path, names)
     except Unsafe as reason:

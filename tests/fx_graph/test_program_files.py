@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import operator
 import pickle
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ import pytest
 import torch
 
 from fx_importer import UsageError
+from fx_importer.fx_graph import operator_libraries
+from fx_importer.fx_graph.operator_libraries import LIBRARIES, import_libraries
 from fx_importer.fx_graph.program_files import read_program
 
 Parts = dict[str, bytes]
@@ -209,3 +213,15 @@ def test_damaged_weights_are_named(parts, tmp_path):
     path.write_bytes(data)
     with pytest.raises(UsageError, match="is damaged: the checksum of '.*/weights/weight_0' differs"):
         read_program(path, trust=True)
+
+
+def test_known_libraries_of_operators_are_imported(tmp_path, monkeypatch):
+    """`fx-importer quantize -o q.pt2` names operators that a new process has not registered."""
+    for name in ("known_operators", "other_operators"):
+        (tmp_path / f"{name}.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(operator_libraries, "LIBRARIES", {"known": "known_operators", "lacking": "not_installed_here"})
+    import_libraries(b'"torch.ops.known.add.default", "torch.ops.lacking.add.default", "torch.ops.other_operators.add"')
+    assert "known_operators" in sys.modules
+    assert "other_operators" not in sys.modules
+    assert all(importlib.import_module(module) for module in LIBRARIES.values() if "torchvision" not in module)

@@ -110,3 +110,13 @@ def test_sums_and_norms_of_int16() -> None:
     counts, *floats = lowered.trace.stages[0].remarks
     assert not floats, counts
     assert lowered.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
+
+
+@needs_tosa
+def test_int16_convolution_in_groups() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(6, 9, 3, groups=3, stride=2), nn.ReLU()).eval()
+    images = [torch.randn(2, 6, 8, 8) for _ in range(2)]
+    quantized = quantize(model, images, activations="int16")
+    lowered = lower(quantized, images[0], output_type="tosa", quantized="integer")
+    assert lowered.verify(images[0], backends=["tosa_reference"], rtol=0, atol=0)

@@ -137,3 +137,28 @@ def test_recurrent_layers() -> None:
     assert lowered.verify(x, backends=["jit"], rtol=0, atol=0)
     expected = model(x)
     assert (lowered.run(x) - expected).norm() < 0.05 * expected.norm()
+
+
+class Both(nn.Module):
+    """An operand, its positive part, and both clamped, in one tensor of one scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return torch.cat([y, y.relu(), y.clamp(-0.25, 0.5)], 1)
+
+
+@needs_tosa
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+def test_clamps_in_the_scale_of_their_operand(activations: str) -> None:
+    torch.manual_seed(0)
+    images = [torch.randn(1, 2, 4, 4) for _ in range(2)]
+    quantized = quantize(Both().eval(), images, activations=activations)
+    tosa, linalg = (
+        lower(quantized, images[0], output_type=each, quantized="integer") for each in ("tosa", "linalg-on-tensors")
+    )
+    assert tosa.verify(images[0], backends=["tosa_reference"], rtol=0, atol=0)
+    assert torch.equal(tosa.run(images[0]), linalg.run(images[0]))

@@ -13,6 +13,7 @@ from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precisio
 from fx_importer.rewrites.iree.narrow_integers import narrow_i64_constants
 from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
+from fx_importer.rewrites.iree.wide_sums import extend_i48_constants
 from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.exact_floats import other_int8_matmuls_to_f32
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
@@ -45,6 +46,8 @@ def iree_pipeline(input_type: str, target: IreeTarget) -> Pipeline:
         stages.append(
             Stage("layouts", "Convolutions have channels last; sorts keep the order of equal elements.", passes)
         )
+    elif input_type == "tosa":
+        stages.append(Stage("constants", "Negative constants of i48 are computed from i32.", (extend_i48_constants,)))
     elif input_type == "none":
         host = (
             other_int8_matmuls_to_f32,

@@ -180,10 +180,25 @@ def tosa_wide_conv2d(
     shifts: Sequence[int],
     *out: int,
 ) -> ir.Value:
-    """Emit a convolution of channels last, with its rescale."""
-    held = emit_i48_bias(emit, bias)
-    sums = emit_convolution(emit, to_nhwc(emit, x), weight, held, stride, padding, dilation, groups, 0)
-    return to_nchw(emit, emit_requantized(emit, sums, multipliers, shifts, *out))
+    """Emit a convolution of channels last, with its rescale; one for each group, since TOSA joins no tensors of i48."""
+    image, (channels, depth, *kernel) = to_nhwc(emit, x), (size or 0 for size in emit.shape(weight))
+
+    def emitted(x: ir.Value, weight: ir.Value, groups: int, part: slice) -> ir.Value:
+        held = emit_i48_bias(emit, bias[part])
+        sums = emit_convolution(emit, x, weight, held, stride, padding, dilation, groups, 0)
+        scales = (multipliers, shifts) if len(multipliers) == 1 else (multipliers[part], shifts[part])
+        return emit_requantized(emit, sums, *scales, *out)
+
+    if groups == 1 or depth == 1:
+        return to_nchw(emit, emitted(image, weight, groups, slice(None)))
+    batch, *sizes, _ = (size or 0 for size in emit.shape(image))
+    count = channels // groups
+    parts: list[ir.Value] = []
+    for group in range(groups):
+        part = emit.slice(image, [0, 0, 0, group * depth], [batch, *sizes, depth])
+        filters = emit.slice(weight, [group * count, 0, 0, 0], [count, depth, *kernel])
+        parts.append(emitted(part, filters, 1, slice(group * count, (group + 1) * count)))
+    return to_nchw(emit, emit.concat(parts, 3))
 
 
 @lowers(integer.conv2d_sums.default, into="stablehlo")

@@ -76,7 +76,7 @@ def tosa_to_unsigned(emit: TosaEmitter, x: ir.Value) -> ir.Value:
 def tosa_rescale(emit: TosaEmitter, x: ir.Value, zero_point: int, multiplier: int, shift: int, *out: int) -> ir.Value:
     """Emit a rescale to another zero point, and a clamp."""
     if (multiplier, shift) == _UNCHANGED and zero_point == out[0] and x.type == emit.results[0]:
-        return emit_clamp(emit, x, *out[1:])
+        return emit_clamp(emit, x, *out[1:3])
     return emit_requantized(emit, x, [multiplier], [shift], *out, zero_point=zero_point)
 
 
