@@ -138,6 +138,17 @@ EXPORT_LOG = Patch(
     "torch.export.load prints tracebacks to standard error; patched in its loggers",
     "torch.export.load raises the first error; torch 2.12 to 2.15 log it",
 )
+_EVALUATES = "torch.export.load has a mode without code of the file; torch 2.12 to 2.15 have none"
+SIZE_TEXT = Patch(
+    "torch._export.serde.serialize:GraphModuleDeserializer._parse_sym_expr",
+    "torch.export.load evaluates the text of sizes as Python",
+    _EVALUATES,
+)
+SAVED_OBJECTS = Patch(
+    "torch._export.serde.serialize:deserialize_torch_artifact",
+    "torch.export.load unpickles any object where torch.load(weights_only=True) fails",
+    _EVALUATES,
+)
 SIDE_EFFECTS = Patch(
     "torch.fx.node:_side_effectful_functions",
     "launches of Triton kernels are not listed, and would be removed as dead code",
@@ -186,7 +197,7 @@ COLLECTOR = _CollectorSwitch(
 PATCHES = (
     *(FRAME_FILTER, LSTM_LAYER, LSTM_SELECTION, TENSOR_METADATA),
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
-    *(GUARD_CHECK, GUARD_LOG, EXPORT_LOG),
+    *(GUARD_CHECK, GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN),
     *(SHARD_SLICES, MASKED_ROWS, COLLECTOR),

@@ -1,88 +1,71 @@
-"""Checks of the parts of a ``.pt2`` file that torch would evaluate, import or unpickle."""
+"""Checks of text in a ``.pt2`` file that torch would look up, execute, import or use as a name."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, _OpNamespace
 
+from fx_importer.json_text import parse_json
+from fx_importer.symbolic.size_parser import MAX_INTEGER, MAX_LENGTH, symbol_name
+
 _IDENTIFIER = re.compile(r"\w{0,4096}", re.ASCII)
 _NAME = re.compile(r"""[^"'\\\x00-\x1f\x7f]{0,4096}""")
 """Names end up in source code that torch.fx generates and executes: those of nodes and arguments as identifiers, those
 of parameters and modules in quotes."""
-_IDENTIFIERS = frozenset(("name", "as_name", "forward_arg_names"))
-_NODES = frozenset(("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values", "custom_obj_values"))
-_FREE_TEXT = frozenset(("metadata", "as_string", "as_strings", "torch_version"))
-"""Keys of text that torch keeps as text, or writes into source code as a literal."""
-_TREES = frozenset(("in_spec", "out_spec"))
+_TENSOR_RECORD = re.compile(r"(weight|tensor)_\d+", re.ASCII)
 _IMPORTING_TREES = frozenset(("collections.defaultdict",))
+_ENUM = "__enum__"
+"""The key of an object in the context of a tree that names a class to import."""
 _FILE_NAMESPACES = frozenset(("debugprims",))
-"""Namespaces of operators that open files by names of their own; others have an argument ``filename``."""
-
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.LShift, ast.RShift)
-_LOGIC = (ast.And, ast.Or, ast.BitAnd, ast.BitOr, ast.UAdd, ast.USub, ast.Not, ast.Invert)
-_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_OPERATORS = (*_ARITHMETIC, *_LOGIC, *_COMPARISONS, ast.Load)
-_FORMS = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
-_FUNCTIONS = frozenset(
-    (
-        *("Abs", "Add", "And", "Eq", "Ge", "Gt", "Le", "Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Pow"),
-        *("Equality", "Unequality", "GreaterThan", "LessThan", "StrictGreaterThan", "StrictLessThan", "Half"),
-        *("ceiling", "floor", "sqrt", "Integer", "Float", "Rational", "Symbol", "Dummy", "Piecewise", "ExprCondPair"),
-        *("FloorDiv", "ModularIndexing", "Where", "PythonMod", "CleanDiv", "CeilToInt", "FloorToInt", "CeilDiv"),
-        *("LShift", "RShift", "PowByNatural", "FloatPow", "FloatTrueDiv", "IntTrueDiv", "TruncToFloat", "TruncToInt"),
-        *("RoundToInt", "RoundDecimal", "ToFloat", "Identity", "IsNonOverlappingAndDenseIndicator"),
-    )
-)
-"""Functions of sympy, and of torch's extensions of it, in sizes."""
-_LONGEST, _GREATEST_POWER = 20_000, 64
-_TENSOR_METHODS = frozenset(("size", "stride", "storage_offset", "dim", "item"))
+"""Namespaces of operators that open files by names of their own; others have an argument of such a name."""
+_FILE_ARGUMENT = re.compile(r"file|path|dir$|url", re.IGNORECASE)
+_PLAIN_PRIMS = frozenset(("prim::device", "prim::dtype", "prim::layout"))
+"""Operators of TorchScript's own namespace that programs have; others print, or run Python."""
+_MAX_POWER, _MAX_NESTING = 64, 80
 
 
 class Unsafe(Exception):
     """A part of a file is not plain data; the message says which."""
 
 
-def check_model(model: object) -> None:
-    """Raise `Unsafe` unless loading ``model``, the parsed ``models/model.json``, only makes a graph of operators."""
-    _check(model, "model.json", "")
+def check_name(text: str) -> None:
+    """Raise `Unsafe` unless ``text`` can stand in quotes in source code."""
+    if not _NAME.fullmatch(text):
+        raise Unsafe(f"{text[:80]!r} is no name")
 
 
-def _check(value: Any, where: str, key: str) -> None:
-    if key in _FREE_TEXT:
-        return
-    if isinstance(value, Mapping):
-        for name, each in value.items():
-            _check_text(name, where, _IDENTIFIER if key in _NODES else _NAME)
-            _check(each, f"{where}: {name}" if len(where) < 200 else where, name)
-    elif isinstance(value, list):
-        for each in value:
-            _check(each, where, key)
-    elif isinstance(value, str):
-        _check_string(value, where, key)
+def check_identifier(text: str) -> None:
+    """Raise `Unsafe` unless ``text`` is empty or can be a variable in source code."""
+    if not _IDENTIFIER.fullmatch(text):
+        raise Unsafe(f"{text[:80]!r} is no name of a variable")
 
 
-def _check_string(text: str, where: str, key: str) -> None:
-    if key == "expr_str":
-        check_expression(text)
-    elif key == "guards_code":
-        _check_code(text, _is_guard_call, "a guard")
-    elif key in _TREES:
-        check_tree(text)
-    elif key in ("target", "as_operator"):
-        check_operator(text)
-    else:
-        _check_text(text, where, _IDENTIFIER if key in _IDENTIFIERS else _NAME)
+def check_tensor_record(text: str) -> None:
+    """Raise `Unsafe` unless ``text`` is the name of an archive's entry that holds the bytes of a tensor."""
+    if not _TENSOR_RECORD.fullmatch(text):
+        raise Unsafe(f"{text[:80]!r} is no tensor")
 
 
-def _check_text(text: str, where: str, form: re.Pattern[str] = _NAME) -> None:
-    if not form.fullmatch(text):
-        raise Unsafe(f"{text[:80]!r} is no name ({where})")
+def check_symbol(text: str) -> None:
+    """Raise ValueError unless ``text`` is the name of a symbolic size."""
+    symbol_name(text)
+
+
+def check_size(text: str) -> None:
+    """Raise `Unsafe` if ``text`` is too long for a size, which `parse_size` reads when the program is made."""
+    if len(text) > MAX_LENGTH:
+        raise Unsafe(f"a size of {len(text):,} characters is no expression")
+
+
+def check_json(text: str) -> None:
+    """Raise ValueError unless ``text`` is JSON."""
+    parse_json(text)
 
 
 def check_operator(name: str) -> None:
@@ -100,9 +83,11 @@ def check_operator(name: str) -> None:
         if isinstance(target, HigherOrderOperator):
             return
         if isinstance(target, OpOverload):
-            if target.namespace not in _FILE_NAMESPACES and all(a.name != "filename" for a in target._schema.arguments):
-                return
-            raise Unsafe(f"the program calls '{name[:200]}', which opens a file")
+            if opens_file(target):
+                raise Unsafe(f"the program calls '{name[:200]}', which opens a file")
+            if target.namespace == "prim" and target._schema.name not in _PLAIN_PRIMS:
+                raise Unsafe(f"the program calls '{name[:200]}', which is of TorchScript's interpreter")
+            return
         if target is None or not callable(target):
             raise Unsafe(f"the operator '{name[:200]}' is not registered in this process: import what defines it")
     raise Unsafe(f"the program calls '{name[:200]}', which is no operator")
@@ -118,101 +103,104 @@ _NUMBER_FUNCTIONS = frozenset(
 )
 
 
-def check_expression(text: str) -> None:
-    """Raise `Unsafe` unless ``text``, as of `sympy.srepr`, is arithmetic of numbers and symbols."""
-    _check_code(text, _is_size_call, "a size")
+def opens_file(operator: OpOverload) -> bool:
+    """Return whether ``operator`` reads or writes a file, as an argument of text named for one tells."""
+    texts = (argument.name for argument in operator._schema.arguments if "str" in str(argument.type))
+    return operator.namespace in _FILE_NAMESPACES or any(map(_FILE_ARGUMENT.search, texts))
 
 
-def _is_size_call(call: ast.Call) -> bool:
-    if not isinstance(call.func, ast.Name) or call.func.id not in _FUNCTIONS:
-        return False
-    texts = [
-        argument.value
-        for argument in call.args
-        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-    ]
-    if call.func.id in ("Symbol", "Dummy", "Float"):
-        return all(_SYMBOL.fullmatch(text) for text in texts)
-    if call.func.id in _POWERS and not _is_small_power(call.args):
-        return False
-    return not texts and not call.keywords
+_GUARD_METHODS = frozenset(("size", "stride", "storage_offset", "dim", "item"))
+_GUARD_FUNCTIONS = frozenset(
+    ("max", "min", "abs", "float", "int", "round", "Max", "Min", "Eq", "Ne", "Mod", "FloorDiv")
+)
+_GUARD_MODULES = {"math": _NUMBER_FUNCTIONS | {"inf", "nan"}, "torch": frozenset()}
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.LShift, ast.RShift)
+_LOGIC = (ast.And, ast.Or, ast.BitAnd, ast.BitOr, ast.UAdd, ast.USub, ast.Not, ast.Invert)
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Is, ast.IsNot)
+_FORMS = (
+    ast.Expression,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    *_ARITHMETIC,
+    *_LOGIC,
+    *_COMPARISONS,
+    ast.Load,
+)
 
 
-_SYMBOL = re.compile(r"\w+|-?[\d.]+(e[+-]?\d{1,3})?", re.ASCII)
-_POWERS = frozenset(("Pow", "PowByNatural", "FloatPow", "LShift"))
+def check_guard(text: str) -> None:
+    """Raise `Unsafe` unless ``text``, which torch executes, compares sizes and numbers of the inputs."""
+    if len(text) > MAX_LENGTH:
+        raise Unsafe(f"a guard of {len(text):,} characters is no expression")
+    try:
+        if _nesting(text) > _MAX_NESTING:
+            raise ValueError
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise Unsafe(f"{text[:80]!r} is no expression, as a guard is") from None
+    texts = {id(node) for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    plain = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Subscript) for part in [node.slice]}
+    plain |= {
+        id(part) for node in ast.walk(tree) if isinstance(node, ast.Compare) for part in (node.left, *node.comparators)
+    }
+    if not texts <= plain or not all(map(_is_guard, ast.walk(tree))):
+        raise Unsafe(f"{text[:80]!r} is more than the arithmetic of a guard")
+
+
+def _nesting(text: str) -> int:
+    """Return how deeply brackets are nested in ``text``."""
+    depth = deepest = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _is_guard(node: ast.AST) -> bool:
+    match node:
+        case ast.BinOp(op=ast.Pow() | ast.LShift(), left=left, right=right):
+            return _is_small_power((left, right))
+        case ast.Call(func=ast.Name(id=name), keywords=[]):
+            return name in _GUARD_FUNCTIONS
+        case ast.Call(func=ast.Attribute(), keywords=[]):
+            return True
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if module in _GUARD_MODULES:
+            return name in _GUARD_MODULES[module] or (module == "torch" and name.startswith("sym_"))
+        case ast.Attribute(attr=name):
+            return name in _GUARD_METHODS
+        case ast.Constant(value=bool() | None):
+            return True
+        case ast.Constant(value=int() | float() as number):
+            return abs(number) <= MAX_INTEGER
+        case ast.Constant(value=str() as text):
+            return bool(_NAME.fullmatch(text))
+        case ast.Name(id=name):
+            return not name.startswith("__")
+    return isinstance(node, (*_FORMS, ast.Subscript))
 
 
 def _is_small_power(arguments: Sequence[ast.expr]) -> bool:
     """Whether evaluating it takes little time: no numbers that grow without limit."""
-    if len(arguments) != 2 or any(map(_has_power, arguments)):
+    if any(isinstance(node, ast.Pow | ast.LShift) for part in arguments for node in ast.walk(part)):
         return False
-    constants = [node.value for node in ast.walk(arguments[1]) if isinstance(node, ast.Constant)]
-    numbers = [constant for constant in constants if isinstance(constant, int | float)]
-    return len(numbers) <= 2 and all(abs(number) <= _GREATEST_POWER for number in numbers)
-
-
-def _has_power(expression: ast.expr) -> bool:
-    return any(
-        isinstance(node, ast.Pow | ast.LShift) or (isinstance(node, ast.Name) and node.id in _POWERS)
-        for node in ast.walk(expression)
-    )
-
-
-def _is_guard_call(call: ast.Call) -> bool:
-    if call.keywords:
-        return False
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr in _TENSOR_METHODS or ast.unparse(call.func) == "math.isnan"
-    return isinstance(call.func, ast.Name) and call.func.id in _FUNCTIONS
-
-
-def _check_code(text: str, is_known_call: Any, what: str) -> None:
-    if len(text) > _LONGEST:
-        raise Unsafe(f"{what} of {len(text):,} characters is no expression")
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise Unsafe(f"{text[:80]!r} is no expression, as {what} is") from None
-    if what != "a guard" and _loose_texts(tree):
-        raise Unsafe(f"{text[:80]!r} is more than the arithmetic of {what}")
-    for node in ast.walk(tree):
-        if not _is_arithmetic(node, is_known_call, guard=what == "a guard"):
-            raise Unsafe(f"{text[:80]!r} is more than the arithmetic of {what}")
-
-
-def _loose_texts(tree: ast.AST) -> set[int]:
-    """Return the strings in an expression that are not arguments of a call; calls check their own."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    texts = {id(node) for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return texts - {id(argument) for call in calls for argument in call.args}
-
-
-def _is_arithmetic(node: ast.AST, is_known_call: Any, *, guard: bool) -> bool:
-    match node:
-        case ast.BinOp(op=ast.Pow() | ast.LShift(), left=left, right=right):
-            return _is_small_power((left, right))
-        case ast.Call():
-            return bool(is_known_call(node)) and len(node.keywords) <= 8
-        case ast.Constant(value=value):
-            # The calls of a size check the text in them.
-            return isinstance(value, int | float) or (isinstance(value, str) and bool(_NAME.fullmatch(value)))
-        case ast.Name(id=name):
-            return not name.startswith("__")
-        case ast.Subscript() | ast.Attribute():
-            return guard and (isinstance(node, ast.Subscript) or node.attr in (*_TENSOR_METHODS, "isnan", "inf"))
-    return isinstance(node, (*_FORMS, *_OPERATORS, ast.keyword))
+    exponent = arguments[1]
+    numbers = [node.value for node in ast.walk(exponent) if isinstance(node, ast.Constant)]
+    whole = all(isinstance(node, ast.Constant | ast.UnaryOp | ast.UAdd | ast.USub) for node in ast.walk(exponent))
+    return whole and all(isinstance(number, int | float) and abs(number) <= _MAX_POWER for number in numbers)
 
 
 def check_tree(text: str) -> None:
     """Raise `Unsafe` unless reading ``text``, as of `pytree.treespec_dumps`, imports nothing."""
     try:
-        _, tree = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
+        _, tree = parse_json(text)
+    except (ValueError, TypeError):
         raise Unsafe("the structure of its inputs or outputs cannot be read") from None
     _check_node(tree)
     for keywords in tree["children_spec"][1:2]:  # of (args, kwargs); parameters of the generated function
         for name in _keys(keywords.get("context")) if keywords.get("type") == "builtins.dict" else ():
-            _check_text(str(name), "a keyword argument", _IDENTIFIER)
+            check_identifier(str(name))
 
 
 def _check_node(node: Any) -> None:
@@ -221,20 +209,45 @@ def _check_node(node: Any) -> None:
     kind, context = node.get("type"), node.get("context")
     if kind in _IMPORTING_TREES:
         raise Unsafe(f"its inputs or outputs hold a {kind}, which names a function to import")
-    if "__enum__" in json.dumps(context):
+    if _names_class(context):
         raise Unsafe("the structure of its inputs or outputs names a class to import")
     if kind == "builtins.dict":
         for name in _keys(context):
             if isinstance(name, str):
-                _check_text(name, "a key of the inputs or outputs")
-    for each in node["children_spec"]:
-        _check_node(each)
+                check_name(name)
+    for child in node["children_spec"]:
+        _check_node(child)
+
+
+def _names_class(context: Any) -> bool:
+    """Return whether ``context``, or the JSON in its text, holds an object that torch reads as a member of an enum."""
+    if isinstance(context, dict):
+        return _ENUM in context or any(map(_names_class, [*context, *context.values()]))
+    if isinstance(context, list):
+        return any(map(_names_class, context))
+    if not isinstance(context, str):
+        return False
+    try:
+        inner = parse_json(context, finite=False)
+    except ValueError:
+        if _is_json(context):  # of the same key twice, for example, which torch would read
+            raise Unsafe("the structure of its inputs or outputs cannot be read") from None
+        return False
+    return inner != context and _names_class(inner)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _keys(context: Any) -> list[Any]:
     try:
-        keys = json.loads(context) if isinstance(context, str) else None
-    except (ValueError, RecursionError):
+        keys = parse_json(context) if isinstance(context, str) else None
+    except ValueError:
         keys = None
     if not isinstance(keys, list):
         raise Unsafe("the structure of its inputs or outputs cannot be read")

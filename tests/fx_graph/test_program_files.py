@@ -134,6 +134,23 @@ def opaque(parts: Parts) -> None:
     added("data/constants/opaque_obj_0", pickle.dumps(Runs()))(parts)
 
 
+def named(name: str, size: str) -> Callable[[Parts], None]:
+    """Return a change of the first tensor's name, and of its size."""
+
+    def change(parts: Parts) -> None:
+        (entry,) = (part for part in parts if part.endswith("models/model.json"))
+        graph = json.loads(parts[entry])["graph_module"]["graph"]
+        first = next(key for key, value in graph["tensor_values"].items() if "as_expr" in value["sizes"][0])
+        parts[entry] = parts[entry].replace(f'"{first}"'.encode(), f'"{name}"'.encode())
+        edited("models/model.json", sized)(parts)
+
+    def sized(found: Any) -> None:
+        value = found["graph_module"]["graph"]["tensor_values"][name]
+        value["sizes"][0]["as_expr"]["expr_str"] = size
+
+    return change
+
+
 CODE = "__import__('pathlib').Path('ran').touch()"
 ENUM = json.dumps([{"__enum__": True, "fqn": "untrusted:Colour", "name": "RED"}])
 TREE = json.dumps([1, {"type": "builtins.dict", "context": ENUM, "children_spec": []}])
@@ -151,15 +168,26 @@ NODES = ("graph_module", "graph", "nodes", 0)
         (everywhere("expr_str", "9**9**9"), "is more than the arithmetic"),
         (everywhere("expr_str", "Pow(Integer(9), Integer(999999999))"), "is more than the arithmetic"),
         (everywhere("expr_str", "'x' + 'y'"), "is more than the arithmetic"),
-        (everywhere("expr_str", "(" * 5000), "is no expression"),
+        (everywhere("expr_str", "(" * 5000), "it is nested too deeply"),
+        (everywhere("expr_str", "-" * 5000 + "1"), "it is nested too deeply"),
+        (everywhere("expr_str", "2**10**10"), "whose exponent is unknown or large"),
+        (everywhere("expr_str", "LShift(Integer(1), Symbol('s0'))"), "shifts by a number that is unknown"),
+        (everywhere("expr_str", "factorial(Integer(999999999))"), "'factorial' is no function of sizes"),
+        (everywhere("expr_str", "sqrt(Float('2.0', precision=400000000))"), "a number of too many digits"),
+        (everywhere("expr_str", "Pow(Add(a, b, c, d, e), Integer(30))"), "a polynomial of too many terms"),
+        (named("metadata", CODE), "is more than the arithmetic of a size"),
+        (named("as_string", CODE), "is more than the arithmetic of a size"),
+        (named("torch_version", CODE), "is more than the arithmetic of a size"),
         (everywhere("target", "torch.ops.load_library.__call__"), "which is no operator"),
         (everywhere("target", "torch.hub.load"), "which is no operator"),
         (everywhere("target", "torch.os.system"), "which is no operator"),
         (everywhere("target", "_operator.attrgetter"), "which is no operator"),
         (everywhere("target", "math.__loader__"), "which is no operator"),
         (everywhere("target", "torch.ops.aten.from_file.default"), "which opens a file"),
+        (everywhere("target", "torch.ops.prim.Print.default"), "TorchScript's interpreter"),
         (everywhere("target", "torch.ops.absent.twice.default"), "is not registered in this process: import what"),
         (everywhere("in_spec", TREE), "names a class to import"),
+        (everywhere("in_spec", TREE.replace("__enum__", r"\\u005f_enum__")), "names a class to import"),
         (everywhere("out_spec", DEFAULTS), "names a function to import"),
         (everywhere("in_spec", "no JSON"), "the structure of its inputs or outputs cannot be read"),
         (edited("models/model.json", lambda found: found.update(guards_code=[CODE])), "the arithmetic of a guard"),
@@ -184,6 +212,41 @@ def test_untrusted_file_runs_nothing(parts, tmp_path, monkeypatch, change, sente
         read_program(written(given, tmp_path / "m.pt2"))
     assert str(caught.value).endswith("If you trust who made it: --trust, or trust=True")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (edited("models/model.json", lambda found: found.update(more=1)), "ExportedProgram has 'more'"),
+        (edited("models/model.json", lambda found: found.pop("opset_version")), "ExportedProgram lacks opset_version"),
+        (edited("models/model.json", lambda found: at(*NODES)(found).update(inputs={})), "Node.inputs is no list"),
+        (everywhere("kind", 77), "NamedArgument.kind is '77'"),
+        (everywhere("requires_grad", 0), "TensorMeta.requires_grad is '0', which is no bool"),
+        (everywhere("range_constraints", {"u99999999999": {"min_val": 0, "max_val": 1}}), "is no name of a symbol"),
+        (everywhere("as_tensor", {"name": "x", "more": 1}), "TensorArgument has 'more'"),
+        (edited("model_weights_config.json", lambda found: enlarge(found)), "is not within its 64 bytes"),
+    ],
+)
+def test_structure_is_checked(parts, tmp_path, change, sentence):
+    change(given := dict(parts))
+    with pytest.raises(UsageError, match=sentence):
+        read_program(written(given, tmp_path / "m.pt2"))
+
+
+def enlarge(listed: Any) -> None:
+    next(iter(listed["config"].values()))["tensor_meta"]["sizes"][0]["as_int"] = 2**40
+
+
+def test_compressed_archive_is_bounded(parts, tmp_path):
+    path = tmp_path / "m.pt2"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    assert read_program(path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(next(iter(parts)).split("/")[0] + "/extra/zeros", bytes(2**28))
+    with pytest.raises(UsageError, match="bytes would expand to 268"):
+        read_program(path)
 
 
 def test_plain_file_is_read(parts, tmp_path):
