@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any
 
 from torch._export.serde import schema
+from torch._export.serde.union import _Union
 
 from fx_importer.fx_graph.program_checks import (
     check_guard,
@@ -111,14 +112,14 @@ _KEYS: Mapping[tuple[str, str], Check] = {
 @functools.cache
 def _checker(kind: type) -> Check:
     """Return the check of an object of ``kind``, a dataclass or union of torch's schema."""
-    hints = typing.get_type_hints(kind, globalns=vars(schema))
+    hints = typing.get_type_hints(kind, globalns=dict(vars(schema)))
     fields = {field.name: field for field in dataclasses.fields(kind)}
     required = {
         name
         for name, field in fields.items()
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     }
-    union = issubclass(kind, schema._Union)
+    union = issubclass(kind, _Union)
     made: dict[str, Check] = {}  # on demand: an argument may hold a graph, which has arguments
 
     def check(value: Any) -> None:

@@ -77,7 +77,8 @@ PRIVATE_NAMES = (
     PrivateNames("torch._dynamo.convert_frame", ("compile_lock",), "a lock of ours, if Dynamo has none"),
     PrivateNames("torch._dynamo.exc", ("TorchDynamoException", "UserError"), "RuntimeError, which they derive from"),
     PrivateNames("torch._dynamo.utils", ("graph_break_reasons",), "torch._dynamo.explain"),
-    PrivateNames("torch._export.serde.schema", ("ExportedProgram", "PayloadConfig", "_Union"), "a schema of ours"),
+    PrivateNames("torch._export.serde.schema", ("ExportedProgram", "PayloadConfig"), "a schema of ours"),
+    PrivateNames("torch._export.serde.union", ("_Union",), "a schema of ours"),
     PrivateNames(
         "torch._export.utils",
         ("_is_cia_op", "_is_preservable_cia_op"),

@@ -16,7 +16,7 @@ S0 = sympy.Symbol("s0", positive=True, integer=True)
     [
         S0,
         2 * S0 + 1,
-        FloorDiv(S0 - 1, 2) * 4,
+        sympy.Mul(4, FloorDiv(S0 - 1, 2)),
         sympy.Max(1, TruncToInt(sympy.Float(1.5) * ToFloat(S0))),
         sympy.Eq(Mod(S0, 2), 0),
         sympy.Piecewise((S0, S0 < 3), (0, True)),
