@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sympy
 from torch.utils._sympy.functions import CeilToInt, FloorDiv, Mod, ToFloat, TruncToInt
@@ -9,6 +11,7 @@ from torch.utils._sympy.functions import CeilToInt, FloorDiv, Mod, ToFloat, Trun
 from fx_importer.symbolic.size_parser import parse_size
 
 S0 = sympy.Symbol("s0", positive=True, integer=True)
+HALF: Any = FloorDiv(S0 - 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -16,7 +19,7 @@ S0 = sympy.Symbol("s0", positive=True, integer=True)
     [
         S0,
         2 * S0 + 1,
-        sympy.Mul(4, FloorDiv(S0 - 1, 2)),
+        sympy.Mul(4, HALF),
         sympy.Max(1, TruncToInt(sympy.Float(1.5) * ToFloat(S0))),
         sympy.Eq(Mod(S0, 2), 0),
         sympy.Piecewise((S0, S0 < 3), (0, True)),
