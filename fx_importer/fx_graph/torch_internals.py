@@ -77,7 +77,9 @@ PRIVATE_NAMES = (
     PrivateNames("torch._dynamo.convert_frame", ("compile_lock",), "a lock of ours, if Dynamo has none"),
     PrivateNames("torch._dynamo.exc", ("TorchDynamoException", "UserError"), "RuntimeError, which they derive from"),
     PrivateNames("torch._dynamo.utils", ("graph_break_reasons",), "torch._dynamo.explain"),
-    PrivateNames("torch._export.serde.schema", ("ExportedProgram", "PayloadConfig"), "a schema of ours"),
+    PrivateNames(
+        "torch._export.serde.schema", ("ExportedProgram", "PayloadConfig", "SCHEMA_VERSION"), "a schema of ours"
+    ),
     PrivateNames("torch._export.serde.union", ("_Union",), "a schema of ours"),
     PrivateNames(
         "torch._export.utils",
@@ -141,6 +143,7 @@ PRIVATE_NAMES = (
     ),
     PrivateNames("torch.utils._sympy.functions", ("CleanDiv", "FloorDiv", "Mod", "PythonMod"), _NONE),
     PrivateNames("torch.utils._sympy.interp", ("sympy_interp",), "sympy.lambdify"),
+    PrivateNames("torch.utils._sympy.numbers", ("int_oo",), "sympy.oo"),
     PrivateNames("torch.utils._sympy.printers", ("PythonPrinter",), "sympy.pycode"),
     PrivateNames("torch.utils._sympy.reference", ("PythonReferenceAnalysis",), "sympy.lambdify"),
     PrivateNames("torch.utils._sympy.value_ranges", ("ValueRanges",), "range_constraints that export has made"),

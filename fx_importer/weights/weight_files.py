@@ -205,7 +205,7 @@ def _read_archive(path: Path, archive: WeightFiles) -> dict[str, Stored]:
         entries = archive.read(path)
     except NotInstalledError:
         raise
-    except Exception as error:  # of the package that reads it
+    except Exception as error:  # of the engine that reads it
         raise UsageError(f"'{path}' is not a complete file ({archive.description}): {error}") from None
     found = {name: Stored(mapped, offset, size, None) for name, (offset, size) in entries.items()}
     _check_inside(found, path)

@@ -61,13 +61,6 @@ def _declare_parameter(module: ir.Module, symbol: str, kind: ir.Type, scope: str
     return ir.FlatSymbolRefAttr.get(symbol)
 
 
-def read_archive(path: Path) -> dict[str, tuple[int, int]]:
-    """Return the offset and the size in bytes of each tensor in a parameter archive."""
-    index = _runtime().ParameterIndex()
-    index.load(str(path))
-    return {name: (entry.file_storage[1], entry.length) for name, entry in index.items() if entry.is_file}
-
-
 def write_archive(tensors: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
     """Write a parameter archive with the bytes of tensors."""
     index = _runtime().ParameterIndex()
