@@ -29,6 +29,7 @@ from fx_importer.quantization.graph_constants import GraphConstants
 from fx_importer.quantization.qdq import is_quantized, kind_of, params_of
 from fx_importer.quantization.rule import Scope
 from fx_importer.quantization.scales import NoIntegerForm, Params
+from fx_importer.quantization.wide_tables import STEPS
 
 Remark = Callable[[str], None]
 _PLACES = (aten.argmax.default, aten.argmin.default)
@@ -74,7 +75,9 @@ def folded(program: ExportedProgram) -> Folded:
     left = set(graph.nodes)
     floats = [node for node in asked if node in left and folder.computes(node)]
     scaled = f", {len(folder.scaled)} with results in floating point" if folder.scaled else ""
-    remarks = [f"quantized: {len(asked) - len(floats)} of {len(asked)} operators are integer{scaled}"]
+    steps = [node.meta[STEPS] for node in graph.nodes if STEPS in node.meta]
+    tables = f", {len(steps)} tables of int16 at most {max(steps)} steps off" if steps else ""
+    remarks = [f"quantized: {len(asked) - len(floats)} of {len(asked)} operators are integer{scaled}{tables}"]
     remarks += [f"float: {node.name} = {node.target}: {folder.why(node)}" for node in floats]
     remarks += [f"float: {node.name} = {node.target}: int32 sums, scaled in float32" for node in folder.scaled]
     replaced = {made.name: name for name, made in folder.replaced.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -135,6 +137,38 @@ def test_recurrent_layers() -> None:
     assert not floats, floats
     assert int(summary.split()[1]) > 40
     assert lowered.verify(x, backends=["jit"], rtol=0, atol=0)
+    expected = model(x)
+    assert (lowered.run(x) - expected).norm() < 0.05 * expected.norm()
+
+
+class Steps(nn.Module):
+    """A cell, in a loop over steps."""
+
+    def __init__(self, cell: nn.RNNCellBase) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Tensor) -> Tensor:
+        state: Any = None
+        results: list[Tensor] = []
+        for step in x.unbind(1):
+            state = self.cell(step, state)
+            results.append(state[0] if isinstance(state, tuple) else state)
+        return torch.stack(results, 1)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [nn.LSTMCell(6, 5), nn.GRUCell(6, 5, bias=False), nn.RNNCell(6, 5), nn.RNNCell(6, 5, nonlinearity="relu")],
+    ids=["lstm", "gru", "rnn", "relu"],
+)
+def test_recurrent_cells(cell: nn.RNNCellBase) -> None:
+    torch.manual_seed(0)
+    model, x = Steps(cell).eval(), torch.randn(2, 3, 6)
+    lowered = lower(quantize(model, [x]), x, output_type="linalg", quantized="integer")
+    summary, *floats = lowered.trace.stages[0].remarks
+    assert not floats, floats
+    assert int(summary.split()[1]) > 10
     expected = model(x)
     assert (lowered.run(x) - expected).norm() < 0.05 * expected.norm()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from fx_importer.quantization.qdq import kind_of
 from fx_importer.quantization.rule import Family, Scope
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
 from fx_importer.quantization.tosa_emission import emit_requantized
+from fx_importer.quantization.wide_tables import STEPS, interpolate, wide_table_of
 
 _CLAMPS = (aten.clamp.default, aten.hardtanh.default, aten.clamp_min.default, aten.clamp_max.default)
 
@@ -91,32 +93,43 @@ def fold_table(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     if len(sources) != 1:
         raise NoIntegerForm(f"it is a function of {len(sources)} tensors, and tables are of one")
     ((x, given),) = sources
-    wide = 16 in (given.bits, params.bits)
-    if wide and given.bits == 8:
-        levels = (0, -(2**15), 2**15 - 1)
-        x = scope.call(node, integer.rescale.default, x, given.zero_point, 2**30, 23, *levels, 16)
-        given = Params(given.scale / 2**7, *levels, 16)
-    steps = torch.arange(513) * 128 - 2**15 if wide else torch.arange(-128, 128).clamp(given.low, given.high)
-    values: dict[fx.Node, Tensor] = dict.fromkeys(leaves, (steps - given.zero_point).float() * given.scale)
-    for each in order:
-        if (known := scope.constants.value(each)) is not None:
-            values[each] = known.reshape(())
-        elif each not in values:
-            args, kwargs = map_arg((each.args, each.kwargs), values.__getitem__)
-            values[each] = each.target(*args, **kwargs)  # type: ignore[operator]
-    result = values[node].float()
-    if result.isnan().any() or (wide and result.isinf().any()):  # an infinity is the bound of the range
+
+    def function(x: Tensor) -> Tensor:
+        values: dict[fx.Node, Tensor] = dict.fromkeys(leaves, x)
+        for each in order:
+            if (known := scope.constants.value(each)) is not None:
+                values[each] = known.reshape(())
+            elif each not in values:
+                args, kwargs = map_arg((each.args, each.kwargs), values.__getitem__)
+                values[each] = each.target(*args, **kwargs)  # type: ignore[operator]
+        return values[node].float()
+
+    if 16 in (given.bits, params.bits):
+        return _fold_wide_table(scope, node, x, given, params, function)
+    steps = torch.arange(-128, 128).clamp(given.low, given.high)
+    result = function((steps - given.zero_point).float() * given.scale)
+    if result.isnan().any():  # an infinity is the bound of the range
         raise NoIntegerForm("it is not finite everywhere in the range of its operand")
-    if wide:
-        finer = 1 if params.bits == 16 else 2**7
-        entries = (result.double() / params.scale * finer).round().clamp(-(2**15), 2**15 - 1)
-        if int(entries.diff().abs().max()) >= 2**15:
-            raise NoIntegerForm("it rises by more than TOSA's table of int16 can")
-        held = scope.constants.add(entries.to(torch.int16))
-        by = multiplier_and_shift(2.0**-7 / finer, 2.0**22)
-        return scope.call(node, integer.wide_table.default, x, held, *by, *out_of(params))
     entries = ((result / params.scale).round() + params.zero_point).clamp(params.low, params.high)
     return scope.call(node, integer.table.default, x, scope.constants.add(entries.to(torch.int8)))
+
+
+def _fold_wide_table(
+    scope: Scope, node: fx.Node, x: fx.Node, given: Params, params: Params, function: Callable[[Tensor], Tensor]
+) -> fx.Node:
+    """Emit ``function`` of ``x`` as a table of int16 with the parameters. Raises `NoIntegerForm`."""
+    levels, scale = torch.arange(given.low, given.high + 1) - given.zero_point, given.scale
+    operand = 1  # the factor of x before the lookup
+    if given.bits == 8:
+        levels, scale, operand = levels * 2**7, scale / 2**7, 2**7
+    table = wide_table_of(function, levels, scale, params)
+    if operand * table.gain > 1:
+        by = multiplier_and_shift(float(operand * table.gain), given.reach)
+        x = scope.call(node, integer.rescale.default, x, given.zero_point, *by, 0, -(2**15), 2**15 - 1, 16)
+    held = scope.constants.add(table.entries)
+    made = scope.call(node, integer.wide_table.default, x, held, table.multiplier, table.shift, *out_of(params))
+    made.meta[STEPS] = table.steps
+    return made
 
 
 def _collect(scope: Scope, node: fx.Node, order: list[fx.Node], leaves: list[fx.Node]) -> None:
@@ -142,22 +155,10 @@ def table(x: Tensor, entries: Tensor) -> Tensor:
     return entries[x.to(torch.int64) + 128]
 
 
-FRACTION = 7
-"""Bits between two entries of a table."""
-
-
 @defines(f"Tensor x, Tensor entries, {PER_TENSOR}")
 def wide_table(x: Tensor, entries: Tensor, *out: int) -> Tensor:
     """Return linear interpolations of ``entries`` at each 128th of int16, of 513, rescaled."""
     return requantized(interpolate(x, entries), *out)
-
-
-def interpolate(x: Tensor, entries: Tensor) -> Tensor:
-    """Return ``entries`` between each 128th of int16, with 7 more bits, as int32. TOSA 1.0, ``TABLE``."""
-    places = x.to(torch.int64) + 2**15
-    base = entries[places >> FRACTION].to(torch.int32)
-    slope = entries[(places >> FRACTION) + 1].to(torch.int32) - base
-    return base * 2**FRACTION + slope * (places & (2**FRACTION - 1)).to(torch.int32)
 
 
 @lowers(integer.table.default, into="tosa")

@@ -20,11 +20,12 @@ from fx_importer.quantization.byte_tables import (
     emit_upper_byte,
     lookup_bytes,
 )
-from fx_importer.quantization.families.elementwise import FRACTION, emit_interpolated, interpolate
+from fx_importer.quantization.families.elementwise import emit_interpolated
 from fx_importer.quantization.integer_operators import PER_TENSOR, defines, integer, requantized
 from fx_importer.quantization.rule import Family, Rule, Scope, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, rescaled
 from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
+from fx_importer.quantization.wide_tables import FRACTION, interpolate
 
 _POWER = 2**15 - 1
 """The power of zero, of 15 bits; a sum of 2¹⁵ of them stays below 2³⁰."""

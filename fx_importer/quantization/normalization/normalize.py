@@ -14,7 +14,7 @@ from fx_importer.fx_graph.programs import fake_mode_of
 from fx_importer.quantization.core_forms import without_core_forms, without_writes
 from fx_importer.quantization.normalization.attention import attention_as_products
 from fx_importer.quantization.normalization.batch_norm import batch_norm_as_convolution
-from fx_importer.quantization.normalization.recurrent import RECURRENT, unroll
+from fx_importer.quantization.normalization.recurrent import CELLS, RECURRENT, unroll, unroll_cell
 from fx_importer.quantization.normalization.rms_norm import find_rms_norm
 
 _CASTS = (aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten._to_copy.default)
@@ -40,6 +40,8 @@ def normalize(module: fx.GraphModule) -> None:
             graph.erase_node(node)
         elif node.target in RECURRENT:
             unroll(node)
+        elif node.target in CELLS:
+            unroll_cell(node)
         elif node.target is aten.scaled_dot_product_attention.default:
             attention_as_products(node, constants.value)
         elif node.target is aten.batch_norm.default:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,15 @@ def unroll(node: fx.Node) -> None:
         graph, before = node.graph, set(node.graph.nodes)
         inline(node, RECURRENT[node.target])
         _name_steps([each for each in graph.nodes if each not in before])
+
+
+def unroll_cell(node: fx.Node) -> None:
+    """Replace a cell by products and elementwise functions, whose values `STEP` names, alike in all calls of a loop."""
+    graph, before = node.graph, set(node.graph.nodes)
+    weight = node.args[3]
+    inline(node, CELLS[node.target])
+    for number, each in enumerate(each for each in graph.nodes if each not in before):
+        each.meta.setdefault(STEP, (str(weight), number))
 
 
 def _name_steps(nodes: Sequence[fx.Node]) -> None:
@@ -57,9 +67,15 @@ def _gru(x: Tensor, hx: Tensor, *arguments: object) -> State:
     return _layers(_gru_cell, x, [(each,) for each in hx.unbind(0)], *arguments)  # type: ignore[arg-type]
 
 
-def _rnn(function: Callable[[Tensor], Tensor]) -> Callable[..., State]:
+def _rnn_cell(function: Callable[[Tensor], Tensor]) -> Cell:
     def cell(x: Tensor, state: State, params: Parameters) -> State:
         return (function(x + _product(state[0], params)),)
+
+    return cell
+
+
+def _rnn(function: Callable[[Tensor], Tensor]) -> Callable[..., State]:
+    cell = _rnn_cell(function)
 
     def layers(x: Tensor, hx: Tensor, *arguments: object) -> State:
         return _layers(cell, x, [(each,) for each in hx.unbind(0)], *arguments)  # type: ignore[arg-type]
@@ -123,6 +139,25 @@ def _layers(
     return x, *(torch.stack(each) for each in zip(*last, strict=True))
 
 
+def _one_step(cell: Cell) -> Callable[..., Any]:
+    """Return a cell ``(x, state, weights, biases)`` of torch, by ``cell`` of a layer."""
+
+    def step(
+        x: Tensor,
+        state: Tensor | Sequence[Tensor],
+        weight: Tensor,
+        hidden_weight: Tensor,
+        bias: Tensor | None = None,
+        hidden_bias: Tensor | None = None,
+    ) -> Tensor | State:
+        biases = () if hidden_bias is None else (bias, hidden_bias)
+        states = (state,) if isinstance(state, Tensor) else tuple(state)
+        results = cell(F.linear(x, weight, bias), states, (weight, hidden_weight, *biases))  # type: ignore[arg-type]
+        return results[0] if len(results) == 1 else results
+
+    return step
+
+
 RECURRENT: dict[object, Callable[..., State]] = {
     aten.lstm.input: _lstm,
     aten.gru.input: _gru,
@@ -130,3 +165,11 @@ RECURRENT: dict[object, Callable[..., State]] = {
     aten.rnn_relu.input: _rnn(torch.relu),
 }
 """Layers ``(x, state, parameters, ...)`` by operator."""
+
+CELLS: dict[object, Callable[..., Any]] = {
+    aten.lstm_cell.default: _one_step(_lstm_cell),
+    aten.gru_cell.default: _one_step(_gru_cell),
+    aten.rnn_tanh_cell.default: _one_step(_rnn_cell(torch.tanh)),
+    aten.rnn_relu_cell.default: _one_step(_rnn_cell(torch.relu)),
+}
+"""Single steps by operator."""
