@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from fx_importer.distributed.checkpoint import Checkpoint
 from fx_importer.distributed.mesh import Mesh
 from fx_importer.errors import UsageError
+from fx_importer.json_text import parse_json
 
 Layout = tuple["int | None", ...]
 """For each axis of a mesh, the dimension that is divided along it; None where it is repeated."""
@@ -76,9 +76,9 @@ class _Files:
 def _listed(index: Path) -> dict[str, Path]:
     """Return the file of each tensor in ``index``, which transformers has written."""
     try:
-        homes: dict[str, str] = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+        homes: dict[str, str] = dict(parse_json(index.read_bytes())["weight_map"])
         outside = [name for name in homes.values() if Path(name).name != name]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"'{index}' is no index of safetensors files: {type(error).__name__}: {error}") from None
     if outside:
         raise UsageError(f"'{index}' lists '{outside[0]}', which is no file in its directory")
