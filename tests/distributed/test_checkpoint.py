@@ -77,7 +77,7 @@ def stored(metadata: Metadata, **fields: Any) -> None:
         lambda canary: Call(Path.touch, canary),
         lambda canary: Call(os.system, f"touch {canary}"),
         lambda canary: Call(functools.reduce, Path.touch, [canary]),
-        lambda canary: collections.defaultdict(Call, {"a": Call(Path.touch, canary)}),
+        lambda canary: collections.OrderedDict({"a": Call(Path.touch, canary)}),
     ],
 )
 @pytest.mark.parametrize("whole", [True, False])
