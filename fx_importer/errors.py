@@ -46,6 +46,10 @@ class MisfitError(UsageError, ImportError):
     """Required package that is missing, or of a version that does not fit."""
 
 
+class DiskFullError(FxImporterError):
+    """Temporary files that cannot be written: the disk is full, or files have a limit of their size."""
+
+
 class ExportError(FxImporterError):
     """Failure of torch.export to capture the model. The original exception is the ``__cause__``."""
 

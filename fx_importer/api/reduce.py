@@ -22,7 +22,7 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.importing import FxImporter
-from fx_importer.mlir.output_files import atomic_directory
+from fx_importer.mlir.output_files import atomic_directory, file_for_torch
 from fx_importer.options import ExportOptions, PrintOptions, RunOptions
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
@@ -147,7 +147,8 @@ def reduce(
             or not always.
     """
     scratch = Scratch()
-    torch.export.save(lowered.exported[next(iter(lowered.exported))], scratch.path / "program.pt2")
+    with scratch.writing(), file_for_torch(scratch.path / "program.pt2") as file:
+        torch.export.save(lowered.exported[next(iter(lowered.exported))], file)
     setting = Setting(lowered.options, backend, Tolerance(rtol, atol))
     return in_a_process(Job(scratch.path / "program.pt2", setting, None), output)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fx_importer.mlir.output_files import all_or_none, make_directory, save_bytes
+from fx_importer.mlir.output_files import save_bytes, save_files
 
 _TEXTS = (".ptx", ".rocmasm", ".metal", ".s")
 _MATRIX = re.compile(r"^\s*(?:mma\.sync|wgmma\.mma_async|v_(?:mfma|wmma)_)", re.MULTILINE)
@@ -48,9 +48,8 @@ class CompiledProgram:
     def save(self, path: str | os.PathLike[str], kernels: str | os.PathLike[str] | None = None) -> None:
         """Write the code to ``path``, and the files of the kernels to the directory ``kernels``, if given.
 
-        Raises `UsageError` if a file cannot be written; no new files are left then.
+        Raises `UsageError` if a file cannot be written; what was written of it is removed.
         """
-        files = {} if kernels is None else {make_directory(kernels) / name: data for name, data in self.kernels.items()}
-        with all_or_none(path, *files):
-            for file, data in ({Path(path): self.code} | files).items():
-                save_bytes(data, file)
+        save_bytes(self.code, path)
+        if kernels is not None:
+            save_files({Path(kernels, name): data for name, data in self.kernels.items()})

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fx_importer.calls.backend import EVALUATION, Loaded, Value
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.bindings import ir, write_bytecode
 from fx_importer.mlir.functions import function_named
 from fx_importer.options import Limits
 from fx_importer.process.restarting_worker import RestartingWorker
@@ -43,7 +43,8 @@ class IsolatedBackend:
         process = self.worker.running()
         scratch = Scratch()
         path = scratch.path / "module.mlirbc"
-        module.operation.write_bytecode(str(path))
+        with scratch.writing():
+            write_bytecode(module.operation, path)
         key = process.request(self.name, self.limits, "load", self.name, str(path), func_name)
         function = _Function(self.name, process, key, written, self.limits)
         weakref.finalize(function, process.dropped.append, key)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import io
 import re
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from torch_mlir import ir, passmanager
@@ -16,6 +18,7 @@ from torch_mlir.dialects import func as func_d
 from fx_importer.errors import UsageError
 
 __all__ = [
+    "bytecode_of",
     "func_d",
     "ir",
     "load_dialects",
@@ -25,6 +28,7 @@ __all__ = [
     "stablehlo_d",
     "stablehlo_version",
     "torch_op_names",
+    "write_bytecode",
 ]
 
 stablehlo_d = _stablehlo
@@ -53,6 +57,21 @@ def new_context() -> ir.Context:
         context.get_dialect_descriptor(dialect)  # unlike context.dialects, it does not import the dialect's bindings
     register_dialect(context)
     return context
+
+
+def write_bytecode(operation: ir.Operation, path: Path) -> None:
+    """Write ``operation`` as bytecode. Raises `OSError` where the disk is full: MLIR's own file would end the process.
+
+    It takes extra memory for one weight at a time.
+    """
+    with path.open("wb") as file:
+        operation.write_bytecode(file)
+
+
+def bytecode_of(operation: ir.Operation) -> bytes:
+    """Return ``operation`` as bytecode."""
+    operation.write_bytecode(data := io.BytesIO())
+    return data.getvalue()
 
 
 @functools.cache

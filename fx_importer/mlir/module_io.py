@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
 from fx_importer.diagnostics import progress
 from fx_importer.errors import UsageError
-from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.bindings import ir, load_dialects, new_context, write_bytecode
 from fx_importer.mlir.embedded_manifest import as_comment, with_attribute
 from fx_importer.mlir.output_files import atomic_file, check_writable
 from fx_importer.mlir.resources import byte_size, constants_in, is_resource, key_of
 from fx_importer.options import Weights
+from fx_importer.process.scratch import Scratch
 
 ARTIFACT = ".stablehlo"
 MODULES = (".mlir", ".mlirbc")
@@ -43,7 +43,6 @@ def save_module(
         UsageError: if the file cannot be written; nothing is left behind then.
     """
     path = check_writable(path, MODULES)
-    # MLIR ends the process when the disk fills up while it writes.
     needed = _weight_bytes(module, external) * (1 if path.suffix == ".mlirbc" else 2) + 2**20
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
@@ -51,7 +50,7 @@ def save_module(
         progress.enter(f"write {path.name}")
         if path.suffix == ".mlirbc":
             whole = with_attribute(module.operation, manifest) if manifest else module.operation
-            whole.write_bytecode(str(temporary))
+            write_bytecode(whole, temporary)
         else:
             with temporary.open("wb") as file:
                 module.operation.print(file=file, binary=True)
@@ -60,10 +59,9 @@ def save_module(
 
 def copy_to_new_context(module: ir.Operation, *, unregistered: bool = False) -> ir.Module:
     """Return a copy of ``module`` in a new context, which may allow ``unregistered`` dialects."""
-    with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
-        path = Path(folder, "module.mlirbc")
-        with path.open("wb") as file:  # a full disk raises here, and ends the process in MLIR
-            module.write_bytecode(file)
+    with Scratch() as folder:
+        path = folder / "module.mlirbc"
+        write_bytecode(module, path)
         return read_module(path, unregistered=unregistered or module.context.allow_unregistered_dialects)
 
 

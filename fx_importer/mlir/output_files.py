@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from fx_importer.errors import UsageError
+from fx_importer.process.scratch import remove_when_killed
 
 _DESCRIPTIONS = {
     ".mlir": "text",
@@ -55,13 +58,66 @@ def save_text(text: str, path: str | os.PathLike[str]) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def make_directory(path: str | os.PathLike[str]) -> Path:
-    """Return ``path``, a directory that is made unless it exists. Raises `UsageError` if it cannot be made."""
+def save_files(files: Mapping[Path, bytes]) -> None:
+    """Write files, all or none, and make their directories.
+
+    Raises:
+        UsageError: if one cannot be written; no new files and directories are left then.
+    """
+    directories = [each for each in dict.fromkeys(path.parent for path in files) if not each.exists()]
     try:
-        Path(path).mkdir(parents=True, exist_ok=True)
+        with all_or_none(*files):
+            for path, data in files.items():
+                _make_directory(path.parent)
+                save_bytes(data, path)
+    except UsageError:
+        for directory in directories:
+            with suppress(OSError):  # it was not made
+                directory.rmdir()
+        raise
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the directory '{path}': {error.strerror or error}") from None
-    return Path(path)
+
+
+class _LateErrors(io.BytesIO):
+    """A file whose `write` drops what a full disk does not take: torch ends the process for exceptions.
+
+    It has the type that ``torch.export.save`` asks for.
+    """
+
+    def __init__(self, file: BinaryIO):
+        super().__init__()
+        self._file = file
+        self.error: OSError | None = None
+
+    def seek(self, *_: Any) -> int:
+        return 0  # to the start, once it is written
+
+    def write(self, data: Any, /) -> int:
+        if self.error is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+
+@contextmanager
+def file_for_torch(path: Path) -> Iterator[io.BytesIO]:
+    """Yield a file for ``torch.save`` or ``torch.export.save``. A full disk raises `OSError`.
+
+    With a path, torch raises a RuntimeError for it, or ends the process.
+    """
+    with path.open("wb") as file:
+        late = _LateErrors(file)
+        yield late
+    if late.error is not None:
+        raise late.error
 
 
 @contextmanager
@@ -76,6 +132,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise UsageError(f"'{path}' is there already: name another directory, or remove it")
     try:
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        remove_when_killed(temporary)
         try:
             yield temporary
             temporary.chmod(0o777 & ~_umask())
@@ -93,6 +150,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
         os.close(descriptor)
         temporary = Path(name)
+        remove_when_killed(temporary)
         try:
             yield temporary
             temporary.chmod(0o666 & ~_umask())

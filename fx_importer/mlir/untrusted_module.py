@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from fx_importer.errors import CrashedError, UsageError
@@ -10,6 +9,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.module_io import read_module
 from fx_importer.mlir.untrusted_module_child import rewrite
 from fx_importer.process.one_shot import run_isolated
+from fx_importer.process.scratch import Scratch
 
 
 def read_untrusted_module(path: Path, *, unregistered: bool = False) -> ir.Module:
@@ -23,8 +23,8 @@ def read_untrusted_module(path: Path, *, unregistered: bool = False) -> ir.Modul
     """
     if not path.is_file():
         raise UsageError(f"there is no file '{path}'")
-    with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
-        made = Path(folder, "module.mlirbc")
+    with Scratch() as folder:
+        made = folder / "module.mlirbc"
         try:
             run_isolated("MLIR's parser", rewrite, path, made, "unregistered" if unregistered else "")
         except CrashedError as error:

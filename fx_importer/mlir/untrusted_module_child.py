@@ -34,5 +34,5 @@ def rewrite(path: str, made: str, unregistered: str) -> None:
     for value in dict.fromkeys(value for *_, value in resources_in(module.operation)):
         if resource_bytes(value, byte_size(value)) is None and has_data(value):
             sys.exit(f"a resource of type {value.type} has data of another size")
-    with Path(made).open("wb") as file:  # where the disk is full, this raises; MLIR's own file would end the process
+    with Path(made).open("wb") as file:  # as `write_bytecode`, which this process does not import
         module.operation.write_bytecode(file)

@@ -7,7 +7,6 @@ thousands of small modules.
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 import sys
 import warnings
@@ -18,7 +17,7 @@ from typing import Any
 
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, StageFailed
-from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.bindings import bytecode_of, ir, load_dialects, new_context
 from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Limits, RunOptions
 from fx_importer.pipelines.module_transfer import ModuleTransfer
@@ -98,7 +97,8 @@ class IsolatedStages:
         context = self._module.context
         given, made = (self._scratch.path / f"{next(self._names)}.mlirbc" for _ in range(2))
         if not self._sent:
-            self._transfer.write(self._module, given)
+            with self._scratch.writing():
+                self._transfer.write(self._module, given)
             self._sent = True
         sent = given if given.exists() else None
         request = ("run", sent, stage.name, str(stage), made, print_passes, context.allow_unregistered_dialects)
@@ -184,8 +184,7 @@ def _run_here(module: str | bytes, stages: Sequence[Stage], result: bool) -> Pip
         return PipelineOutcome(error, None)
     if not result:
         return PipelineOutcome(None, None)
-    read.operation.write_bytecode(made := io.BytesIO())
-    return PipelineOutcome(None, made.getvalue())
+    return PipelineOutcome(None, bytecode_of(read.operation))
 
 
 def _ask_child(child: Child, request: Any, limits: Limits) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +9,12 @@ from typing import Any
 
 from fx_importer.diagnostics.mlir_diagnostics import ReportedError, diagnostics_of
 from fx_importer.errors import ContractWarning, UsageError
-from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.mlir.bindings import bytecode_of, ir, new_context
 from fx_importer.pipelines.module_transfer import ModuleTransfer
 from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import Stage
+from fx_importer.process.scratch import full_disk_errors
 from fx_importer.process.worker import Note, portable
 
 StageOutcome = tuple[list[Warning], Exception | None]
@@ -48,7 +48,8 @@ class Runner:
         assert self._module
         ran = self._stage(name, text, self._module, print_passes)
         if ran[1] is None:
-            self._transfer.write(self._module, made)
+            with full_disk_errors():
+                self._transfer.write(self._module, made)
         return ran
 
     def _probe(
@@ -67,8 +68,8 @@ class Runner:
                 return name, warned, failure, None
         if not result:
             return name, warned, None, None
-        module.operation.write_bytecode(data := io.BytesIO())
-        return name, warned, None, data.getvalue()
+        data = bytecode_of(module.operation)
+        return name, warned, None, data
 
     def _stage(self, name: str, text: str, module: ir.Module, print_passes: bool = False) -> StageOutcome:
         self._note(name)

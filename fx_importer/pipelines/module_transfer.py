@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fx_importer.mlir.bindings import ir, load_dialects
+from fx_importer.mlir.bindings import ir, load_dialects, write_bytecode
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
 from fx_importer.mlir.resources import replace_constants, resources_in
 
@@ -26,8 +26,7 @@ class ModuleTransfer:
         """Write ``module``, which does not change, to the file ``path``, which the other process maps into memory."""
         copy = module.operation.clone()
         replace_constants(resources_in(copy), self._sent)
-        with path.open("wb") as file:  # where the disk is full, this raises; MLIR's own file would end the process
-            copy.write_bytecode(file)
+        write_bytecode(copy, path)
 
     def read(self, path: Path) -> ir.Module:
         """Return the module that the other process wrote to ``path``, and remove the file."""

@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from fx_importer.mlir.output_files import file_for_torch
 from fx_importer.options import ImportOptions, Mutation, Options
 from fx_importer.reduction.program_source import Listing
 from fx_importer.reduction.symptom import Kind, Symptom
@@ -168,6 +169,8 @@ def import_arguments(options: ImportOptions) -> list[str]:
 def save_beside(program: Listing | ExportedProgram, directory: Path) -> None:
     """Write the files that the script reads to ``directory``."""
     if isinstance(program, ExportedProgram):
-        torch.export.save(program, directory / "reduced.pt2")
+        with file_for_torch(directory / "reduced.pt2") as file:
+            torch.export.save(program, file)
     elif program.saved:
-        torch.save(program.saved, directory / "saved.pt")
+        with file_for_torch(directory / "saved.pt") as file:
+            torch.save(program.saved, file)

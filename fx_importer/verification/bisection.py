@@ -216,6 +216,12 @@ class _Search:
         assert comparison is not None
         order = list(nodes)
         before = set(order[: order.index(observed.node.name)])
+        script = None
+        if cause is DivergenceCause.ITSELF and isinstance(self.backend, str):
+            try:
+                script = self._script(observed)
+            except UsageError as error:  # as on a full disk
+                self.remarks.append(str(error))
         return Divergence(
             **describe(observed.node, observed.args, dict(observed.kwargs), observed.value),
             cause=cause,
@@ -223,9 +229,7 @@ class _Search:
             backend=self.load(self.subject).name,
             agreeing=sum(each.passed for name, each in compared.items() if name in before),
             remarks=tuple(self.remarks),
-            script=self._script(observed)
-            if cause is DivergenceCause.ITSELF and isinstance(self.backend, str)
-            else None,
+            script=script,
         )
 
     def _script(self, observed: _ObservedNode) -> Path | None:

@@ -12,7 +12,7 @@ from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.matrix import read_inputs
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
-from fx_importer.mlir.output_files import atomic_file, check_writable
+from fx_importer.mlir.output_files import atomic_file, check_writable, file_for_torch
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.quantization.qdq import is_quantized
@@ -49,5 +49,5 @@ def quantize_model(
         result = accuracy(program, quantized, calls, tries=tries)
     print(result)
     if output is not None:
-        with atomic_file(output) as temporary:
-            torch.export.save(exported_quantized(quantized, (calls[0].args, calls[0].kwargs)), temporary)
+        with atomic_file(output) as temporary, file_for_torch(temporary) as file:
+            torch.export.save(exported_quantized(quantized, (calls[0].args, calls[0].kwargs)), file)

@@ -13,6 +13,7 @@ from fx_importer.cli.commands.view import report_isolated
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines import engine_named
 from fx_importer.fx_graph.program_files import read_program
+from fx_importer.mlir.output_files import file_for_torch
 from fx_importer.options import Options
 from fx_importer.process.scratch import Scratch
 from fx_importer.reduction import Setting
@@ -50,7 +51,8 @@ def reduce_model(
         program = scratch.path / "program.pt2"
         with reporting_progress(True):
             exported = export_model(model, options, trust)
-        torch.export.save(exported, program)
+        with scratch.writing(), file_for_torch(program) as file:
+            torch.export.save(exported, file)
         job = Job(program, Setting(options, backend, Tolerance(rtol, atol)), None)
     # This process forks, so no other thread may run.
     with reporting_progress(True, auto_refresh=False):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from fx_importer.cli.playground.child import MODULE, compile_page
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
+from fx_importer.process.scratch import Scratch
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS")
 """Environment variables that the process sees, besides ``PYTHONPATH``, and ``HOME`` and ``TMPDIR`` of its own."""
@@ -37,8 +36,8 @@ def compile_source(source: str, output_type: str, limits: Limits) -> EditOutcome
 
     The process has a new directory, and only the environment variables in `PASSED_ON`.
     """
-    with tempfile.TemporaryDirectory(prefix="fx-importer-playground-") as scratch:
-        directory = Path(scratch).resolve()
+    with Scratch() as scratch:
+        directory = scratch.resolve()
         (directory / f"{MODULE}.py").write_text(source, encoding="utf-8")
         page, result = directory / "page.html", directory / "result.json"
         own = {"HOME": str(directory), "TMPDIR": str(directory), "HF_HUB_OFFLINE": "1"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from fx_importer.compiler.caching.cache_key import key_of
 from fx_importer.compiler.caching.cached_weights import ElidedWeights
 from fx_importer.importing import FxImporter
 from fx_importer.manifest import Manifest
-from fx_importer.mlir.bindings import ir, load_dialects
+from fx_importer.mlir.bindings import bytecode_of, ir, load_dialects
 from fx_importer.mlir.elided_weights import link_elided
 from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Options
@@ -57,11 +56,11 @@ class CacheEntry:
             text = manifest.to_json()
             if Manifest.from_json(text) != manifest:
                 return "not kept: JSON cannot hold its manifest"
-            module.operation.write_bytecode(bytecode := io.BytesIO())
+            bytecode = bytecode_of(module.operation)
         except Exception as error:  # failing to store the result is not an error of the lowering
             return f"not kept: {type(error).__name__}: {error}"
         header = json.dumps(text).encode()
-        if not self.store.put(self.key, header + b"\n" + bytecode.getvalue()):
+        if not self.store.put(self.key, header + b"\n" + bytecode):
             return f"not kept: '{self.store.directory}' cannot be written, or it is too large for there"
         return f"kept in {self}"
 

@@ -14,6 +14,7 @@ from fx_importer.diagnostics.reports.report_contents import readable
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.output_files import save_text
 from fx_importer.options import RunOptions
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Dumps(Observer):
             {"name": stage.name, "outcome": "failed" if stage.failure else "passed", "seconds": stage.seconds}
             for stage in trace.stages
         ]
-        (self.directory / "stages.json").write_text(json.dumps(stages, indent=2), encoding="utf-8")
+        save_text(json.dumps(stages, indent=2), self.directory / "stages.json")
 
     def before_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
         self._passes += 1
@@ -66,12 +67,12 @@ class Dumps(Observer):
         if not self._wanted.search(record.name):
             return
         if module is not None:
-            (self.directory / f"{self._stage}.{when}.mlir").write_text(readable(module.operation), encoding="utf-8")
+            save_text(readable(module.operation), self.directory / f"{self._stage}.{when}.mlir")
         self._write_programs(f"{self._stage}.{when}", record.programs or {})
 
     def _write_programs(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
         for function, program in programs.items():
-            (self.directory / f"{name}.{function}.fx.txt").write_text(str(program), encoding="utf-8")
+            save_text(str(program), self.directory / f"{name}.{function}.fx.txt")
 
 
 def _file_name(name: str) -> str:

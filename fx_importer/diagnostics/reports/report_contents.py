@@ -11,7 +11,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.frontend.torch_patches import tracing, warnings_filtered
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.bindings import ir, write_bytecode
+from fx_importer.mlir.output_files import file_for_torch
 from fx_importer.mlir.resources import byte_size, constants_in, elided_resource, is_resource, replace_constants
 
 WEIGHTS_LIMIT = 16 * 2**20
@@ -33,10 +34,10 @@ def save_program(program: ExportedProgram, path: Path) -> str:
     """
     size = sum(_bytes(tensor) for tensor in _tensors(program))
     if size <= WEIGHTS_LIMIT:
-        torch.export.save(program, path)
+        _save(program, path)
         return f"`{path.name}` is the exported program with its weights: check before sharing."
     with warnings_filtered("ignore", "No complete tensor found"):  # zeros are expanded scalars
-        torch.export.save(_with_zeros(program), path)
+        _save(_with_zeros(program), path)
     return f"`{path.name}` is the exported program, with zeros for its weights and example inputs ({size:,} bytes)."
 
 
@@ -47,6 +48,11 @@ def _tensors(program: ExportedProgram) -> list[torch.Tensor]:
 
 def _bytes(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_meta else tensor.numel() * tensor.itemsize
+
+
+def _save(program: ExportedProgram, path: Path) -> None:
+    with file_for_torch(path) as file:
+        torch.export.save(program, file)
 
 
 def _with_zeros(program: ExportedProgram) -> ExportedProgram:
@@ -81,8 +87,7 @@ def save_bytecode(module: ir.Operation, path: Path, *, external: bool = False) -
         messages = f"without the data of its weights ({size:,} bytes): passes that read weights see none."
     else:
         messages = "with its weights: check before sharing."
-    with path.open("wb") as file:  # LLVM's own stream aborts the process on a full disk
-        module.write_bytecode(file)
+    write_bytecode(module, path)
     return f"`{path.name}` is the module before the stage, {messages}"
 
 

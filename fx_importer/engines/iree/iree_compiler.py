@@ -13,10 +13,11 @@ from fx_importer.engines.iree.iree_parameters import with_parameters
 from fx_importer.engines.iree.iree_pipeline import iree_pipeline
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
 from fx_importer.errors import CrashedError, UsageError
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.bindings import ir, write_bytecode
 from fx_importer.mlir.functions import dialects_of, functions_of
 from fx_importer.mlir.walk import operations
 from fx_importer.process.one_shot import run_command
+from fx_importer.process.scratch import full_disk_errors
 from fx_importer.rewrites.linalg.integer_convolutions import has_integer_products
 
 KEEP_FLOAT64 = "--iree-input-demote-f64-to-f32=false"  # the default demotes, and changes the type of the function
@@ -58,10 +59,11 @@ def compile_to(
         StageFailed: if IREE cannot compile it, with its errors.
     """
     source = output.with_suffix(".mlir")
-    if parameters:
-        source.write_text(with_parameters(module, {key: key for key in parameters}))
-    else:
-        module.operation.write_bytecode(str(source))
+    with full_disk_errors():
+        if parameters:
+            source.write_text(with_parameters(module, {key: key for key in parameters}))
+        else:
+            write_bytecode(module.operation, source)
     tools = IREE_ENGINE.imported("iree.compiler.tools.binaries")
     floats = [] if target.narrow_integers and kind == "torch" and not _has_float64(module) else [KEEP_FLOAT64]
     if kind == "none" and target.name == HOST and has_integer_products(module):

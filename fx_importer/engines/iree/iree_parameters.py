@@ -5,6 +5,7 @@ A parameter is an operation, ``util.global.load``: so resources are not replaced
 
 from __future__ import annotations
 
+import errno
 import importlib
 import re
 from collections.abc import Mapping
@@ -66,10 +67,17 @@ def write_archive(tensors: Mapping[str, np.ndarray[Any, Any]], path: Path) -> No
     index = _runtime().ParameterIndex()
     for name, data in tensors.items():
         index.add_buffer(name, data)
-    index.create_archive_file(str(path))
+    _create_archive(index, path)
 
 
 def _runtime() -> Any:
     if not is_installed("iree.runtime"):
         raise NotInstalledError("an IREE parameter archive", "iree.runtime", "iree")
     return importlib.import_module("iree.runtime")
+
+
+def _create_archive(index: Any, path: Path) -> None:
+    try:
+        index.create_archive_file(str(path))
+    except (IndexError, RuntimeError, ValueError) as error:  # IREE's status, as out of range
+        raise OSError(errno.ENOSPC, f"IREE could not write it: {error}") from error

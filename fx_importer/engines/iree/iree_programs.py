@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from fx_importer.engines.compiled_program import CompiledProgram
@@ -14,6 +12,7 @@ from fx_importer.engines.iree.iree_compiler import compile_to, input_type_of, pr
 from fx_importer.engines.iree.iree_targets import iree_target
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.module_contents import copy_module
+from fx_importer.process.scratch import Scratch
 
 
 def compile_program(module: ir.Module, target: str, parameters: Collection[str] = ()) -> CompiledProgram:
@@ -29,8 +28,8 @@ def compile_program(module: ir.Module, target: str, parameters: Collection[str] 
     copy = copy_module(module.operation)
     kind = input_type_of(copy)
     prepare(copy, kind, device)
-    with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
-        output, kernels, statistics = Path(folder, "module.vmfb"), Path(folder, "kernels"), Path(folder, "counts.json")
+    with Scratch() as folder:
+        output, kernels, statistics = folder / "module.vmfb", folder / "kernels", folder / "counts.json"
         flags = [
             f"--iree-hal-dump-executable-intermediates-to={kernels}",
             f"--iree-hal-dump-executable-binaries-to={kernels}",

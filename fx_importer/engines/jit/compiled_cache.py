@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from fx_importer.caching.uncacheable import NotCached
 from fx_importer.caching.versions import versions
 from fx_importer.calls.call_signature import Signature
 from fx_importer.engines.jit.object_code import SUPPORTED
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.bindings import bytecode_of, ir
 from fx_importer.rewrites.llvm.blas_calls import routines
 from fx_importer.rewrites.llvm.library_functions import LibraryFunction
 from fx_importer.rewrites.llvm.operator_stubs import operator_stubs_of
@@ -80,9 +79,9 @@ def entry_of(module: ir.Module, *options: object) -> Entry | None:
         facts = ("compiled", versions(), _processor(), has_threads(), bool(routines()), *options)
     except (NotCached, OSError):
         return None
-    module.operation.write_bytecode(bytecode := io.BytesIO())
+    bytecode = bytecode_of(module.operation)
     digest = hashlib.sha256(repr(facts).encode())
-    digest.update(bytecode.getvalue())
+    digest.update(bytecode)
     return Entry(users_store(), digest.hexdigest())
 
 

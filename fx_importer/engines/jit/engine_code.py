@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import tempfile
+import errno
+import os
+import resource
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from torch_mlir.execution_engine import ExecutionEngine
 
 from fx_importer.mlir.bindings import ir
+
+LARGEST_CODE = 256 << 20
+"""Bytes that no object file has: weights are not in it."""
 
 
 class Code(Protocol):
@@ -62,8 +66,16 @@ class EngineCode:
         return self._functions[name]
 
     def object_file(self) -> bytes:
-        """Return the code as an object file."""
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "code.o"
-            self._engine.dump_to_object_file(str(path))
-            return path.read_bytes()
+        """Return the code as an object file.
+
+        LLVM ends the process where it cannot write a file, so this one is in memory. Linux only, as `ObjectCode`.
+
+        Raises:
+            OSError: if files of this process, which those in memory are too, have a limit that code may exceed.
+        """
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if limit != resource.RLIM_INFINITY and limit < LARGEST_CODE:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        with open(os.memfd_create("code"), "rb") as file:  # noqa: PTH123 - it is a descriptor
+            self._engine.dump_to_object_file(f"/proc/self/fd/{file.fileno()}")
+            return file.read()

@@ -34,6 +34,7 @@ from fx_importer.options import RunOptions
 from fx_importer.pipelines.llvm import CONSTANTS, ENTRY, FUSE, INTEGERS, TO_LLVM
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.runner import run_stage
+from fx_importer.process.scratch import full_disk_errors
 from fx_importer.rewrites.llvm.arena import ARENA, PLACED_RESULTS, SLOTS
 from fx_importer.rewrites.llvm.blas_calls import routines
 from fx_importer.rewrites.llvm.entry_point import read_fact, required_fact
@@ -114,7 +115,8 @@ class JitBackend:
         program, stubs, kernels, code = parts
         codes = [code]
         if count > 1 and isinstance(code, EngineCode):
-            data, addresses = code.object_file(), _addresses(stubs.callbacks | kernels.callbacks)
+            with full_disk_errors():
+                data, addresses = code.object_file(), _addresses(stubs.callbacks | kernels.callbacks)
             codes += [ObjectCode(data, addresses) for _ in range(count - 1)]
         table, buffers = weight_table(program.weights, resources)
         kernels.weights = {each.ctypes.data for each in buffers}
@@ -225,8 +227,8 @@ def _addresses(callbacks: Mapping[str, Any]) -> dict[str, int]:
 
 def _keep(code: EngineCode, entry: Entry, program: Program, addresses: Mapping[str, int]) -> Code:
     """Write ``code`` to ``entry``, and return it as another process will load it; unchanged if that fails."""
-    data = code.object_file()
     try:
+        data = code.object_file()
         loaded = ObjectCode(data, addresses)
     except (ValueError, OSError):
         return code

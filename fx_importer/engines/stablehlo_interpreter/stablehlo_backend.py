@@ -7,7 +7,6 @@ arguments. It is slow and follows the specification.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.stablehlo_interpreter.stablehlo_backend_child import interpret
-from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.bindings import func_d, ir, write_bytecode
 from fx_importer.mlir.constant_arguments import take_resources
 from fx_importer.mlir.element_types import DTYPES
 from fx_importer.mlir.emit.emitter import Emitter, terminator, update_function_type
@@ -65,7 +64,8 @@ class StablehloBackend:
         with Trace().stage("constants"):
             weights = take_resources(function, "stablehlo.constant", STABLEHLO.dtypes)
         scratch = Scratch()
-        kept = [_write(weight, scratch.path / f"weight_{i}") for i, weight in enumerate(weights)]
+        with scratch.writing():
+            kept = [_write(weight, scratch.path / f"weight_{i}") for i, weight in enumerate(weights)]
         if is_dynamic(signature):
             return Specialized(
                 signature, copy, lambda module, static: _load(module, static, kept, scratch, self.limits)
@@ -78,7 +78,8 @@ def _load(
 ) -> _Function:
     _return_readable_types(functions_of(module)["main"])
     code = Scratch()
-    module.operation.write_bytecode(str(code.path / "module.mlirbc"))
+    with code.writing():
+        write_bytecode(module.operation, code.path / "module.mlirbc")
     return _Function(signature, weights, code, scratch, limits)
 
 
@@ -100,9 +101,9 @@ class _Function:
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
         tensors = [dense(each) for each in arguments if isinstance(each, torch.Tensor)]
-        with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
-            files = [_write(each, Path(folder, f"input_{i}")) for i, each in enumerate(tensors)]
-            request = Path(folder, "request.json")
+        with Scratch() as folder:
+            files = [_write(each, folder / f"input_{i}") for i, each in enumerate(tensors)]
+            request = folder / "request.json"
             request.write_text(json.dumps([*files, *self.weights]))
             run_isolated(
                 STABLEHLO.runner, interpret, self.code.path / "module.mlirbc", request, folder, limits=self.limits
@@ -111,8 +112,8 @@ class _Function:
         return tuple(_as_tensor(bits, kind) for kind in self.signature.results if isinstance(kind, TensorKind))
 
 
-def _numbered(folder: str) -> list[Path]:
-    return sorted(Path(folder).glob("*.npy"), key=lambda path: int(path.stem))
+def _numbered(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.npy"), key=lambda path: int(path.stem))
 
 
 def _write(tensor: torch.Tensor, path: Path) -> _File:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -69,7 +68,8 @@ class TosaReferenceBackend:
 
 def _load(module: ir.Module, signature: Signature, limits: Limits) -> _Function:
     scratch = Scratch()
-    write_flatbuffer(module, scratch.path / "module.tosa", TARGET)
+    with scratch.writing():
+        write_flatbuffer(module, scratch.path / "module.tosa", TARGET)
     return _Function(signature, scratch, limits)
 
 
@@ -86,12 +86,12 @@ class _Function:
         if not self.signature.results:  # the model does not run a graph without results
             return ()
         tensors = [dense(each) for each in arguments if isinstance(each, torch.Tensor)]
-        with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
+        with Scratch() as folder:
             for number, tensor in enumerate(tensors):
-                np.save(Path(folder, f"{number}.npy"), tensor.view(_AS_BITS.get(tensor.dtype, tensor.dtype)).numpy())
+                np.save(folder / f"{number}.npy", tensor.view(_AS_BITS.get(tensor.dtype, tensor.dtype)).numpy())
             run_isolated(TOSA.runner, run_model, self.scratch.path / "module.tosa", folder, limits=self.limits)
             kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
-            return tuple(_read(Path(folder, f"result_{i}.npy"), kind) for i, kind in enumerate(kinds))
+            return tuple(_read(folder / f"result_{i}.npy", kind) for i, kind in enumerate(kinds))
 
 
 def _read(path: Path, kind: TensorKind) -> torch.Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,11 @@ from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.manifest import STUB_ATTRIBUTE, TRITON_IR_ATTRIBUTE, OperatorArgument, OperatorStub
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.functions import functions_of
-from fx_importer.mlir.output_files import all_or_none, make_directory, save_bytes
+from fx_importer.mlir.output_files import save_files
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.optional_packages import is_installed
+from fx_importer.process.scratch import Scratch
 
 _SUFFIXES = {"cuda": ("ptx", "cubin"), "hip": ("amdgcn", "hsaco")}
 _LIMITS = Limits(seconds=300)
@@ -56,7 +56,6 @@ def save_kernels(kernels: tuple[CompiledKernel, ...], target: str, directory: Pa
     Raises:
         UsageError: if a file cannot be written; no new files are left then.
     """
-    make_directory(directory)
     suffixes, records, files = _SUFFIXES[_parsed(target)[0]], [], dict[Path, bytes]()
     for kernel in kernels:
         names = [f"{kernel.function}.{kernel.variant}.{suffix}" for suffix in suffixes]
@@ -65,9 +64,7 @@ def save_kernels(kernels: tuple[CompiledKernel, ...], target: str, directory: Pa
         records.append(record | {"files": names})
     text = json.dumps({"target": target, "kernels": records}, indent=2)
     files[directory / "kernels.json"] = f"{text}\n".encode()
-    with all_or_none(*files):
-        for file, data in files.items():
-            save_bytes(data, file)
+    save_files(files)
 
 
 def kernels_of(module: ir.Module, target: str) -> tuple[CompiledKernel, ...]:
@@ -100,8 +97,8 @@ def _compiled(
     if kernel is None or number >= len(kernel.variants):
         raise UsageError(f"the declaration of '{function}' has the IR of a kernel, and not how it is launched")
     variant, grids = kernel.variants[number], len(kernel.variants)
-    with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
-        source = Path(folder, "source.ttir")
+    with Scratch() as folder:
+        source = folder / "source.ttir"
         source.write_text(ir.StringAttr(text).value)
         chosen = backend, arch, json.dumps(variant.options)
         try:
@@ -109,15 +106,15 @@ def _compiled(
         except CrashedError as error:
             reason = (error.output.strip().splitlines() or [str(error)])[-1]
             raise UsageError(f"triton does not compile the kernel '{kernel.name}' for {target}: {reason}") from None
-        found: dict[str, Any] = json.loads(Path(folder, "kernel.json").read_text())
+        found: dict[str, Any] = json.loads((folder / "kernel.json").read_text())
         parameters = dict(zip(kernel.parameters, stub.arguments[grids:], strict=True))
         return CompiledKernel(
             function,
             number,
             grid=stub.arguments[number],
             parameters=parameters,
-            assembly=Path(folder, "kernel.asm").read_text(),
-            binary=Path(folder, "kernel.bin").read_bytes(),
+            assembly=(folder / "kernel.asm").read_text(),
+            binary=(folder / "kernel.bin").read_bytes(),
             **found,
         )
 

@@ -6,17 +6,17 @@ import csv
 import difflib
 import importlib
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copyfile
 
 from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.output_files import save_bytes
 from fx_importer.process.one_shot import output_of
 from fx_importer.process.optional_packages import is_installed
+from fx_importer.process.scratch import Scratch
 
 TARGET = "profiles=pro_int extensions=int16 specification_version=1.0 level=8k"
 """What Vela reads: int8, and int16 with sums of 48 bits."""
@@ -95,17 +95,16 @@ def compile_with_vela(module: ir.Module, accelerator: str, output: Path | None, 
     check_accelerator(accelerator)
     if not is_installed("tosa_reference_model"):
         raise NotInstalledError("vela", "tosa-tools", "tosa")
-    with tempfile.TemporaryDirectory(prefix="fx-importer-") as place:
-        folder = Path(place)
+    with Scratch() as folder:
         write_flatbuffer(module, folder / "model.tosa", TARGET)
-        arguments = ["--accelerator-config", accelerator, "--output-dir", place, *options]
+        arguments = ["--accelerator-config", accelerator, "--output-dir", str(folder), *options]
         command = [sys.executable, "-m", "ethosu.vela", str(folder / "model.tosa"), *arguments]
         ran = output_of(command, _MINUTES * 60)
         (summary, *_) = [*folder.glob("model_summary_*.csv"), None]
         if ran.returncode or summary is None:
             raise UsageError(f"Vela does not compile it for {accelerator}: {refused(ran.stderr + ran.stdout)}")
         if output is not None:
-            copyfile(folder / "model_vela.tflite", output)
+            save_bytes((folder / "model_vela.tflite").read_bytes(), output)
         with summary.open(newline="") as file:
             return _estimate(accelerator, next(iter(csv.DictReader(file))), ran.stdout)
 
