@@ -16,6 +16,7 @@ from transformers.cache_utils import CacheLayerMixin, DynamicCache
 
 from fx_importer.errors import UsageError
 from fx_importer.frontend.torch_patches import tracing
+from fx_importer.llm.causality import checked_causal
 
 
 class Steps:
@@ -129,11 +130,12 @@ def cache_buffers(model: PreTrainedModel, shape: Callable[[int, int, int | None]
             any.
 
     Raises:
-        UsageError: if a layer does not cache keys and values.
+        UsageError: if a layer does not cache keys and values, or the model is not a decoder that runs alone.
     """
     with tracing(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         cache = DynamicCache(config=model.config.get_text_config(decoder=True))
-        model(input_ids=torch.zeros(1, 1, dtype=torch.int64), use_cache=True, **{cache_argument(model): cache})
+        with checked_causal(model):
+            model(input_ids=torch.zeros(1, 1, dtype=torch.int64), use_cache=True, **{cache_argument(model): cache})
     buffers = torch.nn.ModuleList()
     for each in cache.layers:
         keys, values = getattr(each, "keys", None), getattr(each, "values", None)

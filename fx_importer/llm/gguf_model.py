@@ -16,6 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from fx_importer.errors import UsageError
 from fx_importer.llm.cache_layers import zeros
+from fx_importer.llm.checkpoint_loading import load_checkpoint
 from fx_importer.llm.gguf_blocks import FORMATS, BlockEmbedding, BlockLinear
 from fx_importer.llm.model_folder import LoadedModel
 from fx_importer.llm.quantize import embedding_factor
@@ -104,7 +105,7 @@ class _Loader:
                 state[target] = self._vector(name, shape)
                 if state[target].data_ptr() == self._tensors[name].data_ptr():
                     found.names[target] = name
-        found.model = self._kind.from_pretrained(None, config=self._config, state_dict=state, dtype=self._dtype)
+        found.model = load_checkpoint(self._kind, self._config, state, self._dtype, self._path)
         for name, path in layers.items():
             if path is not None and name.endswith(".weight"):
                 self._replace(found, name, path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from fx_importer.errors import UsageError
 from fx_importer.llm.cache_layers import zeros
+from fx_importer.llm.checkpoint_loading import load_checkpoint
 from fx_importer.llm.packed_weights import PackedLinear, frozen
 
 _AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -31,6 +33,8 @@ class WordFormat:
     bits: int = 4
     zeros_less_one: bool = False
     """Whether words hold zeros - 1, as AutoGPTQ writes them."""
+    ordered: bool = False
+    """Whether rows are grouped by activations (``desc_act``), in the order of ``g_idx``."""
 
     @property
     def values(self) -> int:
@@ -58,7 +62,7 @@ class WordFormat:
         method, bits = config.get("quant_method"), config.get("bits", config.get("w_bit", 4))
         version = str(config.get("checkpoint_format") or config.get("format") or config.get("version") or "").lower()
         if method == "gptq" and bits in _BITS and version in ("", "gptq", "gptq_v2"):
-            return cls(method, bits, zeros_less_one=version != "gptq_v2")
+            return cls(method, bits, zeros_less_one=version != "gptq_v2", ordered=bool(config.get("desc_act")))
         if method == "awq" and bits == 4 and version in ("", "gemm") and config.get("zero_point", True):
             return cls(method)
         raise UsageError(
@@ -136,7 +140,9 @@ def _of_words(rows: slice, values: int) -> slice:
     return slice(*(None if each is None else each // values for each in (rows.start, rows.stop)))
 
 
-def load_words(model_class: Any, config: Any, stored: Mapping[str, Tensor], dtype: torch.dtype | None) -> Any:
+def load_words(
+    model_class: Any, config: Any, stored: Mapping[str, Tensor], dtype: torch.dtype | None, path: Path
+) -> Any:
     """Return the model of ``config`` with the tensors ``stored``. Its quantized layers become `WordLinear`.
 
     Args:
@@ -144,44 +150,58 @@ def load_words(model_class: Any, config: Any, stored: Mapping[str, Tensor], dtyp
         config: a configuration with a ``quantization_config``, which is removed.
         stored: tensors by name; a quantized layer has ``qweight``, ``qzeros``, ``scales`` and, for GPTQ, ``g_idx``.
         dtype: the dtype that the model computes in; by default the dtype in ``config``, or of the other tensors.
+        path: where the tensors come from, for errors.
 
     Raises:
-        UsageError: if the method is not supported, or tensors are missing or have the wrong shape.
+        UsageError: if the method is not supported, or tensors are missing, unknown to the model, or of another shape
+            or dtype.
     """
     layout = WordFormat.of_config(config.quantization_config)
     del config.quantization_config
-    paths = [name.removesuffix(".qweight") for name in stored if name.endswith(".qweight")]
-    parts = {path: {each: stored.get(f"{path}.{each}") for each in _PARTS} for path in paths}
-    taken = {f"{path}.{each}" for path in paths for each in _PARTS}
+    layers = list(dict.fromkeys(name.rpartition(".")[0] for name in stored if name.endswith(_NEEDED)))
+    parts = {layer: {each: stored.get(f"{layer}.{each}") for each in _PARTS} for layer in layers}
+    taken = {f"{layer}.{each}" for layer in layers for each in _PARTS}
     state = {name: each for name, each in stored.items() if name not in taken}
     floats = (each.dtype for each in state.values() if each.is_floating_point())
     chosen: torch.dtype = dtype or config.dtype or next(floats, torch.float16)
-    for path, each in parts.items():
-        state[f"{path}.weight"] = zeros(_shape(path, each, layout), chosen)  # replaced below
-    model = model_class.from_pretrained(None, config=config, state_dict=state, dtype=chosen)
-    for path, each in parts.items():
-        old = model.get_submodule(path)
+    for layer, each in parts.items():
+        state[f"{layer}.weight"] = zeros(_shape(layer, each, layout), chosen)  # replaced below
+    model = load_checkpoint(model_class, config, state, chosen, path)
+    for layer, each in parts.items():
+        old = model.get_submodule(layer)
         if type(old) is not torch.nn.Linear:
-            raise UsageError(f"'{path}' is quantized, and is a {type(old).__name__}: accepted are linear layers")
-        model.set_submodule(path, _layer(path, each, old.bias, layout))
+            raise UsageError(f"'{layer}' is quantized, and is a {type(old).__name__}: accepted are linear layers")
+        model.set_submodule(layer, _layer(layer, each, old.bias, layout))
     return model
 
 
 _PARTS = ("qweight", "qzeros", "scales", "g_idx")
+_NEEDED = (".qweight", ".qzeros", ".scales")
 
 
 def _shape(path: str, parts: Mapping[str, Tensor | None], layout: WordFormat) -> tuple[int, int]:
     """Return the sizes N, K of the weight. Raises `UsageError` if the tensors are not a valid quantized weight."""
     words, zeros_, scales = parts["qweight"], parts["qzeros"], parts["scales"]
-    if words is None or zeros_ is None or scales is None or scales.dim() != 2:
-        raise UsageError(f"'{path}' is quantized, and has no {', '.join(_PARTS[:3])}")
+    if missing := [f"'{path}{part}'" for part in _NEEDED if parts[part[1:]] is None]:
+        raise UsageError(f"'{path}' is quantized, and lacks {', '.join(missing)}")
+    assert words is not None
+    assert zeros_ is not None
+    assert scales is not None
+    if {words.dim(), zeros_.dim(), scales.dim()} != {2}:
+        raise UsageError(f"'{path}' is quantized, and its {', '.join(_PARTS[:3])} are not all matrices")
     groups, rows = scales.shape
     columns = words.shape[0] * (layout.values if layout.method == "gptq" else 1)
     wide = rows if layout.method == "gptq" else rows // layout.values
-    fits = words.shape[1:] == (wide,) and zeros_.shape == (groups, rows // layout.values)
-    if not fits or rows % layout.values or words.shape[0] % groups or {words.dtype, zeros_.dtype} != {torch.int32}:
+    fits = groups > 0 and words.shape[1:] == (wide,) and zeros_.shape == (groups, rows // layout.values)
+    types = {words.dtype, zeros_.dtype} == {torch.int32} and scales.is_floating_point()
+    if not fits or not types or rows % layout.values or words.shape[0] % groups:
         found = ", ".join(f"{each.dtype} {list(each.shape)}" for each in (words, zeros_, scales))
         raise UsageError(f"'{path}' has tensors that are not those of {layout.bits} bits in groups: {found}")
+    order = parts["g_idx"]
+    if order is None and layout.ordered and groups > 1:
+        raise UsageError(f"'{path}.g_idx' is missing: the model is quantized with desc_act, which groups rows by it")
+    if order is not None and (order.is_floating_point() or order.shape != (columns,)):
+        raise UsageError(f"'{path}.g_idx' is {order.dtype} {list(order.shape)}: accepted are [{columns}] integers")
     return rows, columns
 
 

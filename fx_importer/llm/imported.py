@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.exc import UserError
+from torch.export import ExportedProgram
 
 from fx_importer import OutputType, UsageError, lower
 from fx_importer.engines.engine_table import language_model_engine, language_model_engines
+from fx_importer.errors import ExportError, FxImporterError, first_line
 from fx_importer.fx_graph.programs import rename_state
 from fx_importer.llm import gguf_blocks
 from fx_importer.llm.adapter import AdapterArguments
@@ -24,6 +27,7 @@ from fx_importer.llm.model_folder import GgufFile, LoadedModel, ModelFolder, che
 from fx_importer.llm.packed_weights import check_format
 from fx_importer.llm.settings import SETTINGS, Settings
 from fx_importer.llm.vision import takes_images
+from fx_importer.llm.weight_stamps import stamps_of
 from fx_importer.targets import target_for
 from fx_importer.weights import write_weights
 
@@ -84,8 +88,8 @@ def import_model(
         The folder that was written.
 
     Raises:
-        UsageError: if the folder is incomplete, an architecture or a number is not supported, files cannot be written,
-            or there is not enough memory to convert the weights.
+        UsageError: if the folder is incomplete, its weights are not those of the model, an architecture or a number is
+            not supported, files cannot be written, or there is not enough memory to convert the weights.
         FxImporterError: if the model cannot be exported or lowered.
     """
     path, target = Path(folder), Path(output)
@@ -115,11 +119,12 @@ def import_model(
         _quantize(model, quantize, engine or default_engine)
     adapters = None if adapter_rank is None else AdapterArguments(model, adapter_rank, adapter_targets)
     fused = language_model_engines()[default_engine].fuses_sums
+    exported = functools.partial(_exported, form, model, fused=fused, draft=draft, adapters=adapters)
     try:
-        programs = export_programs(form, model, chunk, fused=fused, draft=draft, adapters=adapters)
+        programs = exported(chunk)
     except UserError:  # the model's code specializes on the prompt length
         chunk = math.gcd(positions, _CHUNK)
-        programs = export_programs(form, model, chunk, fused=fused, draft=draft, adapters=adapters)
+        programs = exported(chunk)
     programs = {name: rename_state(each, loaded.names) for name, each in programs.items()}
     lowered = lower(
         programs, output_type=kind, mutation="functional", weights="external", extra=gguf_blocks.DECOMPOSITIONS
@@ -139,6 +144,7 @@ def import_model(
             draft,
             image_token,
             adapters and adapters.form,
+            stamps_of(target, weights),
         )
         (target / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
         source.write_tokenizer(target)
@@ -156,6 +162,24 @@ def _check_arguments(dtype: str | None, quantize: str | Any, engine: str | None,
         raise UsageError(f"the engine {engine!r}: accepted are {', '.join(language_model_engines())}")
     if draft is not None and not 1 <= draft <= MOST_DRAFT:
         raise UsageError(f"a draft of {draft} tokens: accepted are 1 to {MOST_DRAFT}")
+
+
+def _exported(form: Any, model: Any, chunk: int | None, **options: Any) -> dict[str, ExportedProgram]:
+    """Return the result of `export_programs`.
+
+    Raises:
+        ExportError: if torch.export cannot capture the model's code with our cache.
+        UserError: if the code specializes on the prompt length.
+    """
+    try:
+        return export_programs(form, model, chunk, **options)
+    except (FxImporterError, UserError, Warning):
+        raise
+    except Exception as error:
+        raise ExportError(
+            f"torch.export cannot capture transformers' {type(model).__name__} with its cache as state: "
+            f"{first_line(error)}"
+        ) from error
 
 
 def _merge(model: Any, adapter: Path) -> None:

@@ -22,6 +22,7 @@ from fx_importer.llm.language_model import LanguageModel
 from fx_importer.llm.memory import available_memory
 from fx_importer.llm.paged_model import PagedModel
 from fx_importer.llm.settings import Settings
+from fx_importer.llm.weight_stamps import check_stamps
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.weights import as_passed
 
@@ -51,8 +52,8 @@ def load(
 
     Raises:
         NotInstalledError: if the engine or transformers is not installed; the message names the extra to install.
-        UsageError: if the engine is not supported, a file is missing, the weights do not match the module, or there is
-            not enough memory for the cache.
+        UsageError: if the engine is not supported, a file is missing, the weights do not match the module or changed
+            since the import, or there is not enough memory for the cache.
     """
     from transformers import AutoTokenizer
 
@@ -65,6 +66,7 @@ def load(
         manifest = Manifest.from_json(manifest_file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"'{manifest_file}' cannot be read: {error}; import the model again") from None
+    check_stamps(path, settings.weights, settings.files)
     source = [path / each for each in settings.weights]
     state = _empty_state(manifest)
     backend = backend_named(engine)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from fx_importer.errors import UsageError
+from fx_importer.llm.checkpoint_loading import load_checkpoint
 from fx_importer.llm.vision import VISION
 from fx_importer.weights import stored_in
 
@@ -135,9 +136,9 @@ class ModelFolder(ModelSource):
             texts = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
             kind: Any = (images if self.config.model_type in VISION else texts)[type(self.config)]
             if self.is_quantized:
-                model = load_words(kind, self.config, stored, dtype)
+                model = load_words(kind, self.config, stored, dtype, self.path)
             else:
-                model = kind.from_pretrained(None, config=self.config, state_dict=dict(stored), dtype=dtype or "auto")
+                model = load_checkpoint(kind, self.config, stored, dtype or "auto", self.path)
             if (self.path / "generation_config.json").is_file():
                 model.generation_config = GenerationConfig.from_pretrained(self.path, local_files_only=True)
         except UsageError:

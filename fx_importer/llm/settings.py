@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fx_importer import UsageError
+from fx_importer.llm.weight_stamps import Stamp
 
 SETTINGS = "llm.json"
 MOST = 256
@@ -45,6 +46,8 @@ class Settings:
     """The token that image embeddings replace; None if the model takes no images."""
     adapter: AdapterForm | None = None
     """The adapter arguments of the functions; None if they take no adapter."""
+    files: Mapping[str, Stamp] | None = None
+    """The files of the weights as they were at the import, by path; None in folders of older versions."""
 
     @property
     def widest_table(self) -> int:
@@ -59,6 +62,8 @@ class Settings:
             found = json.loads(path.read_text(encoding="utf-8"))
             form = found.get("adapter")
             found["adapter"] = None if form is None else AdapterForm(**form)
+            stamps = found.get("files")
+            found["files"] = None if stamps is None else {name: Stamp(**each) for name, each in stamps.items()}
             settings = cls(**found | {name: tuple(found[name]) for name in ("stop_tokens", "weights")})
             sizes = [
                 each or 1

@@ -89,7 +89,7 @@ def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
     """
     path = Path(path).absolute()
     if path.is_dir():
-        found = [path / name for name in (INDEX, f"model{SAFETENSORS}") if (path / name).is_file()]
+        found = [path / name for name in (f"model{SAFETENSORS}", INDEX) if (path / name).is_file()]  # as transformers
         if not found:
             raise UsageError(f"no weights in '{path}': accepted is {accepted()}")
         path = found[0]
