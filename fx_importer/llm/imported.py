@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -119,12 +118,7 @@ def import_model(
         _quantize(model, quantize, engine or default_engine)
     adapters = None if adapter_rank is None else AdapterArguments(model, adapter_rank, adapter_targets)
     fused = language_model_engines()[default_engine].fuses_sums
-    exported = functools.partial(_exported, form, model, fused=fused, draft=draft, adapters=adapters)
-    try:
-        programs = exported(chunk)
-    except UserError:  # the model's code specializes on the prompt length
-        chunk = math.gcd(positions, _CHUNK)
-        programs = exported(chunk)
+    programs, chunk = _exported(form, model, chunk, positions, fused=fused, draft=draft, adapters=adapters)
     programs = {name: rename_state(each, loaded.names) for name, each in programs.items()}
     lowered = lower(
         programs, output_type=kind, mutation="functional", weights="external", extra=gguf_blocks.DECOMPOSITIONS
@@ -164,16 +158,20 @@ def _check_arguments(dtype: str | None, quantize: str | Any, engine: str | None,
         raise UsageError(f"a draft of {draft} tokens: accepted are 1 to {MOST_DRAFT}")
 
 
-def _exported(form: Any, model: Any, chunk: int | None, **options: Any) -> dict[str, ExportedProgram]:
-    """Return the result of `export_programs`.
+def _exported(
+    form: Any, model: Any, chunk: int | None, positions: int, **options: Any
+) -> tuple[dict[str, ExportedProgram], int | None]:
+    """Return the result of `export_programs`, and the chunk, which is a number if the model's code needs one.
 
     Raises:
         ExportError: if torch.export cannot capture the model's code with our cache.
-        UserError: if the code specializes on the prompt length.
     """
     try:
-        return export_programs(form, model, chunk, **options)
-    except (FxImporterError, UserError, Warning):
+        return export_programs(form, model, chunk, **options), chunk
+    except UserError:  # the code specializes on the prompt length
+        chunk = math.gcd(positions, _CHUNK)
+        return export_programs(form, model, chunk, **options), chunk
+    except (FxImporterError, Warning):
         raise
     except Exception as error:
         raise ExportError(
