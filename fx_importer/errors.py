@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,24 @@ if TYPE_CHECKING:
     from fx_importer.diagnostics.mlir_diagnostics import Diagnostic
 
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Characters that move the cursor, command a terminal, change the direction of text, or have no encoding; a line feed
+and a tabulator are not among them."""
+
+
+def printable(text: str) -> str:
+    """Return ``text``, as which names of a file may stand, with control characters escaped as in Python's literals."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
 class FxImporterError(Exception):
-    """Base class of the package's exceptions, which can be pickled with their attributes."""
+    """Base class of the package's exceptions, which can be pickled with their attributes.
+
+    Their text has no control characters, whatever names of files stand in it.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
     def __reduce__(self) -> tuple[Callable[..., Exception], tuple[type, tuple[object, ...], dict[str, object]]]:
         return _again, (type(self), self.args, vars(self))
@@ -173,7 +190,7 @@ class CrashedError(FxImporterError):
 
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {line}" for cause in self.causes for line in str(cause).splitlines())]
-        return "\n".join([*lines, *([f"reproducer in {self.report}"] if self.report else ())])
+        return printable("\n".join([*lines, *([f"reproducer in {self.report}"] if self.report else ())]))
 
 
 def first_line(error: BaseException) -> str:

@@ -167,3 +167,15 @@ def test_output_types_are_compared_in_targets_only():
         or (isinstance(side, ast.Constant) and side.value in names and "output_type" in ast.unparse(node))
     ]
     assert not comparisons
+
+
+def test_commands_print_through_one_function():
+    """Names of files have their control characters escaped there."""
+    own = {PACKAGE / "cli" / name for name in ("terminal.py", "escaped_console.py", "json_output.py")}
+    printing = re.compile(r"(?<![\w.])(print|Console)\(")
+    found = [
+        str(path.relative_to(PACKAGE))
+        for path in (PACKAGE / "cli").rglob("*.py")
+        if path not in own and "playground" not in path.parts and printing.search(path.read_text())
+    ]
+    assert found == []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fx_importer.cli.app import app
 from fx_importer.cli.option_arguments import with_options
+from fx_importer.cli.terminal import echo
 from fx_importer.errors import FxImporterError, UsageError
 
 __all__ = ["app", "main"]
@@ -42,7 +43,7 @@ def main() -> None:
         if "--debug" in sys.argv:
             traceback.print_exc()
         else:
-            print(f"error: {with_options(str(error))}", file=sys.stderr)
+            echo(f"error: {with_options(str(error))}", file=sys.stderr)
         sys.exit(USAGE if isinstance(error, UsageError) else FAILED)
 
 

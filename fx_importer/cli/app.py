@@ -14,6 +14,7 @@ from fx_importer.cli.llm_app import llm
 from fx_importer.cli.model_app import models
 from fx_importer.cli.quantize_command import quantize
 from fx_importer.cli.serve_command import serve
+from fx_importer.cli.terminal import echo
 from fx_importer.cli.vela_command import vela
 from fx_importer.cli.view_command import view
 
@@ -30,7 +31,7 @@ app = typer.Typer(
 def _print_versions(wanted: bool) -> None:
     if wanted:
         for name in ("fx-importer", "torch", "torch-mlir"):
-            print(name, version(name))
+            echo(name, version(name))
         raise typer.Exit
 
 

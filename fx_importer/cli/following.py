@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fx_importer.cli.terminal import echo
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.options import Options
 
@@ -129,4 +130,4 @@ class Following:
 
 
 def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
+    echo(text, file=sys.stderr)

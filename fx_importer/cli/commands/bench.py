@@ -8,16 +8,16 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
 from fx_importer.api.report import check_report
 from fx_importer.benchmarking import chosen_engines, measure
 from fx_importer.benchmarking.measurement import recommendation, remarks, table
 from fx_importer.calls.backend import EVALUATION
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.commands.view import report_for, report_isolated
+from fx_importer.cli.escaped_console import escaped_console
 from fx_importer.cli.json_output import json_output
 from fx_importer.cli.model_loading import load_model
+from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.options import Options
@@ -52,9 +52,9 @@ def bench_model(
         with reporting_progress(True):
             progress.enter(f"measure {model}")
             measurements = measure(partial(load_model, model, trust=trust), chosen, threads, turns, EVALUATION)
-        console = Console() if Console().is_terminal else Console(width=_WIDTH)
+        console = escaped_console() if escaped_console().is_terminal else escaped_console(width=_WIDTH)
         console.print(table(measurements))
-        print(*remarks(measurements), recommendation(measurements), sep="\n")
+        echo(*remarks(measurements), recommendation(measurements), sep="\n")
         figures = {"model": model, "threads": threads, "engines": [asdict(measurement) for measurement in measurements]}
         write(json.dumps(figures, indent=1))
         if report is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.caching.disk_store import users_store
+from fx_importer.cli.terminal import echo
 from fx_importer.errors import UsageError
 
 
@@ -18,8 +19,8 @@ def show_cache(clear: bool) -> None:
             f"'{store.directory}' is no directory: name one in FX_IMPORTER_CACHE_DIR, which need not exist yet"
         )
     if clear:
-        print(f"{store.directory}: removed {store.clear()} entries")
+        echo(f"{store.directory}: removed {store.clear()} entries")
         return
     entries = store.entries()
     size = sum(status.st_size for _, status in entries)
-    print(f"{store.directory}: {len(entries)} entries, {size:,} of at most {store.limit:,} bytes")
+    echo(f"{store.directory}: {len(entries)} entries, {size:,} of at most {store.limit:,} bytes")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fx_importer.api.load import manifest_of_file
 from fx_importer.api.save import parameters_of
+from fx_importer.cli.terminal import echo
 from fx_importer.engines.engine_table import ahead_of_time
 from fx_importer.mlir.output_files import check_writable
 from fx_importer.mlir.untrusted_module import read_untrusted_module
@@ -25,7 +26,7 @@ def compile_module(module: Path, target: str, output: Path, kernels: Path | None
     manifest = manifest_of_file(module, read)
     compiled = compiler.compile(read, target, {} if manifest is None else parameters_of(manifest))
     compiled.save(output, kernels)
-    print(
+    echo(
         f"{output}: {target}, {len(compiled.code):,} bytes, {compiled.dispatches} dispatches, "
         f"{compiled.matrix_instructions} matrix instructions, {compiled.vector_loads} vector loads"
     )

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torch._ops import OpOverload
 
 from fx_importer.cli.commands.import_model import export_model
+from fx_importer.cli.escaped_console import escaped_console
 from fx_importer.cli.json_output import json_output
+from fx_importer.cli.terminal import echo
 from fx_importer.decompositions import Overrides, decompose
 from fx_importer.decompositions.engine.op_diff import OpDiff, diff_operators
 from fx_importer.decompositions.engine.table import TableLine
@@ -101,9 +102,9 @@ def _summary(lines: Lines) -> str:
 
 
 def _print(table: Table, remark: str) -> None:
-    console = Console()
+    console = escaped_console()
     if console.is_terminal:
         console.print(table)
-        print(remark)
+        echo(remark)
     else:
-        print(as_text(table, [remark], width=WHOLE))
+        echo(as_text(table, [remark], width=WHOLE))

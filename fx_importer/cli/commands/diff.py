@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fx_importer.cli.commands.show import read
+from fx_importer.cli.terminal import echo
 from fx_importer.mlir.module_summary import ModuleSummary, readable_bytes, summary_of
 
 
@@ -17,7 +18,7 @@ def diff_modules(first: Path, second: Path) -> bool:
         module, manifest = read(path)
         summaries.append(summary_of(module.operation, manifest))
     lines = list(differences(*summaries))
-    print("\n".join(lines) or "no difference in signatures, operations, and types of constants")
+    echo("\n".join(lines) or "no difference in signatures, operations, and types of constants")
     return not lines
 
 

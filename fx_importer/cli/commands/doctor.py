@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-
+from fx_importer.cli.escaped_console import escaped_console
 from fx_importer.cli.json_output import json_output
+from fx_importer.cli.terminal import echo
 from fx_importer.installation import doctor
 
 
@@ -18,11 +18,11 @@ def show_checkup(json: Path | None) -> bool:
     """
     with json_output(json) as write:
         checkup = doctor()
-        console = Console()
+        console = escaped_console()
         if console.is_terminal:
             console.print(checkup.table())
-            print("\n".join(checkup.advice()))
+            echo("\n".join(checkup.advice()))
         else:
-            print(checkup)
+            echo(checkup)
         write(checkup.to_json())
     return checkup.works

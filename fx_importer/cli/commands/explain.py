@@ -10,6 +10,7 @@ from fx_importer.api.explain import explain_program
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.json_output import json_output
 from fx_importer.cli.option_arguments import with_options
+from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
@@ -30,6 +31,6 @@ def explain_model(
     with json_output(json_file) as write:
         with reporting_progress(True):
             explanation = explain_program(export_model(model, options, trust), options, output_types)
-        print(with_options(str(explanation)))
+        echo(with_options(str(explanation)))
         write(json.dumps(explanation.to_dict(), indent=1) + "\n")
     return bool(explanation)

@@ -14,6 +14,7 @@ from fx_importer.api.lowered import Lowered
 from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import STDOUT
 from fx_importer.cli.model_loading import load_model
+from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Call
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.diagnostics import progress
@@ -77,13 +78,13 @@ def import_model(
     if manifest is not None:
         save_text(lowered.manifest.to_json(), manifest)
     for name, stub in lowered.operator_stubs.items():
-        print(f"{name}: PyTorch runs {stub.operator}", *stub.places, sep="\n    ", file=sys.stderr)
+        echo(f"{name}: PyTorch runs {stub.operator}", *stub.places, sep="\n    ", file=sys.stderr)
     if output == STDOUT:
         return
     stages = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in lowered.trace.stages)
     total = sum(stage.seconds for stage in lowered.trace.stages)
     size = Path(output).stat().st_size
-    print(f"{output}: {options.output_type.value}, {size:,} bytes, {total:.2f} s ({stages})")
+    echo(f"{output}: {options.output_type.value}, {size:,} bytes, {total:.2f} s ({stages})")
 
 
 def lower_model(model: str, options: Options, trust: bool = False) -> Lowered:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fx_importer.cli.terminal import echo
 from fx_importer.engines.triton.triton_gpu import kernels_of, save_kernels
 from fx_importer.errors import UsageError
 from fx_importer.mlir.untrusted_module import read_untrusted_module
@@ -22,4 +23,4 @@ def compile_kernels_of(module: Path, target: str, output: Path) -> None:
     save_kernels(kernels, target, output)
     for kernel in kernels:
         size = f"{kernel.shared} bytes of shared memory, {kernel.num_warps} warps"
-        print(f"{kernel.function}, variant {kernel.variant}: {size}")
+        echo(f"{kernel.function}, variant {kernel.variant}: {size}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fx_importer.cli.terminal import echo
 from fx_importer.mlir.module_io import MODULES, save_module
 from fx_importer.mlir.output_files import check_writable
 from fx_importer.weights import link
@@ -20,4 +21,4 @@ def link_module(
     """
     check_writable(output, MODULES)
     save_module(link(module, weights, manifest, trust=trust), output)
-    print(f"{output}: {output.stat().st_size:,} bytes")
+    echo(f"{output}: {output.stat().st_size:,} bytes")

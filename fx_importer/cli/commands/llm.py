@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fx_importer.cli.following import Following
+from fx_importer.cli.terminal import echo
 from fx_importer.errors import NotInstalledError
 from fx_importer.output_types import OutputType
 from fx_importer.process.optional_packages import is_installed
@@ -23,7 +24,7 @@ def import_language_model(
     with following.run(str(folder), output_type.value):
         llm.import_model(folder, output, output_type=output_type, **options)
     size = sum(file.stat().st_size for file in output.iterdir())
-    print(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")
+    echo(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")
 
 
 def run_language_model(
@@ -44,7 +45,7 @@ def run_language_model(
 
     def show(number: int, text: str) -> None:
         if streams:
-            print(text, end="", flush=True)
+            echo(text, end="", flush=True)
 
     generations = model.generate(
         prompts,
@@ -57,13 +58,13 @@ def run_language_model(
         on_text=show,
     )
     if streams:
-        print()
+        echo()
     else:
         for prompt, generation in zip(prompts, generations, strict=True):
-            print(f"{prompt}{generation.text}")
+            echo(f"{prompt}{generation.text}")
     count = sum(len(generation.tokens) for generation in generations)
     rate = f", {len(prompts) * model.steps / model.seconds_of_decode:.1f} tokens per second" if model.steps else ""
-    print(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
+    echo(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
 
 
 def score_texts(folder: Path, texts: Sequence[str], engine: str, beside: Path | None, lora: Path | None = None) -> None:
@@ -73,7 +74,7 @@ def score_texts(folder: Path, texts: Sequence[str], engine: str, beside: Path | 
     others = llm.load(beside, engine=engine).score(texts) if beside is not None else []
     for number, score in enumerate(scores):
         other = f"; {others[number].perplexity:.4f} in {beside}" if others else ""
-        print(f"perplexity {score.perplexity:.4f}, {len(score.tokens)} tokens{other}")
+        echo(f"perplexity {score.perplexity:.4f}, {len(score.tokens)} tokens{other}")
 
 
 def quiet_llm():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fx_importer.cli.commands.llm import quiet_llm
+from fx_importer.cli.terminal import echo
 from fx_importer.errors import UsageError
 
 
@@ -20,10 +21,10 @@ def chat(folder: Path, engine: str, system: str | None, lora: Path | None, **opt
             conversation.reset()
         elif line:
             try:
-                conversation.say(line, **options, on_text=lambda text: print(text, end="", flush=True))
+                conversation.say(line, **options, on_text=lambda text: echo(text, end="", flush=True))
             except UsageError as error:
-                print(f"{error} (/reset)", file=sys.stderr)
-            print()
+                echo(f"{error} (/reset)", file=sys.stderr)
+            echo()
 
 
 def _line(prompt: str) -> str | None:

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 from fx_importer.cli.commands.llm import quiet_llm
+from fx_importer.cli.terminal import echo
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.process.optional_packages import is_installed
 
@@ -34,7 +35,7 @@ def serve(folder: Path, engine: str, host: str, port: int, name: str | None, lor
         server = Server(model, name or folder.resolve().name)
         address, port = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
-        print(f"serving '{server.name}' on {engine} at http://{shown}:{port}/v1", flush=True)
+        echo(f"serving '{server.name}' on {engine} at http://{shown}:{port}/v1", flush=True)
         hosts = ("localhost", address) if address == "127.0.0.1" else ("*",)
         config = uvicorn.Config(server.app(hosts), log_level="warning", timeout_graceful_shutdown=5)
         uvicorn.Server(config).run([listening])

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from fx_importer.api.report import check_report
 from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.cli.commands.view import report_for
+from fx_importer.cli.escaped_console import escaped_console
 from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import json_output
+from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted, reporting_progress
 from fx_importer.engines import backend_named, engines_for
@@ -84,12 +85,12 @@ def _shown_matrix(
             asked = replace(options, output_type=output_type)
             rows.append(_row(model, asked, chosen if backends else None, inputs, following, trust))
     matrix = Matrix(tuple(rows))
-    console = Console(width=WIDTH)
+    console = escaped_console(width=WIDTH)
     if console.is_terminal:
         console.print(matrix.table())
-        print("\n".join(matrix.remarks()))
+        echo("\n".join(matrix.remarks()))
     else:
-        print(matrix)
+        echo(matrix)
     return matrix
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from fx_importer.api.lowered import Lowered
 from fx_importer.cli.commands.import_model import load_call
+from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import compile_programs, stages_of
 from fx_importer.diagnostics.observers import observing
@@ -33,7 +34,7 @@ def show_pipeline(model: str | None, options: Options, engine_name: str | None, 
     """
     engine = _engine(options, engine_name)
     if not run:
-        print("\n".join(_described(options, engine)))
+        echo("\n".join(_described(options, engine)))
         return
     if model is None:
         raise UsageError("--run needs a model")
@@ -46,9 +47,9 @@ def show_pipeline(model: str | None, options: Options, engine_name: str | None, 
         if engine is not None:
             lowered.caller(backend=engine.name)(*call[1], **call[2])
     seconds = time.perf_counter() - start
-    print(times.table())
+    echo(times.table())
     if engine is not None:
-        print(f"{engine.name}: {seconds:.3f} s to load the module and run it once")
+        echo(f"{engine.name}: {seconds:.3f} s to load the module and run it once")
 
 
 def _engine(options: Options, name: str | None) -> Engine | None:

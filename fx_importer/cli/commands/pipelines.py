@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fx_importer.cli.terminal import echo
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import PIPELINES, Pipeline
@@ -15,7 +16,7 @@ def list_pipelines(output_type: OutputType | None) -> None:
     chosen: Iterable[Pipeline] = PIPELINES.values()
     if output_type is not None:
         chosen = [target_for(output_type).pipeline(LoweringOptions())]
-    print("\n\n".join(_described(pipeline) for pipeline in chosen))
+    echo("\n\n".join(_described(pipeline) for pipeline in chosen))
 
 
 def _described(pipeline: Pipeline) -> str:

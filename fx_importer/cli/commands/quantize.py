@@ -10,6 +10,7 @@ from fx_importer.api.accuracy import accuracy, exported_quantized
 from fx_importer.api.quantize import quantize
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.matrix import read_inputs
+from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
 from fx_importer.mlir.output_files import atomic_file, check_writable, file_for_torch
@@ -47,7 +48,7 @@ def quantize_model(
         calls = read_inputs(inputs) if inputs else [Inputs(args, kwargs)]
         quantized = quantize(program, calls, integer_io=integer_io, keep_float=keep_float, activations=activations)
         result = accuracy(program, quantized, calls, tries=tries)
-    print(result)
+    echo(result)
     if output is not None:
         with atomic_file(output) as temporary, file_for_torch(temporary) as file:
             torch.export.save(exported_quantized(quantized, (calls[0].args, calls[0].kwargs)), file)

@@ -10,6 +10,7 @@ from fx_importer.api.reduce import Job, job_of
 from fx_importer.api.report import check_report
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.view import report_isolated
+from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines import engine_named
 from fx_importer.fx_graph.program_files import read_program
@@ -57,7 +58,7 @@ def reduce_model(
     # This process forks, so no other thread may run.
     with reporting_progress(True, auto_refresh=False):
         outcome = job.done(output, print).outcome
-    print(outcome)
+    echo(outcome)
     if report is not None:
         program = read_program(job.program, trust=job.trust)
         report_isolated(model, (program, (), {}), job.setting.options, report)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fx_importer.api.reproduce import reproduce
+from fx_importer.cli.terminal import echo
 
 
 def reproduce_report(directory: Path, trust: bool) -> bool:
     """Run the report in ``directory``, print the result, and return whether it failed in the same way."""
     reproduction = reproduce(directory, trust=trust)
-    print(reproduction)
+    echo(reproduction)
     return reproduction.same

@@ -8,6 +8,7 @@ import sys
 
 from fx_importer.cli.playground.compilation import passed_on
 from fx_importer.cli.playground.server import Playground
+from fx_importer.cli.terminal import echo
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
 from fx_importer.process.child_process import check_memory_can_be_watched, child_environment, python_command
@@ -28,7 +29,7 @@ def serve_playground(port: int, output_type: OutputType, seconds: float, memory:
         command = python_command("from fx_importer.cli import main; main()", *sys.argv[1:])
         os.execve(sys.executable, list(map(str, command)), environment)
     with Playground(port, output_type, Limits(seconds, memory)) as playground, contextlib.suppress(KeyboardInterrupt):
-        print(f"{playground.address}\nCtrl-C ends it. Who knows the address runs programs as you do.", flush=True)
+        echo(f"{playground.address}\nCtrl-C ends it. Who knows the address runs programs as you do.", flush=True)
         playground.serve_forever()
 
 

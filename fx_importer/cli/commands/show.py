@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fx_importer.api.load import manifest_of_file
+from fx_importer.cli.terminal import echo
 from fx_importer.distributed import Mesh, Plan
 from fx_importer.distributed.communication import of_function
 from fx_importer.manifest import Manifest
@@ -23,7 +24,7 @@ def show_module(path: Path) -> None:
     """Print what the module in ``path`` holds. Raises `UsageError` if it cannot be read."""
     module, manifest = read(path)
     summary = summary_of(module.operation, manifest)
-    print("\n".join(_lines(path, module, manifest, summary)))
+    echo("\n".join(_lines(path, module, manifest, summary)))
 
 
 def read(path: Path) -> tuple[ir.Module, Manifest | None]:

@@ -20,6 +20,7 @@ from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.matrix import read_inputs
 from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import json_output
+from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines.vela.vela import Estimate, check_accelerator, compile_with_vela, has_resize
 from fx_importer.errors import UsageError
@@ -63,7 +64,7 @@ def compile_model(
             raise UsageError("--output is for one accelerator: what Vela writes for another differs")
     with json_output(json_file) as write:
         estimates = _estimates(model, accelerators, output, inputs, options, following, trust, activations)
-        print("\n\n".join(map(str, estimates)))
+        echo("\n\n".join(map(str, estimates)))
         write(json.dumps([asdict(estimate) for estimate in estimates], indent=1) + "\n")
 
 

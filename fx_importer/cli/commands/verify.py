@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from fx_importer.cli.commands.import_model import lower_model
+from fx_importer.cli.escaped_console import escaped_console
 from fx_importer.cli.following import Following
+from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines import engine_named
 from fx_importer.options import Options
@@ -49,14 +49,14 @@ def verify_model(
                 with reporting_progress(True):
                     divergence = lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)
                 followed.divergences += [divergence] if divergence else []
-                print(f"\n{divergence}")
+                echo(f"\n{divergence}")
     return verdict.passed
 
 
 def _show(verdict: Verdict) -> None:
-    console = Console(width=WIDTH)
+    console = escaped_console(width=WIDTH)
     if console.is_terminal:
         console.print(verdict.table())
-        print("\n".join(verdict.remarks()))
+        echo("\n".join(verdict.remarks()))
     else:
-        print(verdict)
+        echo(verdict)

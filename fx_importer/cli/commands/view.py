@@ -10,6 +10,7 @@ from fx_importer.api.report import check_report, contents_of_models, write_repor
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.following import Following
 from fx_importer.cli.option_arguments import with_options
+from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Call
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.options import Options
@@ -25,7 +26,7 @@ def report_isolated(title: str, call: Call, options: Options, path: Path) -> Non
     """Lower a model, with the passes in another process, which they may end, and write the report to ``path``."""
     isolated = replace(options, running=replace(options.running, isolate=True))
     write_report(contents_of_models(title, {options.importing.func_name: call}, isolated), path)
-    print(f"{path}: {path.stat().st_size:,} bytes", file=sys.stderr)
+    echo(f"{path}: {path.stat().st_size:,} bytes", file=sys.stderr)
 
 
 def view_model(model: str, options: Options, output: Path, following: Following, trust: bool = False) -> bool:
@@ -40,7 +41,7 @@ def view_model(model: str, options: Options, output: Path, following: Following,
         contents = contents_of_models(model, {options.importing.func_name: load_call(model, trust)}, options)
     write_report(contents, output)
     if contents["error"]:
-        print(with_options(contents["error"]), file=sys.stderr)
+        echo(with_options(contents["error"]), file=sys.stderr)
     views, size = len(contents["views"]), output.stat().st_size
-    print(f"{output}: {contents['output_type']}, {contents['outcome']}, {views} views, {size:,} bytes")
+    echo(f"{output}: {contents['output_type']}, {contents['outcome']}, {views} views, {size:,} bytes")
     return not contents["error"]

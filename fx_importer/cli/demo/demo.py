@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from fx_importer.api.lower import lower
 from fx_importer.api.lowered import Lowered
 from fx_importer.cli.demo import demo_tables
 from fx_importer.cli.demo.sentence_encoder import SENTENCES, load_encoder, similarities
+from fx_importer.cli.escaped_console import escaped_console
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.output_types import OutputType
 
@@ -29,7 +29,7 @@ def run_demo(out: Path) -> None:
         UsageError: if the extra ``demo`` is not installed, or ``out`` cannot be a directory.
         FxImporterError: if a similarity differs by more than ``TOLERANCE`` from eager PyTorch's.
     """
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    console = escaped_console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
