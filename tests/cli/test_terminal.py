@@ -49,7 +49,7 @@ def test_tables_are_printable(terminal):
     )
     made.print(table)
     made.print("[bold]text[/]", HOSTILE.replace("\n", ""))
-    text = made.file.getvalue()
+    text = file.getvalue()
     assert not [code for code in CODES if code in text]
     assert ("\x1b[1m" in text) == terminal  # rich's own bold
 
