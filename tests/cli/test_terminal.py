@@ -44,9 +44,8 @@ def test_errors_are_printable(error):
 def test_tables_are_printable(terminal):
     table = Table("name")
     table.add_row(HOSTILE)
-    made = escaped_console(
-        file=io.StringIO(), force_terminal=terminal, width=100, color_system="standard" if terminal else None
-    )
+    file = io.StringIO()
+    made = escaped_console(file=file, force_terminal=terminal, width=100, color_system="standard" if terminal else None)
     made.print(table)
     made.print("[bold]text[/]", HOSTILE.replace("\n", ""))
     text = file.getvalue()
