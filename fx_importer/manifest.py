@@ -34,6 +34,7 @@ from fx_importer.fx_graph.operator_stub import (
     operator_stub_from_json,
 )
 from fx_importer.fx_graph.tree_json import Types, UnknownType, to_plain
+from fx_importer.json_text import parse_json
 
 __all__ = [
     "FORMAT",
@@ -209,7 +210,7 @@ class Manifest:
             UsageError: if ``text`` is not such a document, or contains another type that is not known.
         """
         try:
-            return _manifest(json.loads(text), types)
+            return _manifest(parse_json(text), types)
         except UnknownType as error:
             raise UsageError(
                 f"the manifest holds a type that is not registered here: {error}. Import what registers it with "

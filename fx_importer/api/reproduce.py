@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from fx_importer.diagnostics.reports.bundle import BYTECODE, REPORT, versions
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UsageError
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.importing import FxImporter
+from fx_importer.json_text import parse_json
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.options import Options
 from fx_importer.pipelines import Stage, parse_steps
@@ -71,7 +71,7 @@ def reproduce(directory: Path, *, trust: bool = False) -> Reproduction:
 def facts_of(directory: Path) -> dict[str, Any]:
     """Return the data of a report. Raises `UsageError` if ``directory`` holds none."""
     try:
-        facts = json.loads(file_of(directory, REPORT).read_text(encoding="utf-8"))
+        facts = parse_json(file_of(directory, REPORT).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"'{directory}' holds no report of a failure: {error}") from None
     needed = {"failure": dict, "options": dict, "versions": dict, "programs": dict, "pipeline": str, "stage": str}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fx_importer.distributed.mesh import Mesh
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import Argument, Function, Result, Sharding
+from fx_importer.json_text import parse_json
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,7 +43,7 @@ class Plan:
             return given
         if isinstance(given, str):
             try:
-                given = json.loads(given)
+                given = parse_json(given)
             except ValueError as error:
                 raise UsageError(f"the plan is no JSON: {error}") from None
         if not isinstance(given, Mapping):

@@ -17,6 +17,7 @@ from fx_importer.fx_graph.function_signature import (
 )
 from fx_importer.fx_graph.tree_json import to_plain
 from fx_importer.fx_graph.triton_kernel import TritonKernel, triton_kernel_from_json
+from fx_importer.json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class OperatorStub:
     def from_json(cls, text: str) -> OperatorStub:
         """Return the stub that `to_json` wrote. Raises `UsageError` if ``text`` is none."""
         try:
-            return operator_stub_from_json(json.loads(text))
+            return operator_stub_from_json(parse_json(text))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(f"the module declares no operator stub: {type(error).__name__}: {error}") from error
 

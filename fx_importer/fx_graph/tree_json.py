@@ -15,6 +15,8 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from fx_importer.json_text import parse_json
+
 _LEAF = {"type": None, "context": None, "children_spec": []}
 _NAMED_TUPLE = "collections.namedtuple"
 _NAMED_TUPLE_NODE: Any = namedtuple
@@ -88,9 +90,9 @@ def _node_from_json(node: Any, types: Mapping[str, type]) -> pytree.TreeSpec:
             raise ValueError(f"a {kind} has no context")
         return pytree.TreeSpec(_SEQUENCES[kind], None, children)
     if kind in _MAPPINGS:
-        return pytree.TreeSpec(_MAPPINGS[kind], _keys(json.loads(context), children), children)
+        return pytree.TreeSpec(_MAPPINGS[kind], _keys(parse_json(context), children), children)
     if kind == "collections.deque":
-        length = json.loads(context)
+        length = parse_json(context)
         if length is not None and (type(length) is not int or length < len(children)):
             raise ValueError(f"{length!r} is no length of a deque of {len(children)}")
         return pytree.TreeSpec(deque, length, children)

@@ -64,7 +64,7 @@ def load(
     manifest_file = path / MODULE.replace(".mlirbc", ".manifest.json")
     try:
         manifest = Manifest.from_json(manifest_file.read_text(encoding="utf-8"))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise UsageError(f"'{manifest_file}' cannot be read: {error}; import the model again") from None
     check_stamps(path, settings.weights, settings.files)
     source = [path / each for each in settings.weights]
@@ -79,7 +79,12 @@ def load(
     functions: dict[str, Loaded] = {name: backend.load(module, name) for name in ("prefill", "decode")}
     for name in manifest.functions.keys() - functions.keys():
         functions[name] = _Later(functools.partial(backend.load, module, name))
-    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # of transformers, of any type
+        raise UsageError(
+            f"transformers cannot read the tokenizer in '{path}': {' '.join(str(error).split())}"
+        ) from error
     kind = PagedModel if settings.page_size else BatchModel if settings.image_token is None else ImageModel
     model = kind((AdaptedCaller if settings.adapter else Caller)(manifest, functions, state), settings, tokenizer)
     if settings.adapter or lora is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor
 from transformers.pytorch_utils import Conv1D
 
 from fx_importer.errors import UsageError
+from fx_importer.json_text import parse_json
 from fx_importer.weights import stored_in
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -96,7 +96,7 @@ def merge(model: Any, folder: Path) -> None:
 def _config(folder: Path) -> Mapping[str, Any]:
     """Return the adapter's configuration. Raises `UsageError` if `merge` does not support its options."""
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = parse_json((folder / CONFIG).read_bytes(), finite=False)
         kind = config.get("peft_type")
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(f"'{folder}' holds no adapter of peft ({CONFIG}): {error}") from None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from fx_importer.errors import UsageError
+from fx_importer.json_text import parse_json
 from fx_importer.llm.checkpoint_loading import load_checkpoint
 from fx_importer.llm.vision import VISION
 from fx_importer.weights import stored_in
@@ -112,8 +114,10 @@ class ModelFolder(ModelSource):
         if problems := [*_missing_tokenizer(path), *_missing_weights(path)]:
             raise UsageError(f"'{path}' is not complete: {'; '.join(problems)}")
         try:
-            kind = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
-        except (ValueError, AttributeError) as error:
+            config = parse_json((path / "config.json").read_bytes(), finite=False)
+            kind = config.get("model_type")
+            _check_numbers(config, path)
+        except (OSError, ValueError, AttributeError) as error:
             raise UsageError(f"'{path / 'config.json'}' is no configuration: {error}") from None
         if kind not in (*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *VISION):
             raise UsageError(
@@ -121,7 +125,11 @@ class ModelFolder(ModelSource):
                 "model: accepted are Llama, Qwen, Mistral, Gemma, Phi-3, GPT-2, OLMo and others of "
                 "AutoModelForCausalLM, and SmolVLM and Idefics 3, which take images"
             )
-        return cls(path, AutoConfig.from_pretrained(path, local_files_only=True))
+        try:
+            return cls(path, AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False))
+        except Exception as error:  # of transformers, of any type
+            reason = " ".join(str(error).split())
+            raise UsageError(f"transformers cannot read '{path / 'config.json'}': {reason}") from error
 
     def load(self, dtype: torch.dtype | None) -> LoadedModel:
         """Return the model. It computes in ``dtype``, by default the dtype of its weights."""
@@ -143,7 +151,7 @@ class ModelFolder(ModelSource):
                 model.generation_config = GenerationConfig.from_pretrained(self.path, local_files_only=True)
         except UsageError:
             raise
-        except (OSError, ValueError, KeyError, ImportError) as error:
+        except Exception as error:  # of transformers, of any type: an edited configuration fails anywhere
             raise UsageError(f"transformers cannot load '{self.path}': {type(error).__name__}: {error}") from error
         return LoadedModel(model.eval(), stored)
 
@@ -191,6 +199,9 @@ def read_source(path: Path) -> ModelSource:
 
 
 _DEFAULT_CONTEXT = 4096
+_MAX_NUMBER = 2**63
+_LAYERS = re.compile(r"(^|_)(num|n)_(hidden_)?layers?$")
+_SIZES = re.compile(r"(^|_)(size|dim|heads?|experts|n_embd|n_inner|rank)$")
 
 
 def check_batch(batch: int) -> None:
@@ -212,8 +223,29 @@ def _missing_weights(path: Path) -> list[str]:
     if not index.is_file():
         return [f"there are no weights ({single.name}, or {index.name} and the files that it lists)"]
     try:
-        listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError) as error:
+        listed = set(parse_json(index.read_bytes())["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return [f"'{index.name}' is no index of safetensors files: {error}"]
+    if not all(isinstance(each, str) and "\0" not in each for each in listed):
+        return [f"'{index.name}' is no index of safetensors files: a name is no text"]
     missing = sorted(each for each in listed if not (path / each).is_file())
     return [f"{index.name} lists files that are not there: {', '.join(missing)}"] if missing else []
+
+
+def _check_numbers(config: Any, path: Path) -> None:
+    """Raise ValueError for counts of layers and experts, and sizes, that the stored weights cannot have."""
+    stored = stored_in(path)
+    elements = max((tensor.nbytes for tensor in stored.values()), default=0)
+    for name, number in _numbers(config):
+        most = len(stored) if _LAYERS.search(name) else 8 * elements if _SIZES.search(name) else _MAX_NUMBER
+        if not abs(number) <= most:
+            raise ValueError(f"'{name}' is {number:,}, more than the weights have")
+
+
+def _numbers(config: Any) -> Iterator[tuple[str, int]]:
+    """Yield the integers of a configuration by name, those of its parts too."""
+    for name, value in config.items():
+        if type(value) is int:
+            yield name, value
+        elif isinstance(value, dict):
+            yield from _numbers(value)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fx_importer import UsageError
+from fx_importer.json_text import parse_json
 from fx_importer.llm.weight_stamps import Stamp
 
 SETTINGS = "llm.json"
+_MAX_NUMBER = 2**31
 MOST = 256
 """The most prompt tokens in one call, which bounds the memory of attention scores."""
 
@@ -59,7 +60,7 @@ class Settings:
         """Read ``llm.json``. Raises `UsageError` if there is none in ``folder``."""
         path = folder / SETTINGS
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_json(path.read_bytes())
             form = found.get("adapter")
             found["adapter"] = None if form is None else AdapterForm(**form)
             stamps = found.get("files")
@@ -70,10 +71,24 @@ class Settings:
                 for each in (settings.chunk, settings.page_size, settings.pages, settings.draft, settings.image_token)
             ]
             numbers = (settings.batch, settings.context, *sizes, *settings.stop_tokens)
-            if {*map(type, numbers)} != {int} or {*map(type, settings.weights)} != {str}:
+            if {*map(type, numbers)} != {int} or {*map(type, settings.weights)} != {str} or not settings.weights:
                 raise ValueError("an entry is of another type")
+            if min(settings.batch, settings.context, *sizes) < 0 or max(numbers) > _MAX_NUMBER:
+                raise ValueError("a number is out of range")
+            _check_records(settings)
             return settings
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"'{folder}' is no folder that `fx-importer llm import` wrote: {type(error).__name__}: {error}"
             ) from None
+
+
+def _check_records(settings: Settings) -> None:
+    """Raise ValueError for a form of adapters or a stamp whose fields are of another type."""
+    for stamp in (settings.files or {}).values():
+        if (type(stamp.size), type(stamp.modified), type(stamp.sha256)) != (int, int, str):
+            raise ValueError("the stamp of a file is of another type")
+    if settings.adapter is not None:
+        shapes = [number for shape in settings.adapter.layers.values() for number in shape]
+        if {type(number) for number in (settings.adapter.rank, *shapes)} != {int}:
+            raise ValueError("the form of adapters is of another type")

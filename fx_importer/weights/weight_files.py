@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import struct
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from fx_importer.engines.engine import WeightFiles
 from fx_importer.engines.engine_table import all_engines
 from fx_importer.errors import NotInstalledError, UsageError
+from fx_importer.json_text import parse_json
 from fx_importer.manifest import ValueType
 from fx_importer.weights import gguf_files
 
@@ -117,7 +117,7 @@ def _check_exists(path: Path) -> None:
 def _read_index(index: Path) -> dict[str, Stored]:
     """Return the tensors of the safetensors files that ``index``, written by transformers, lists."""
     try:
-        homes: dict[str, str] = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+        homes: dict[str, str] = dict(parse_json(index.read_bytes())["weight_map"])
         parts = {name: index.parent / name for name in dict.fromkeys(homes.values())}
         outside = [name for name in parts if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name]
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
@@ -138,7 +138,7 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
             pass
         with path.open("rb") as file:
             (size,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(size))
+            header = parse_json(file.read(size))
         mapped = Mapped(path)
         found = {name: _stored(each, mapped, 8 + size) for name, each in header.items() if name != "__metadata__"}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
