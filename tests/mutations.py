@@ -30,6 +30,16 @@ def damaged(data: bytes, seed: int) -> bytes:
     return bytes(made)
 
 
+EXTREMES = (2**64 - 1, 2**63, 2**63 - 1, 2**32 - 1, 2**31, 2**40, 1, 0)
+
+
+def extreme(data: bytes, seed: int) -> bytes:
+    """Return ``data`` with a number of 8 or 4 bytes at its extreme, at each offset of the first 4 KiB in turn."""
+    width, number = (8, 4)[seed // 2 % 2], EXTREMES[seed % len(EXTREMES)]
+    at = seed * 4 % min(len(data), 4096)
+    return data[:at] + (number % 2 ** (8 * width)).to_bytes(width, "little") + data[at + width :]
+
+
 def edited(data: bytes, seed: int) -> bytes:
     """Return the JSON ``data`` with one to three values replaced, removed, copied from elsewhere, or repeated."""
     choose = random.Random(seed)

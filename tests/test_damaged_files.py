@@ -5,10 +5,12 @@ A file may still be read: an edit may leave it valid. A slice runs by default; t
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import io
 import json
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,18 +20,23 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
 
 from fx_importer import Manifest, StageFailed, UsageError, link, load, lower, read_weights
 from fx_importer.api.reproduce import facts_of, file_of, options_of
 from fx_importer.caching.disk_store import Store
 from fx_importer.cli.commands.matrix import read_inputs
 from fx_importer.cli.commands.show import read as read_shown
+from fx_importer.distributed.checkpoint import Checkpoint
 from fx_importer.fx_graph.program_files import read_program
+from fx_importer.llm.model_folder import read_source
+from fx_importer.llm.settings import Settings
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.pipelines.pipeline_parser import foreign_steps
 from fx_importer.weights.weight_files import stored_in
 from fx_importer.weights.writing import save_weights
-from tests.mutations import damaged, edited
+from tests.llm.tiny_models import save_tiny_model
+from tests.mutations import damaged, edited, extreme
 
 X = torch.ones(2, 3)
 KEY = "0" * 64
@@ -52,8 +59,11 @@ class Refused(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
-    """A folder with a file for each reader."""
-    folder = tmp_path_factory.mktemp("files")
+    return write_files(tmp_path_factory.mktemp("files"))
+
+
+def write_files(folder: Path) -> Path:
+    """Write a file for each reader to ``folder``."""
     rows = {"x": {0: torch.export.Dim("rows", min=2, max=9)}, "mode": None}
     model = Model().requires_grad_(False)
     torch.export.save(torch.export.export(model, (X,), {"mode": "fast"}, dynamic_shapes=rows), folder / "m.pt2")
@@ -70,6 +80,12 @@ def saved(tmp_path_factory) -> Path:
         lower(Refused(), X, output_type="linalg-on-tensors", dump_dir=folder / "reports")
     assert caught.value.report is not None
     caught.value.report.rename(folder / "report")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, that no process group is there
+        save_checkpoint({"a": torch.ones(3, 4), "b": torch.arange(5)}, checkpoint_id=folder / "checkpoint")
+    settings = Settings(1, 32, 8, ("weights",), (1,), 4, 5, 2)
+    (folder / "llm.json").write_text(json.dumps(dataclasses.asdict(settings)))
+    save_tiny_model(folder / "model", num_hidden_layers=1)
     Store(folder / "cache", 1 << 30).put(KEY, (folder / "m.manifest.json").read_bytes())
     return folder
 
@@ -108,6 +124,13 @@ def read_loaded(folder: Path) -> None:
     load(folder / "m.mlirbc", manifest=folder / "m.manifest.json").run(X)
 
 
+def read_checkpoint(folder: Path) -> None:
+    checkpoint = Checkpoint(folder / "checkpoint")
+    for name, tensor in checkpoint.tensors.items():
+        if len(tensor.size) <= 2:
+            checkpoint[name][tuple(slice(0, min(size, 3)) for size in tensor.size)]
+
+
 def edited_program(data: bytes, seed: int) -> bytes:
     """Return a ``.pt2`` file with one of its JSON entries edited."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -136,6 +159,16 @@ READERS = {
     "safetensors": Reader("w.safetensors", lambda folder: stored_in(folder / "w.safetensors"), slice=100),
     "gguf": Reader("w.gguf", lambda folder: stored_in(folder / "w.gguf"), slice=200),
     "archive": Reader("w.irpa", lambda folder: stored_in(folder / "w.irpa"), slice=100),
+    "safetensors, extreme": Reader("w.safetensors", lambda folder: stored_in(folder / "w.safetensors"), extreme, 100),
+    "gguf, extreme": Reader("w.gguf", lambda folder: stored_in(folder / "w.gguf"), extreme, 100),
+    "archive, extreme": Reader("w.irpa", lambda folder: stored_in(folder / "w.irpa"), extreme, 100),
+    "pt2, extreme": Reader("m.pt2", lambda folder: read_program(folder / "m.pt2"), extreme, 20),
+    "checkpoint": Reader("checkpoint/.metadata", read_checkpoint, slice=100),
+    "checkpoint, extreme": Reader("checkpoint/.metadata", read_checkpoint, extreme, 100),
+    "checkpoint, parts": Reader("checkpoint/__0_0.distcp", read_checkpoint, slice=40),
+    "settings": Reader("llm.json", Settings.read, edited, 100),
+    "configuration": Reader("model/config.json", lambda folder: read_source(folder / "model"), edited, 10),
+    "model weights": Reader("model/model.safetensors", lambda folder: read_source(folder / "model"), extreme, 10),
     "index": Reader("model.safetensors.index.json", stored_in, edited, 100),
     "pt2, damaged": Reader("m.pt2", lambda folder: read_program(folder / "m.pt2"), slice=20),
     "pt2, edited": Reader("m.pt2", lambda folder: read_program(folder / "m.pt2"), edited_program, 20),
@@ -149,6 +182,34 @@ READERS = {
     "loaded": Reader("m.manifest.json", read_loaded, edited, 1, 20),
     "linked": Reader("m.manifest.json", lambda folder: link(folder / "m.mlirbc"), edited, 1, 20),
 }
+
+
+TABLE = {
+    "manifest (`.manifest.json`)": ("manifest, damaged", "manifest, edited"),
+    "weights of a manifest": ("loaded", "linked"),
+    "`.safetensors`, an index of them, `.gguf`, `.irpa`": (
+        *("safetensors", "safetensors, extreme", "gguf", "gguf, extreme", "archive", "archive, extreme", "index"),
+    ),
+    "a folder of torch.distributed.checkpoint": ("checkpoint", "checkpoint, extreme", "checkpoint, parts"),
+    "`.mlir`, `.mlirbc`, and the manifest in them": ("bytecode", "text", "shown"),
+    "`.pt2`": ("pt2, damaged", "pt2, edited", "pt2, extreme"),
+    "report directory": ("report, damaged", "report, edited"),
+    "inputs of `matrix --inputs`": ("inputs",),
+    "a GGUF file": ("gguf", "gguf, extreme"),
+    "requests to `llm serve`": "tests/llm/test_serving.py",
+    "a folder of `llm import`": ("settings", "configuration", "model weights"),
+    "cache entry": ("cache",),
+}
+"""The readers of each row of the table in ``docs/security.md``, or the file of their tests."""
+
+
+def test_table_of_readers_is_complete():
+    text = (Path(__file__).parents[1] / "docs" / "security.md").read_text()
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")][1:]
+    assert set(rows) == set(TABLE)
+    named = [name for names in TABLE.values() if not isinstance(names, str) for name in names]
+    assert set(named) == set(READERS)
+    assert all((Path(__file__).parents[1] / file).is_file() for file in TABLE.values() if isinstance(file, str))
 
 
 @pytest.fixture
