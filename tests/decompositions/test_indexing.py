@@ -111,3 +111,23 @@ def test_index_put_by_a_mask() -> None:
             found = index_put.index_put(x, [mask], values, accumulate)
             assert_close(found, x.index_put((mask,), values, accumulate))
     assert_close(index_put.index_put(x, [x[:, 0] > 9], torch.randn(0, 4)), x)
+
+
+def test_index_put_by_masks_of_any_axes() -> None:
+    x = torch.randn(3, 4, 5)
+    columns = [torch.tensor(mask) for mask in ([True, False, True, False], [False] * 4, [True] * 4)]
+    ints = [torch.tensor(2), torch.tensor([1, -1]), torch.tensor([[1], [0]])]
+    planes = torch.randn(4, 5) > 0.5
+    masks = [[None, mask] for mask in columns] + [[None, planes], [torch.tensor(True), x[:, 0, 0] > 0]]
+    masks += [[index, mask] for mask in columns[:1] for index in ints] + [[None, columns[0], None, ints[0]][:3]]
+    masks += [[index, columns[0], torch.tensor(3)] for index in ints] + [[ints[1], None, x[0, 0] > 9]]
+    masks += [[ints[0], planes], [None, columns[0], torch.arange(5) > 2], [x[:, 0, 0] > 9, columns[2]]]
+    for indices in masks:
+        try:
+            picked = x[tuple(slice(None) if index is None else index for index in indices)]
+        except IndexError:  # an empty mask and two integers
+            continue
+        for values in (torch.tensor(7.0), torch.randn(picked.shape), torch.randn(picked.shape[-1:])):
+            for accumulate in (False, True):
+                found = index_put.index_put(x, indices, values, accumulate)
+                assert_close(found, aten.index_put(x, indices, values, accumulate))

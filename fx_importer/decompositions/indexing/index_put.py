@@ -14,7 +14,7 @@ from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.indexing import nonnegative_indices
 from fx_importer.decompositions.indexing.last_writes import Indices, Places, add_rows, write_rows
-from fx_importer.decompositions.indexing.masked import put_by_mask
+from fx_importer.decompositions.indexing.mask_indices import has_masks, put_by_masks
 from fx_importer.fx_graph.operators import aten
 
 _indices_nonnegative: ContextVar[bool] = ContextVar("counted_from_the_start", default=False)
@@ -27,8 +27,8 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
     # The C++ lowering divides by zero.
     if any(tensor is not None and is_empty(tensor) for tensor in (x, values, *indices)):
         return x.clone()
-    if any(index is not None and index.dtype == torch.bool for index in indices):
-        return put_by_mask(x, indices, values, accumulate)
+    if has_masks(indices):
+        return put_by_masks(x, indices, values, accumulate)
     if _indices_nonnegative.get():
         return NotImplemented
     return _put_nonnegative(x, *_scalar_indices_to_rank_one(x, nonnegative_indices(x, indices), values), accumulate)
@@ -85,8 +85,6 @@ def index_put_of_leading_axes(
     if not indexed_axes or indexed_axes != list(range(first, first + len(indexed_axes))):
         return index_put(x, indices, values, accumulate)
     tensors = [index for index in indices if index is not None]
-    if any(index.dtype == torch.bool for index in tensors):  # a mask indexes as many axes as its rank
-        return put_by_mask(x, indices, values, accumulate)
     picked = torch.broadcast_shapes(*(index.shape for index in tensors))
     before, after = list(range(first)), list(range(first + len(indexed_axes), x.dim()))
     values = values.expand([*x.shape[:first], *picked, *(x.shape[axis] for axis in after)])
@@ -126,11 +124,9 @@ def index_put_of_last_writes(x: Tensor, indices: Indices, values: Tensor, accumu
         return index_put_of_leading_axes(x, indices, values, accumulate)
     if any(is_empty(tensor) for tensor in (x, values, *tensors)):
         return x.clone()
-    if [tensor.dtype for tensor in tensors] == [torch.bool] and tensors[0].dim():
-        return _put_at_mask(x, indices, values, accumulate)
-    places = Places.of(x, indices, values)
-    if places is None:
-        return index_put_of_leading_axes(x, indices, values, accumulate)
+    if has_masks(indices):
+        return put_by_masks(x, indices, values, accumulate)
+    places = Places.of(x, indices)
     target, rows = places.flat(x), places.rows_of(x, values)
     if x.dtype in HALF_DTYPES and accumulate:
         target, rows = target.float(), rows.float()
@@ -138,15 +134,3 @@ def index_put_of_last_writes(x: Tensor, indices: Indices, values: Tensor, accumu
     if written is None:
         return index_put_of_leading_axes(x, indices, values, accumulate)
     return places.unflat(written.to(x.dtype), x)
-
-
-def _put_at_mask(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
-    """Write where the only index, a mask of some axes, is true."""
-    before = next(axis for axis, index in enumerate(indices) if index is not None)
-    mask = indices[before]
-    assert mask is not None
-    masked = range(before, before + mask.dim())
-    order = [*masked, *range(before), *range(masked.stop, x.dim())]
-    values = values.reshape([1] * (x.dim() - mask.dim() + 1 - values.dim()) + list(values.shape)).movedim(before, 0)
-    written = put_by_mask(x.permute(order), [mask], values, accumulate)
-    return written.permute([order.index(axis) for axis in range(x.dim())])

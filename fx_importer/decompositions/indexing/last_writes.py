@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
+from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import chunks, count, fits, masked_row_sums, positions
+from fx_importer.decompositions.indexing.pairwise_masks import chunks, fits, masked_row_sums, positions
 from fx_importer.decompositions.indexing.scatter_reduce import aligned, gathered, leading_slice, replace_leading_slice
 from fx_importer.fx_graph.operators import aten
 
@@ -36,40 +36,17 @@ class Places:
     """The row of each write, in int32; -1 where there is none, as for an index beyond its axis."""
 
     @classmethod
-    def of(cls, x: Tensor, indices: Indices, values: Tensor) -> Places | None:
-        """Return the places of ``indices``.
-
-        None if there is a mask of rank zero, or one among other indices that is too large or of dynamic sizes.
-        """
-        kinds = [0 if index is None else index.dim() if index.dtype is torch.bool else 1 for index in indices]
-        if any(index is not None and not kind for index, kind in zip(indices, kinds, strict=True)):
-            return None
-        masked = any(index is not None and index.dtype is torch.bool for index in indices)
-        if masked and not is_static(x, values, *(index for index in indices if index is not None)):
-            return None
-        starts = [sum(max(kind, 1) for kind in kinds[:number]) for number in range(len(kinds))]
-        axes = tuple(axis for start, kind in zip(starts, kinds, strict=True) for axis in range(start, start + kind))
+    def of(cls, x: Tensor, indices: Indices) -> Places:
+        """Return the places of ``indices``, none of which is a mask."""
+        axes = tuple(axis for axis, index in enumerate(indices) if index is not None)
+        tensors = [index for index in indices if index is not None]
         adjacent = axes == tuple(range(axes[0], axes[-1] + 1))
-        trailing = x.dim() - (axes[-1] + 1 if adjacent else len(axes))
-        length = values.shape[-1 - trailing] if masked and values.dim() > trailing else 1
-        coordinates: list[Tensor] = []
         active = torch.ones((), dtype=torch.bool)
-        for start, index in zip(starts, indices, strict=True):
-            if index is None:
-                continue
-            if index.dtype is not torch.bool:
-                coordinates.append(_nonnegative(index, x.shape[start]))
-                active = active & (index >= -x.shape[start]) & (index < x.shape[start])
-                continue
-            places = _true_places(index, length if length > 1 else _longest(indices))
-            if places is None:
-                return None
-            coordinates += places
-            active = active & (positions(places[0].shape[0]) < count(index.reshape(-1), 0))
-        picked = torch.broadcast_shapes(*(index.shape for index in coordinates))
-        place = coordinates[0]
-        for axis, index in zip(axes[1:], coordinates[1:], strict=True):
-            place = place * x.shape[axis] + index
+        place: Any = 0
+        for axis, index in zip(axes, tensors, strict=True):
+            active = active & (index >= -x.shape[axis]) & (index < x.shape[axis])
+            place = place * x.shape[axis] + _nonnegative(index, x.shape[axis])
+        picked = torch.broadcast_shapes(*(index.shape for index in tensors))
         place = torch.where(active, place, torch.full((), -1, dtype=torch.int32))
         return cls(axes, tuple(picked), axes[0] if adjacent else 0, place.expand(picked).reshape(-1))
 
@@ -100,30 +77,6 @@ def _nonnegative(index: Tensor, size: int) -> Tensor:
     zero = torch.zeros((), dtype=torch.int64)
     wrapped = torch.where(index < 0, torch.minimum(index, zero) + size, index)
     return torch.clamp(wrapped, 0, size - 1).to(torch.int32)
-
-
-def _longest(indices: Indices) -> int:
-    """Return the number of true elements of a mask among ``indices``: their last size, or the least mask's size."""
-    lengths = [
-        index.shape[-1] for index in indices if index is not None and index.dtype is not torch.bool and index.dim()
-    ]
-    masks = [index.numel() for index in indices if index is not None and index.dtype is torch.bool]
-    return max(lengths, default=1) if max(lengths, default=1) > 1 else min(masks)
-
-
-def _true_places(mask: Tensor, length: int) -> list[Tensor] | None:
-    """Return the coordinates of the first ``length`` true elements of ``mask``, in int32; None if it is too large."""
-    flat = mask.reshape(-1)
-    if not fits(length, flat.shape[0]):
-        return None
-    rank = torch.cumsum(flat.to(torch.int32), 0, dtype=torch.int32) - 1
-    hits = (rank.unsqueeze(0) == positions(length).unsqueeze(1)) & flat.unsqueeze(0)
-    rest = torch.amax(torch.where(hits, positions(flat.shape[0]), torch.zeros((), dtype=torch.int32)), 1)
-    coordinates: list[Tensor] = []
-    for size in reversed(mask.shape):
-        coordinates.insert(0, torch.remainder(rest, size))
-        rest = torch.div(rest, size, rounding_mode="floor")
-    return coordinates
 
 
 def write_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:

@@ -1,14 +1,11 @@
-"""Decompositions of ``masked_select`` and ``masked_scatter``, and selection and writes by a boolean mask."""
+"""Decompositions of ``masked_select`` and ``masked_scatter``, and selection and writes by one boolean mask."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
+from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -25,32 +22,59 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     return select_by_mask(x.reshape(-1), 0, mask.reshape(-1))
 
 
+def true_ranks(mask: Tensor) -> Tensor:
+    """Return the number of true elements before each element of the flattened ``mask``, in int64."""
+    flat = mask.reshape(-1).to(torch.int64)
+    return torch.cumsum(flat, 0) - flat
+
+
+def rows_by_rank(values: Tensor, axis: int, rank: Tensor, used: Tensor) -> Tensor:
+    """Return the slice of ``values`` along ``axis`` at each ``rank`` [n] where ``used`` [n] is true, and any elsewhere.
+
+    Where nothing is used, nothing is read of ``values``, which may be empty. A used rank beyond their size is out of
+    range.
+    """
+    zero = torch.zeros((), dtype=torch.int64)
+    if isinstance(values.shape[axis], int):
+        return values.index_select(axis, torch.where(used, rank, zero))
+    unused = torch.zeros([*values.shape[:axis], 1, *values.shape[axis + 1 :]], dtype=values.dtype)
+    return torch.cat([unused, values], axis).index_select(axis, torch.where(used, rank + 1, zero))
+
+
+def rank_of_slices(rank: Tensor, number: int) -> Tensor:
+    """Return ``rank`` among ``number`` slices that are read one after the other; a single slice is read every time."""
+    if isinstance(number, int):
+        return rank
+    return torch.where(torch.full((), number, dtype=torch.int64) == 1, torch.zeros((), dtype=torch.int64), rank)
+
+
 @decomposes(aten.masked_scatter.default)
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Return ``x`` with consecutive elements of ``source`` where a mask is true."""
     x, mask = torch.broadcast_tensors(x, mask)
     if is_empty(source) or is_empty(x):
         return x.clone()
-    place = torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1
-    elements = source.reshape(-1)
-    if not is_static(source):  # it may be empty, and the index is clamped to zero
-        elements = torch.cat([elements, torch.zeros((1,), dtype=source.dtype)])
-    selected = elements.index_select(0, torch.clamp(place, min=0))
+    selected = rows_by_rank(source.reshape(-1), 0, true_ranks(mask), mask.reshape(-1))
     return torch.where(mask, selected.reshape(x.shape), x)
 
 
-def put_by_mask(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Any:
-    """Write where a mask of the leading axes is true: consecutive rows of ``values``, or one row everywhere."""
-    mask = indices[0]
-    if mask is None or len(indices) != 1 or not mask.dim():
-        return NotImplemented
-    if is_empty(values):
-        return x.clone()
-    rest = x.dim() - mask.dim()
-    if values.dim() > rest and (not is_static(values) or values.shape[0] != 1):
-        last = torch.full((), values.shape[0] - 1, dtype=torch.int64)
-        row = torch.minimum(torch.clamp(torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1, min=0), last)
-        values = values.index_select(0, row).reshape(*mask.shape, *values.shape[1:])
-    elif values.dim() > rest:
-        values = values.squeeze(0)
-    return torch.where(mask.reshape(*mask.shape, *[1] * rest), x + values if accumulate else values, x)
+def put_by_mask(x: Tensor, axis: int, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
+    """Write where a mask of the axes of ``x`` from ``axis`` on is true: consecutive slices of ``values``, or one.
+
+    Args:
+        x: [*before, *mask.shape, *after].
+        axis: the number of axes before.
+        mask: bool, of rank 1 or more.
+        values: broadcastable to [*before, n, *after], where n is the number of true elements, or 1.
+        accumulate: whether the values are added.
+    """
+    after = x.dim() - axis - mask.dim()
+    values = values.reshape([1] * (axis + 1 + after - values.dim()) + list(values.shape))
+    number = values.shape[axis]
+    if not (isinstance(number, int) and number == 1):
+        values = rows_by_rank(values, axis, rank_of_slices(true_ranks(mask), number), mask.reshape(-1))
+        masked_sizes = list(mask.shape)
+    else:
+        masked_sizes = [1] * mask.dim()
+    values = values.reshape([*values.shape[:axis], *masked_sizes, *values.shape[axis + 1 :]])
+    return torch.where(mask.reshape([*mask.shape, *[1] * after]), x + values if accumulate else values, x)

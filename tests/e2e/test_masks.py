@@ -1,0 +1,106 @@
+"""Writes and reads at boolean masks of any axes, empty, partial and full, in every output type against eager."""
+
+import importlib.util
+
+import pytest
+import torch
+from torch.export import Dim
+
+from fx_importer import UsageError, lower
+from tests.e2e.harness import LINALG, STABLEHLO, TOSA, assert_same, normal
+
+ROWS = [torch.tensor(mask) for mask in ([True, False, True], [False] * 3, [True] * 3, [False, True, False])]
+COLUMNS = [torch.tensor(mask) for mask in ([True, False, True, False], [False] * 4, [True, True, True, False])]
+OUTPUT_TYPES = pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA], ids=lambda each: each.value)
+put = torch.ops.aten.index_put
+
+
+def by_one_mask(x, rows, columns, row):
+    """``x`` is [3, 4, 2]; the values are a scalar, one slice, and a slice for each place of the axis before."""
+    zeroed, written = x.clone(), x.clone()
+    zeroed[:, columns] = 0
+    written[..., rows[:2]] = 1
+    return zeroed, written, put(x, [None, columns], row, True), put(x, [rows], x[:1]), put(x, [None, columns], x[:, :1])
+
+
+def by_several_indices(x, rows, columns, row):
+    """``rows`` picks as many elements as ``columns``, or one of both does."""
+    last = torch.tensor([-1])
+    return (
+        put(x, [rows, columns], row),
+        put(x, [rows, columns], row, True),
+        put(x, [rows, None, row[:1].long()], x[0, 0, 0]),
+        put(x, [last, columns], row),
+        put(x, [torch.tensor([[1], [0]]), columns], row, True),
+    )
+
+
+@OUTPUT_TYPES
+@pytest.mark.parametrize("function", [by_one_mask, by_several_indices])
+def test_writes(function, output_type):
+    x = normal(3, 4, 2)
+    inputs = [(x, rows, columns, x[0, 0]) for rows, columns in zip(ROWS, COLUMNS, strict=False)]
+    lowered = lower(function, *inputs[0], output_type=output_type)
+    for given in inputs:
+        if function is by_one_mask or given[1].sum() in (1, given[2].sum()):
+            assert_same(lowered.run(*given), function(*given), None)
+
+
+@OUTPUT_TYPES
+def test_writes_of_every_dtype(output_type):
+    dtypes = [torch.bool, torch.int8, torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16]
+    dtypes += [] if output_type is TOSA else [torch.float64]
+
+    def write(rows, columns, *tensors):
+        return [
+            result
+            for x in tensors
+            for result in (put(x, [None, columns], x[:, :1], True), put(x, [rows, columns], x[0, :2]))
+        ]
+
+    tensors = [(normal(3, 4) * 3).to(dtype) for dtype in dtypes]
+    lowered = lower(write, ROWS[0], COLUMNS[0], *tensors, output_type=output_type)
+    for rows, columns in ((ROWS[0], COLUMNS[0]), (ROWS[3], COLUMNS[0])):
+        assert_same(lowered.run(rows, columns, *tensors), write(rows, columns, *tensors), None)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="the extra 'xla' is not installed")
+def test_writes_on_xla():
+    x = normal(3, 4, 2)
+    lowered = lower(by_several_indices, x, ROWS[0], COLUMNS[0], x[0, 0], output_type=STABLEHLO)
+    run = lowered.caller(backend="xla")
+    for rows, columns in zip(ROWS[:2], COLUMNS[:2], strict=True):
+        assert_same(run(x, rows, columns, x[0, 0]), by_several_indices(x, rows, columns, x[0, 0]), None)
+
+
+@OUTPUT_TYPES
+def test_writes_of_a_dynamic_number_of_values(output_type):
+    def write(x, columns, rows, values):
+        return put(x, [None, columns], values), put(x, [rows, columns], values[0]), x.masked_scatter(rows[:, None], x)
+
+    number = {1: Dim("number", min=0, max=9)}
+    x = normal(3, 4)
+    inputs = [(x, columns, rows, normal(3, int(columns.sum()))) for columns, rows in zip(COLUMNS, ROWS, strict=False)]
+    lowered = lower(write, *inputs[0], output_type=output_type, dynamic_shapes=(None, None, None, number))
+    for given in inputs[::2] if output_type is TOSA else inputs:  # TOSA has no empty tensors
+        assert_same(lowered.run(*given), write(*given), None)
+
+
+def test_more_true_elements_than_values_are_out_of_range():
+    lowered = lower(lambda x, mask, values: put(x, [mask], values), normal(3), ROWS[0], normal(2), output_type=LINALG)
+    with pytest.raises(UsageError, match="an index is out of range"):
+        lowered.run(normal(3), ROWS[2], normal(2))
+
+
+def test_updates_of_selected_elements():
+    def update(x):
+        y, z = x.clone(), x.clone()
+        y[y > 0.5] = 0.5 - y[y > 0.5] * 2
+        high = x[0] > 0
+        z[:, high] += z[:, high]
+        z[x[:, 0] > 0, 1] -= 1
+        return y, z, x.masked_scatter(x > 0, x.masked_select(x > 0) + 1)
+
+    lowered = lower(update, normal(3, 4), output_type=LINALG)
+    for x in (normal(3, 4), -torch.ones(3, 4), torch.ones(3, 4)):
+        assert_same(lowered.run(x), update(x), None)
