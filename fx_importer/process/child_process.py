@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from fx_importer.errors import UsageError
+
+_MARK = "FX_IMPORTER_PROCESS"
+"""The environment variable by which processes that outlive the one that started them are recognized."""
 
 
 def python_command(statements: str, *arguments: str | Path) -> list[str | Path]:
@@ -47,16 +51,35 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+def new_mark() -> dict[str, str]:
+    """Return an environment variable that a process and those that it starts inherit: `kill_marked`."""
+    return {_MARK: secrets.token_hex(16)}
+
+
+def kill_marked(mark: Mapping[str, str]) -> None:
+    """Kill the processes with ``mark`` in their first environment, on systems with ``/proc``: also in other groups."""
+    (entry,) = (f"{name}={value}".encode() for name, value in mark.items())
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if entry in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+
+
 def group_memory(leader: int) -> int:
-    """Return the anonymous memory of ``leader`` and its process group in bytes."""
+    """Return the anonymous memory of ``leader``, its process group and its descendants in bytes."""
+    parents: dict[int, int] = {}
     members = {leader}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended
+        process = int(path.parent.name)
+        parents[process] = int(fields[1])
         if int(fields[2]) == leader:
-            members.add(int(path.parent.name))
+            members.add(process)
+    while new := {process for process, parent in parents.items() if parent in members} - members:
+        members |= new
     return sum(map(anonymous_memory, members))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -13,14 +14,24 @@ from pathlib import Path
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
 from fx_importer.process import lifeline
-from fx_importer.process.child_process import child_environment, group_memory, kill_group, python_command, signal_name
+from fx_importer.process.child_process import (
+    child_environment,
+    group_memory,
+    kill_group,
+    kill_marked,
+    new_mark,
+    python_command,
+    signal_name,
+)
 
 _CALL = (
     "import runpy; runpy.run_path(sys.argv[1])['end_with_parent'](sys.stdin.fileno()); "
     "runpy.run_path(sys.argv[2])[sys.argv[3]](*sys.argv[4:])"
 )
-_MEMORY_INTERVAL = 0.05
-"""Seconds between two readings of the memory of a process with a memory limit."""
+_INTERVAL = 0.05
+"""Seconds between two looks at a process: whether it has ended, and its memory."""
+_TAIL = 1 << 16
+"""Bytes kept of the end of its standard error."""
 
 
 def run_isolated(
@@ -96,18 +107,18 @@ def _run(
     directory: Path | None = None,
 ) -> None:
     reading, lifeline_end = os.pipe()
+    mark = new_mark()
     try:
         try:
             child = subprocess.Popen(
                 command,
-                env=child_environment(environment),
+                env={**child_environment(environment), **mark},
                 cwd=directory,
                 start_new_session=True,
                 stdin=reading,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
+                bufsize=0,
             )
         finally:
             os.close(reading)
@@ -117,6 +128,7 @@ def _run(
             kill_group(child.pid)
             child.kill()
             child.wait()
+            kill_marked(mark)
             assert child.stderr is not None
             child.stderr.close()
     finally:
@@ -125,17 +137,53 @@ def _run(
         raise CrashedError(what, None if limit else signal_name(-child.returncode), output, limit=limit)
 
 
-def _wait(child: subprocess.Popen[str], limits: Limits) -> tuple[str, str | None]:
-    """Return the standard error of ``child`` when it has ended, and the exceeded limit, if any."""
+def _wait(child: subprocess.Popen[bytes], limits: Limits) -> tuple[str, str | None]:
+    """Return the end of the standard error of ``child`` when it has ended, and the exceeded limit, if any.
+
+    Processes that it has started may hold its standard error open, and are not waited for.
+    """
+    assert child.stderr is not None
     end = None if limits.seconds is None else time.monotonic() + limits.seconds
+    tail = _Tail(child.stderr.fileno())
     while True:
-        left = None if end is None else max(0.0, end - time.monotonic())
-        pauses = [left] if limits.memory is None else [left, _MEMORY_INTERVAL]
-        try:
-            _, output = child.communicate(timeout=min((pause for pause in pauses if pause is not None), default=None))
-            return output, None
-        except subprocess.TimeoutExpired:
-            if limits.memory is not None and group_memory(child.pid) > limits.memory:
-                return "", limits.of_memory
-            if end is not None and time.monotonic() >= end:
-                return "", limits.of_time
+        left = _INTERVAL if end is None else max(0.0, min(_INTERVAL, end - time.monotonic()))
+        ended = tail.read(left) or child.poll() is not None
+        if ended:
+            try:
+                child.wait(left)
+            except subprocess.TimeoutExpired:  # it closed its standard error, and goes on
+                ended = False
+        if ended:
+            tail.rest()
+            return tail.text, None
+        if limits.memory is not None and group_memory(child.pid) > limits.memory:
+            return "", limits.of_memory
+        if end is not None and time.monotonic() >= end:
+            return "", limits.of_time
+
+
+class _Tail:
+    """The last bytes that come through a pipe."""
+
+    def __init__(self, pipe: int):
+        os.set_blocking(pipe, False)
+        self._pipe, self._data, self._closed = pipe, b"", False
+
+    @property
+    def text(self) -> str:
+        return self._data.decode(errors="replace")
+
+    def read(self, seconds: float) -> bool:
+        """Wait for bytes, and keep the last of what has come. Return whether the other end is closed."""
+        if not self._closed and select.select([self._pipe], [], [], seconds)[0]:
+            piece = os.read(self._pipe, _TAIL)
+            self._closed = not piece
+            self._data = (self._data + piece)[-_TAIL:]
+        return self._closed
+
+    def rest(self) -> None:
+        """Keep the last of what is in the pipe, without waiting: at most what a pipe holds."""
+        for _ in range(_TAIL >> 10):
+            if self._closed or not select.select([self._pipe], [], [], 0)[0]:
+                return
+            self.read(0)

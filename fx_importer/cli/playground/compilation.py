@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fx_importer.cli.playground.child import MODULE, compile_page
+from fx_importer.cli.playground.result_files import read_result
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
-from fx_importer.process.one_shot import run_isolated
+from fx_importer.process.one_shot import output_of, run_isolated
 from fx_importer.process.scratch import Scratch
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS")
 """Environment variables that the process sees, besides ``PYTHONPATH``, and ``HOME`` and ``TMPDIR`` of its own."""
+
+_PAGE, _RESULT = "page.html", "result.json"
+_LONGEST_PAGE, _LONGEST_RESULT = 64 << 20, 1 << 20
+"""Bytes of the explorer, and of the message."""
+_REMOVE_SECONDS = 60
+"""Seconds in which the directory of a program is removed; what is left then stays."""
 
 
 @dataclass(frozen=True)
@@ -34,28 +45,61 @@ def passed_on() -> dict[str, str]:
 def compile_source(source: str, output_type: str, limits: Limits) -> EditOutcome:
     """Return the outcome of lowering ``build`` of the Python program ``source`` within ``limits``.
 
-    The process has a new directory, and only the environment variables in `PASSED_ON`.
+    The process has a new directory, and only the environment variables in `PASSED_ON`. What it leaves there is read as
+    regular files of bounded sizes, whatever the program has put in their place.
     """
-    with Scratch() as scratch:
-        directory = scratch.resolve()
-        (directory / f"{MODULE}.py").write_text(source, encoding="utf-8")
-        page, result = directory / "page.html", directory / "result.json"
-        own = {"HOME": str(directory), "TMPDIR": str(directory), "HF_HUB_OFFLINE": "1"}
+    with _directory() as path, _opened(path) as directory:
+        (path / f"{MODULE}.py").write_text(source, encoding="utf-8")
+        own = {"HOME": str(path), "TMPDIR": str(path), "HF_HUB_OFFLINE": "1"}
         try:
             run_isolated(
                 "the program",
                 compile_page,
                 output_type,
-                page,
-                result,
+                path / _PAGE,
+                path / _RESULT,
                 limits=limits,
                 environment={**passed_on(), **own},
-                directory=directory,
+                directory=path,
             )
-            answer = json.loads(result.read_text(encoding="utf-8"))
-            shown = page.read_text(encoding="utf-8") if answer["page"] else None
+            message, has_page = _parsed(read_result(directory, _RESULT, _LONGEST_RESULT))
+            page = read_result(directory, _PAGE, _LONGEST_PAGE) if has_page else None
         except CrashedError as error:
             return EditOutcome(str(error), None)
-        except (OSError, ValueError, KeyError, TypeError) as error:  # the program may write over the files
+        except (OSError, ValueError) as error:  # the program may write over the files
             return EditOutcome(f"the program ended without a result: {error}", None)
-        return EditOutcome(str(answer["message"]).replace(f"{directory}/", ""), shown)
+        return EditOutcome(message.replace(f"{path}/", ""), page)
+
+
+def _parsed(result: str) -> tuple[str, bool]:
+    """Return the message, and whether there is a page. Raises `ValueError` for anything else than these."""
+    try:
+        found = json.loads(result)
+    except RecursionError:
+        raise ValueError(f"'{_RESULT}' is nested too deeply") from None
+    match found:
+        case {"message": str(message), "page": bool(page)}:
+            return message, page
+    raise ValueError(f"'{_RESULT}' does not hold a message and whether there is a page")
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    """Yield a new directory, and remove it. A program can nest directories deeper than Python removes."""
+    with Scratch() as scratch:
+        path = scratch.resolve()
+        try:
+            yield path
+        finally:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                output_of(["rm", "-rf", "--", str(path)], _REMOVE_SECONDS)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Yield a file descriptor of the directory ``path``, whatever has its name later."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield directory
+    finally:
+        os.close(directory)

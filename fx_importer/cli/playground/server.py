@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hmac
+import io
 import json
 import secrets
+import sys
 import threading
 from collections import OrderedDict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
+from fx_importer.cli.playground.client_connections import ClientConnections, TimedReader
 from fx_importer.cli.playground.compilation import compile_source
 from fx_importer.cli.playground.page import playground_page
 from fx_importer.errors import UsageError
@@ -21,12 +25,19 @@ _LARGEST = 1_000_000
 """Bytes of a request."""
 _KEPT = 4
 """Explorers that can still be opened; the last ones."""
+_CONNECTIONS = 64
+"""Open connections. The oldest one that has not sent its request makes room for a new one."""
+_WAITING = 8
+"""Programs that are compiled or wait for it."""
+REQUEST_SECONDS, ANSWER_SECONDS = 10, 30
+"""Seconds in which a client sends the whole of its request, and reads the whole of the answer."""
 
 
 class Playground(ThreadingHTTPServer):
     """A server that compiles one program at a time. Nothing listens before it is made."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, port: int, output_type: OutputType, limits: Limits):
         """Listen on ``port``, 0 for a free one.
@@ -37,6 +48,8 @@ class Playground(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.output_type, self.limits = output_type, limits
         self.compiling = threading.Lock()
+        self.waiting = threading.BoundedSemaphore(_WAITING)
+        self.clients = ClientConnections(_CONNECTIONS)
         self.pages: OrderedDict[str, str] = OrderedDict()
         try:
             super().__init__((LOOPBACK, port), _Handler)
@@ -46,6 +59,23 @@ class Playground(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://{LOOPBACK}:{self.server_port}/{self.token}/"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for the connection ``request``, if there is room for it."""
+        if self.clients.add(request):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close the connection ``request``."""
+        self.clients.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing for a client that goes away, or that is too slow."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     def keep(self, page: str) -> str:
         """Return the name by which ``page`` can be opened."""
@@ -59,6 +89,12 @@ class Playground(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Playground  # pyright: ignore[reportIncompatibleVariableOverride]
     server_version, sys_version = "fx-importer", ""
+
+    def setup(self) -> None:
+        """Read the request against a clock."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(TimedReader(self.connection, REQUEST_SECONDS))
 
     def do_GET(self) -> None:
         path = self._path()
@@ -80,12 +116,20 @@ class _Handler(BaseHTTPRequestHandler):
                 raise ValueError
             request = json.loads(self.rfile.read(length))
             source, output_type = str(request["source"]), OutputType.get(str(request["output_type"]))
-        except (ValueError, KeyError, TypeError, UsageError):
+            source.encode()  # raises for half of a surrogate pair
+        except (ValueError, KeyError, TypeError, RecursionError, UsageError):
             self._answer(HTTPStatus.BAD_REQUEST, "a program and an output type are needed")
             return
-        with self.server.compiling:
-            outcome = compile_source(source, output_type.value, self.server.limits)
-            name = None if outcome.page is None else self.server.keep(outcome.page)
+        self.server.clients.has_sent(self.connection)
+        if not self.server.waiting.acquire(blocking=False):
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{_WAITING} programs wait to be compiled: try again later")
+            return
+        try:
+            with self.server.compiling:  # for at most the time limit of each program that waits
+                outcome = compile_source(source, output_type.value, self.server.limits)
+                name = None if outcome.page is None else self.server.keep(outcome.page)
+        finally:
+            self.server.waiting.release()
         self._answer(HTTPStatus.OK, json.dumps({"message": outcome.message, "page": name}), "application/json")
 
     def _path(self) -> str | None:
@@ -100,7 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
         return rest[0].rstrip("/")
 
     def _answer(self, status: HTTPStatus, text: str, kind: str = "text/html", policy: str | None = None) -> None:
-        data = text.encode()
+        data = text.encode(errors="replace")
+        self.server.clients.has_sent(self.connection)
+        self.connection.settimeout(ANSWER_SECONDS)
         self.send_response(status)
         self.send_header("Content-Type", f"{kind if status is HTTPStatus.OK else 'text/plain'}; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))
