@@ -55,6 +55,10 @@ class RandomNumbersWarning(UserWarning):
     """Warning about random numbers that are drawn when the program is lowered: the output type draws none."""
 
 
+class KeptOperatorWarning(UserWarning):
+    """Warning about an operator that an option keeps for a C++ lowering whose results differ from eager's."""
+
+
 class UsageError(FxImporterError, ValueError):
     """Invalid use of the package: an option, name, path or input."""
 
@@ -112,6 +116,18 @@ class UnsupportedProgramError(FxImporterError):
         if causes:
             lines += ["the lowering would then fail at", *(f"  {e}".replace("\n", "\n  ") for e in self.causes)]
         super().__init__("\n".join([*lines, *filter(None, [remark])]))
+
+
+class KeptOperatorError(UnsupportedProgramError):
+    """A call of an operator that ``keep=``, or a rule that does not match, leaves to a C++ lowering that is wrong.
+
+    Attributes:
+        operator: the name of the operator, ``aten.index.Tensor``.
+    """
+
+    def __init__(self, call: UnsupportedNode, operator: str, remark: str = ""):
+        self.operator = operator
+        super().__init__("1 operator is kept for a lowering that is wrong:", (call,), remark=remark)
 
 
 def not_imported(count: int) -> str:

@@ -44,7 +44,7 @@ def causes_of(
     target = compilation.target
     if target.narrows and not _has_wide_floats(imported):
         prober = prober.with_pipelines(compilation.narrowing_floats().pipeline_of)
-    kept = {str(operator) for operator in target.decompositions.keys() - compilation.table().keys()}
+    kept = {str(operator) for operator in target.decompositions.keys() - compilation.table().decomposed}
     given, lowering = target.output_type, compilation.options.lowering
     alternatives = Alternatives(
         kept,

@@ -16,8 +16,10 @@ from fx_importer.compiler.device_mesh import check_plan, collectives_of, on_mesh
 from fx_importer.compiler.diagnose import ImportCanonical, all_unsupported, investigator
 from fx_importer.compiler.division import divide
 from fx_importer.compiler.outline import lower_imported
+from fx_importer.compiler.result_types import check_result_types
 from fx_importer.compiler.restored import recompiler, restored
 from fx_importer.compiler.stages import admit, new_trace
+from fx_importer.diagnostics.remarks import Deviation
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.export import refuse_dtensors
@@ -211,6 +213,8 @@ def lower_exported(
         raise all_unsupported(error, canonical, compilation, import_canonical_with(importer)) from None
     outcome = lower_imported(imported, compilation, trace, run)
     trace.imported = None  # it was only kept for diagnosis
+    if compilation.pipeline.stages:
+        check_result_types(legal, imported.module)
     if options.importing.plan is not None:
         divide(imported.module, Mesh(tuple(imported.mesh.items())), imported.signatures)
     aliases: dict[str, dict[int, str]] = {}
@@ -334,8 +338,8 @@ def _lower_and_keep(
     try:
         compiled = lower_exported(exported, importer, compilation, attempt, report=False, elided=place.elided.numbers)
         with attempt.stage("keep") as record:
-            drawn = "not cached: random numbers were drawn"
-            record.remarks.append(drawn if compiled.drawn else place.write(compiled.module, compiled.manifest))
+            reason = _not_cached(compiled)
+            record.remarks.append(reason or place.write(compiled.module, compiled.manifest))
             place.give_weights(compiled.module)
     except FxImporterError:
         whole = importer.fresh()
@@ -343,6 +347,14 @@ def _lower_and_keep(
         return lower_exported(exported, whole, compilation, trace, report=True)
     trace.stages = attempt.stages
     return replace(compiled, trace=trace)
+
+
+def _not_cached(compiled: Compiled) -> str:
+    """Return why a result is not cached: what the user is told each time. Empty if it is cached."""
+    if compiled.drawn:
+        return "not cached: random numbers were drawn"
+    remarks = (remark for stage in compiled.trace.stages for remark in stage.remarks)
+    return "not cached: kept operators differ from eager" if any(isinstance(r, Deviation) for r in remarks) else ""
 
 
 def recompile(

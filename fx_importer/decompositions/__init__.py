@@ -8,7 +8,7 @@ from typing import Any
 from torch._ops import OpOverload
 
 from fx_importer.decompositions.engine.decompose import decompose, expand_packets
-from fx_importer.decompositions.engine.overrides import Overrides
+from fx_importer.decompositions.engine.overrides import Overrides, leaving
 from fx_importer.decompositions.engine.table import Decomposition, DecompositionTable, decomposes
 from fx_importer.decompositions.tables.base import BASE
 from fx_importer.decompositions.tables.linalg import LINALG
@@ -29,6 +29,7 @@ __all__ = [
     "decomposes",
     "expand_packets",
     "get_decomposition_table",
+    "leaving",
 ]
 
 

@@ -17,6 +17,7 @@ from fx_importer.rewrites import (
     nans_in_stablehlo,
     operators_to_stablehlo,
     refine_stablehlo_shapes,
+    reject_masks,
     scalars_to_stablehlo,
 )
 
@@ -32,6 +33,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                 control_flow_to_stablehlo,
                 complex_parts_to_stablehlo,
                 operators_to_stablehlo,
+                reject_masks,
             ),
             Stage(
                 "stablehlo",

@@ -67,6 +67,7 @@ from fx_importer.rewrites.torch.control_flow import (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
 )
+from fx_importer.rewrites.torch.masks import reject_masks
 from fx_importer.rewrites.tosa.dynamic_convolutions import dynamic_convolutions_to_tosa
 from fx_importer.rewrites.tosa.dynamic_pools import dynamic_pools_to_tosa
 from fx_importer.rewrites.tosa.dynamic_sizes import dynamic_sizes_to_tosa, erase_unused_sizes
@@ -149,6 +150,7 @@ _ALL = (
     reduce_tosa_ranks,
     refine_stablehlo_shapes,
     reject_linalg_sorts,
+    reject_masks,
     reject_scalar_arguments,
     relax_layout_casts,
     remove_fusion_marks,

@@ -91,15 +91,17 @@ class Target:
         Raises:
             UsageError: if the table, or a change to it, is invalid.
         """
-        from fx_importer.decompositions import DecompositionTable, Overrides, expand_packets
+        from fx_importer.decompositions import DecompositionTable, Overrides, expand_packets, leaving
         from fx_importer.decompositions.engine.library_composites import library_composites
         from fx_importer.decompositions.nn.quantization import quantization_rules
         from fx_importer.lowerings import table_with
 
-        given = options.decompositions
+        given, kind = options.decompositions, self.output_type
         changes = Overrides.of(given.keep, given.extra)
         if given.table is not None:
             table = expand_packets(given.table)
+            left = [operator for operator in self.decompositions if operator not in table.lines]
+            table = leaving(table, left, kind, "decomposition_table=", because="not in decomposition_table")
         else:
             table = self.decompositions
             if self.library_operators:
@@ -109,9 +111,9 @@ class Target:
                 table = known.updated(table)
         if legal := {name.removeprefix("torch.") for name in options.lowering.backend_legal_ops}:
             whole = [each for each in table if legal & {str(each), str(getattr(each, "overloadpacket", each))}]
-            table = table.keeping(*whole, because="named in backend_legal_ops")
-        table = changes.applied_to(table)
-        return table_with(rules, table, self.output_type)
+            table = leaving(table, whole, kind, "backend_legal_ops=", because="named in backend_legal_ops")
+        own_pipeline = kind.pipeline is not None or options.lowering.pipeline is not None
+        return table_with(rules, changes.applied_to(table, kind, refuses=not own_pipeline), kind)
 
     def dtypes_for(self, options: LoweringOptions) -> Dtypes:
         """Return the dtypes of programs that are lowered with ``options``."""

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.decompositions.backward.max_pool_backward import scatter_foreign_indices
 from fx_importer.decompositions.engine.inline_composites import inline_composites
+from fx_importer.decompositions.engine.kept.kept_calls import check_undecomposed, noting_kept_operators
 from fx_importer.decompositions.engine.list_mutations import expand_writes_to_lists, writes_to_list
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
 from fx_importer.decompositions.engine.shape_generic import ShapeGenericRules, allow_guards_of_metadata
@@ -48,11 +49,21 @@ def decompose(
 
     Raises:
         UsageError: if a key is not an operator, or a value is not callable.
+        UnsupportedProgramError: if an operator is kept for a C++ lowering that is wrong for one of its calls.
     """
     program = prepare(program)
-    if not table and is_functional(program):
-        return program
-    rules: Mapping[Any, Callable[..., Any]] = expand_packets(table).rules
+    expanded = expand_packets(table)
+    with noting_kept_operators(program, remark):
+        if not expanded.decomposed and is_functional(program):
+            check_undecomposed(program, expanded.rules)
+            return program
+        return _decomposed(program, expanded.rules, remark)
+
+
+def _decomposed(
+    program: ExportedProgram, rules: Mapping[Any, Callable[..., Any]], remark: Callable[[str], None] | None
+) -> ExportedProgram:
+    """Return ``program`` with ``rules`` applied, node by node if possible."""
     program = scatter_foreign_indices(program, rules)
     mode = fake_mode_of(program.graph)
     if mode is not None and mode.shape_env is not None:

@@ -6,9 +6,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
 _KEPT: ContextVar[frozenset[OpOverload]] = ContextVar("kept_operators", default=frozenset())
+
+
+_EMITTED: ContextVar[set[OpOverloadPacket] | None] = ContextVar("emitted_operators", default=None)
+
+
+@contextmanager
+def emissions() -> Iterator[set[OpOverloadPacket]]:
+    """Collect the operators that rules in the body emit by `keep`, or that `note_emission` was called for."""
+    outer, inner = _EMITTED.get(), set[OpOverloadPacket]()
+    token = _EMITTED.set(inner)
+    try:
+        yield inner
+    finally:
+        _EMITTED.reset(token)
+        if outer is not None:
+            outer |= inner
+
+
+def note_emission(operator: OpOverload) -> None:
+    """Note that the rule that runs emits ``operator``."""
+    if (emitted := _EMITTED.get()) is not None:
+        emitted.add(operator.overloadpacket)
 
 
 def is_kept(operator: OpOverload) -> bool:
@@ -19,6 +41,7 @@ def is_kept(operator: OpOverload) -> bool:
 @contextmanager
 def keep(operator: OpOverload) -> Iterator[None]:
     """Keep ``operator`` within the context, so that its own rule can emit it."""
+    note_emission(operator)
     token = _KEPT.set(_KEPT.get() | {operator})
     try:
         yield

@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
+from fx_importer.decompositions.engine.kept.fault_table import operators_with_faults
+from fx_importer.decompositions.engine.kept.kept_rule import KeptRule
 from fx_importer.decompositions.engine.table import Decomposition, DecompositionRule, DecompositionTable, overloads
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
+from fx_importer.output_types import OutputType
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,40 @@ class Overrides:
             raise UsageError("\n".join(wrong))
         return cls(tuple(kept), tuple(Decomposition((operator,), rule) for operator, rule in rules.items()))
 
-    def applied_to(self, table: DecompositionTable) -> DecompositionTable:
-        """Return ``table`` with these overrides."""
-        return table.keeping(*self.keep, because="named in keep").replacing(*self.extra, because="given in extra")
+    def applied_to(
+        self, table: DecompositionTable, output_type: OutputType, *, refuses: bool = True
+    ) -> DecompositionTable:
+        """Return the ``table`` of ``output_type`` with these overrides.
+
+        Where a rule of ``extra`` returns ``NotImplemented``, the table's own applies. If kept operators are lowered, our
+        rules correct what they can; ``refuses`` tells whether a call that would still be wrong is refused.
+        """
+        kept = table.keeping(*self.keep, because="named in keep")
+        if output_type.root in LOWERED_TYPES:
+            ruled = [operator for operator in self.keep if operator in table]
+            rules = {op: KeptRule(op, table[op], output_type.root, "keep=", refuses) for op in ruled}
+            kept = kept.correcting(rules, because="named in keep")
+        return kept.preferring(*self.extra, because="given in extra")
+
+
+def leaving(
+    table: DecompositionTable, operators: Iterable[OpOverload], output_type: OutputType, option: str, *, because: str
+) -> DecompositionTable:
+    """Return ``table`` with ``operators`` left as they are by ``option``, as torch-mlir leaves them.
+
+    If they are lowered, there are warnings of calls whose results differ from eager's.
+    """
+    operators = tuple(operators)
+    plain = table.keeping(*operators, because=because)
+    if output_type.root not in LOWERED_TYPES:
+        return plain
+    faulty = operators_with_faults(output_type.root)
+    rules = {op: KeptRule(op, None, output_type.root, option, False) for op in operators if str(op) in faulty}
+    return plain.correcting(rules, because)
+
+
+LOWERED_TYPES = (OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO)
+"""The output types to which C++ lowerings take kept operators; the others hold operators of torch."""
 
 
 def _resolve(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterator[Any]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import sympy
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 from torch.fx.passes import shape_prop
 
+from fx_importer.decompositions.engine.kept.kept_rule import KeptRule
 from fx_importer.decompositions.engine.local.rule_tracing import has_symbolic_sizes, inferring_result_type
 from fx_importer.decompositions.engine.table import LayeredRule
 from fx_importer.frontend.torch_patches import GUARD_CHECK, GUARD_LOG, TENSOR_METADATA, patched
@@ -52,9 +54,11 @@ class ShapeGenericRules(Mapping[Any, Callable[..., Any]]):
 
 
 def _make_shape_generic(rule: Callable[..., Any], env: ShapeEnv) -> Callable[..., Any]:
-    """Return ``rule`` wrapped; of a `LayeredRule`, each layer, so that the next one is tried."""
+    """Return ``rule`` wrapped; of a `LayeredRule` or `KeptRule`, each layer, so that the next one is tried."""
     if isinstance(rule, LayeredRule):
         return LayeredRule(_make_shape_generic(rule.first, env), _make_shape_generic(rule.otherwise, env))
+    if isinstance(rule, KeptRule):
+        return replace(rule, own=None if rule.own is None else _make_shape_generic(rule.own, env))
     return _ShapeGenericRule(rule, env)
 
 

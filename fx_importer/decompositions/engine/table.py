@@ -63,11 +63,13 @@ class TableLine:
     rule: DecompositionRule | None
     """None: the operator is kept, even if the table that this one was made from decomposes it."""
     reason: str = ""
+    keeps: bool = False
+    """Whether the operator is kept although it has a rule, which corrects arguments and results, or checks the call."""
 
     @property
     def rule_name(self) -> str:
         """The qualified name of the rule; empty if the operator is kept."""
-        return "" if self.rule is None else name_of_rule(self.rule)
+        return "" if self.rule is None or self.keeps else name_of_rule(self.rule)
 
 
 class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
@@ -115,6 +117,15 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
     def keeping(self, *operators: Operator, because: str = "") -> DecompositionTable:
         """Return the table with ``operators`` kept."""
         return self._with(dict.fromkeys(overloads(operators), TableLine(None, because)))
+
+    def correcting(self, rules: Mapping[OpOverload, DecompositionRule], because: str = "") -> DecompositionTable:
+        """Return the table with operators kept, and ``rules`` that correct or check their calls."""
+        return self._with({operator: TableLine(rule, because, keeps=True) for operator, rule in rules.items()})
+
+    @property
+    def decomposed(self) -> frozenset[OpOverload]:
+        """The operators with a rule that are not kept."""
+        return frozenset(operator for operator in self.rules if not self._lines[operator].keeps)
 
     def adding(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
         """Return the table with rules for operators that have none.

@@ -14,6 +14,7 @@ from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_fun
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from fx_importer.decompositions.engine.kept.kept_rule import WrongWhenKept
 from fx_importer.decompositions.engine.local.example_values import (
     example_values,
     has_type_of,
@@ -162,6 +163,9 @@ class GraphCopy:
         for node in counted(nodes, "nodes"):
             try:
                 self._write(node, writes)
+            except WrongWhenKept as wrong:
+                wrong.node = wrong.node or node
+                raise
             except RetraceRequired as reason:
                 raise RetraceRequired(f"{node.name} ({node.target}): {reason}") from reason
 

@@ -1,0 +1,120 @@
+"""The rule of an operator that a user keeps: the parts of our own rule that emit the operator itself, and a check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+from torch._ops import OpOverload
+
+from fx_importer.decompositions.engine.kept.conditions import tensors_of
+from fx_importer.decompositions.engine.kept.fault_table import Fault, Severity, fault_of, is_measured
+from fx_importer.decompositions.engine.kept_operators import emissions, is_kept, note_emission
+from fx_importer.decompositions.engine.table import DecompositionRule, LayeredRule, name_of_rule
+from fx_importer.errors import FxImporterError
+from fx_importer.output_types import OutputType
+
+_NOTES: ContextVar[dict[str, Severity | None] | None] = ContextVar("notes_of_kept_operators", default=None)
+
+
+class WrongWhenKept(FxImporterError):
+    """A kept operator whose C++ lowering is wrong for a call. `decompose` raises `UnsupportedProgramError` for it."""
+
+    def __init__(self, operator: OpOverload, sentence: str):
+        self.operator, self.sentence = operator, sentence
+        self.node: fx.Node | None = None
+        super().__init__(sentence)
+
+
+@contextmanager
+def notes() -> Iterator[dict[str, Severity | None]]:
+    """Collect sentences about kept operators in the body: how far each says that results differ from eager's."""
+    collected: dict[str, Severity | None] = {}
+    token = _NOTES.set(collected)
+    try:
+        yield collected
+    finally:
+        _NOTES.reset(token)
+
+
+def check_kept(
+    operator: OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    output_type: OutputType,
+    option: str,
+    *,
+    refuses: bool,
+) -> None:
+    """Look a call of ``operator``, which ``option`` leaves to the C++ lowering, up in the table of its faults.
+
+    Raises:
+        WrongWhenKept: if the lowering is wrong, and ``refuses``. Otherwise a sentence is noted.
+    """
+    fault, name, kind = fault_of(operator, args, kwargs, output_type), str(operator), output_type.value
+    collected = _NOTES.get()
+    if fault is None:
+        if collected is not None and not is_measured(name, output_type):
+            collected[f"{option} leaves {name} to its C++ lowering to {kind}, if it has one: none was measured"] = None
+        return
+    sentence = f"{option} leaves {name} to its C++ lowering to {kind}: {described(fault)}"
+    if refuses and fault.severity is Severity.WRONG:
+        raise WrongWhenKept(operator, sentence)
+    if collected is not None:
+        collected[sentence] = fault.severity
+
+
+def described(fault: Fault) -> str:
+    """Return a row of the table as the end of a sentence."""
+    return f"for {fault.conditions.replace(' ', ', ')}, {fault.what}"
+
+
+@dataclass(frozen=True)
+class KeptRule:
+    """The rule of an operator that ``option`` keeps.
+
+    Layers of our own rule that emit the operator, or another overload of it, are applied: they call it with arguments for
+    which the C++ lowering is right, such as nonnegative indices, or correct its result. Layers that compute with other
+    operators are not.
+    """
+
+    operator: OpOverload
+    own: DecompositionRule | None
+    """Our rule; None where the operator stays as it is."""
+    output_type: OutputType
+    option: str
+    """Names the option in sentences: ``keep=``."""
+    refuses: bool
+    """Whether a call that is lowered wrongly is refused. Otherwise there is a warning."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the result of the operator, corrected; ``NotImplemented`` where it stays as it is.
+
+        Raises:
+            WrongWhenKept: as `check_kept`.
+        """
+        note_emission(self.operator)
+        if is_kept(self.operator):
+            return NotImplemented
+        for layer in _layers(self.own):
+            if not name_of_rule(layer).startswith("fx_importer."):
+                continue  # torch's own do not emit their operator
+            with emissions() as emitted:
+                result = layer(*args, **kwargs)
+            if result is not NotImplemented and self.operator.overloadpacket in emitted:
+                return result
+        if tensors_of(args, kwargs):
+            check_kept(self.operator, args, kwargs, self.output_type, self.option, refuses=self.refuses)
+        return NotImplemented
+
+
+def _layers(rule: DecompositionRule | None) -> Iterator[Callable[..., Any]]:
+    if isinstance(rule, LayeredRule):
+        yield from _layers(rule.first)
+        yield from _layers(rule.otherwise)
+    elif rule is not None:
+        yield rule
