@@ -133,17 +133,17 @@ def swept(calls: Sequence[RecordedCall], output_type: str, *, dynamic: bool = Fa
     first = 0
     while first < len(calls):
         last: Verdict | None = None
-        index = first
+        number = first
         for index, verdict in _forked(calls, first, output_type, dynamic):
             if last is not None and last.kind not in ("lowering", "running"):
                 yield last
-            last = verdict
+            last, number = verdict, index
             if isinstance(verdict, Verdict) and verdict.kind == "ended":
                 break
         assert last is not None
         if last.kind == "ended":
             return
-        number, status = index, _Forked.status
+        status = _Forked.status
         how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {status}"
         kind = "stops in the backend" if last.kind == "running" else "dies"
         named = (last.operator, last.output_type, last.key, last.call, last.values)

@@ -16,8 +16,8 @@ from fx_importer.compiler.device_mesh import check_plan, collectives_of, on_mesh
 from fx_importer.compiler.diagnose import ImportCanonical, all_unsupported, investigator
 from fx_importer.compiler.division import divide
 from fx_importer.compiler.outline import lower_imported
-from fx_importer.compiler.result_types import check_result_types
 from fx_importer.compiler.restored import recompiler, restored
+from fx_importer.compiler.result_types import check_result_types
 from fx_importer.compiler.stages import admit, new_trace
 from fx_importer.diagnostics.remarks import Deviation
 from fx_importer.diagnostics.trace import Trace

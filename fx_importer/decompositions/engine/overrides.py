@@ -58,8 +58,8 @@ class Overrides:
     ) -> DecompositionTable:
         """Return the ``table`` of ``output_type`` with these overrides.
 
-        Where a rule of ``extra`` returns ``NotImplemented``, the table's own applies. If kept operators are lowered, our
-        rules correct what they can; ``refuses`` tells whether a call that would still be wrong is refused.
+        Where a rule of ``extra`` returns ``NotImplemented``, the table's own applies. If kept operators are lowered,
+        our rules correct what they can; ``refuses`` tells whether a call that would still be wrong is refused.
         """
         kept = table.keeping(*self.keep, because="named in keep")
         if output_type.root in LOWERED_TYPES:

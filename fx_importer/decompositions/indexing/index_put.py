@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
+from fx_importer.decompositions.engine.kept_operators import keep
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.indexing import nonnegative_indices
@@ -52,7 +53,8 @@ def _scalar_indices_to_rank_one(
 def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
     token = _indices_nonnegative.set(True)
     try:
-        return aten.index_put(x, indices, values, accumulate)
+        with keep(aten.index_put.default):
+            return aten.index_put(x, indices, values, accumulate)
     finally:
         _indices_nonnegative.reset(token)
 

@@ -22,7 +22,7 @@ from fx_importer.fx_graph.aliasing import graphs_of
 
 @contextmanager
 def noting_kept_operators(program: ExportedProgram, remark: Callable[[str], None] | None) -> Iterator[None]:
-    """Pass what rules note of kept operators in the body on, as remarks. Where results differ on finite values, there are warnings too.
+    """Pass what rules note of kept operators in the body on, as remarks, and as warnings of finite results.
 
     Raises:
         KeptOperatorError: for `WrongWhenKept`, with the line of the user's program.

@@ -77,9 +77,9 @@ def described(fault: Fault) -> str:
 class KeptRule:
     """The rule of an operator that ``option`` keeps.
 
-    Layers of our own rule that emit the operator, or another overload of it, are applied: they call it with arguments for
-    which the C++ lowering is right, such as nonnegative indices, or correct its result. Layers that compute with other
-    operators are not.
+    Layers of our own rule that emit the operator, or another overload of it, are applied: they call it with arguments
+    for which the C++ lowering is right, such as nonnegative indices, or correct its result. Layers that compute
+    with other operators are not.
     """
 
     operator: OpOverload
