@@ -84,7 +84,7 @@ def _may_be(size: int | SymInt, lowered: int, program: ExportedProgram) -> bool:
         for number, symbol in enumerate(sorted(expression.free_symbols, key=str)):
             found, tried = ranges.get(symbol), _TRIED[(offset + number) % len(_TRIED)]
             within = found is None or bool(found.lower <= tried <= found.upper)
-            values[symbol] = tried if within else int(found.lower)
+            values[symbol] = tried if found is None or within else int(found.lower)
         if expression.subs(values) != lowered:
             return False
     return True
