@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module", params=["static", "paged"])
+@pytest.fixture(scope="module", params=[pytest.param("static", marks=pytest.mark.slow), "paged"])
 def model(folder, request):
     """Return a model with a ring of 32 rows, and one with pages."""
     return load(import_model(folder / "model", folder / request.param, batch=2, context=CONTEXT, cache=request.param))

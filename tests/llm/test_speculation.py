@@ -19,7 +19,7 @@ def tiny(tmp_path_factory):
     return folder, reference(folder / "model", "llama", PROMPTS[:1])[0]
 
 
-@pytest.fixture(scope="module", params=["static", "paged"])
+@pytest.fixture(scope="module", params=["static", pytest.param("paged", marks=pytest.mark.slow)])
 def model(tiny, request):
     out = tiny[0] / request.param
     return load(import_model(tiny[0] / "model", out, batch=2, context=CONTEXT, cache=request.param, draft=DRAFT))
