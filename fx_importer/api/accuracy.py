@@ -15,7 +15,15 @@ from fx_importer.api.quantize import check_torchao, exported, quantize
 from fx_importer.errors import UsageError
 from fx_importer.frontend.export import export_program
 from fx_importer.options import ExportOptions
-from fx_importer.quantization.layer_errors import LayerErrors, Powers, flat, measure, steps_from_qdq, values_of
+from fx_importer.quantization.layer_errors import (
+    LayerErrors,
+    Powers,
+    flat,
+    measure,
+    steps_from_qdq,
+    unchanged,
+    values_of,
+)
 from fx_importer.quantization.post_training.calibration import Call, calls_of
 from fx_importer.quantization.post_training.pt2e import float_reference
 from fx_importer.quantization.qdq import kind_of
@@ -91,22 +99,23 @@ def accuracy(
     """
     check_torchao()
     calls = calls_of(inputs)
-    reference = float_reference(exported(f, calls, ExportOptions()).module(check_guards=False))
+    reference = float_reference(exported(f, calls, ExportOptions()))
     layers: dict[str, LayerErrors] = {}
     steps: dict[str, int] = {}
     result = Powers()
     graph = quantized.graph
     names = {node.args[0].name for node in graph.nodes if kind_of(node) == "quantize"}
     program: ExportedProgram | None = None
-    for call in calls:
-        given = _given(quantized, call)
-        measure(quantized, given, values_of(reference, flat(*call), names), layers)
-        if not layers:
-            raise UsageError(_OTHER)
-        result.add(*_results(reference, quantized, call, given))
-        program = program or exported_quantized(quantized, call)
-        for name, count in steps_from_qdq(program, given).items():
-            steps[name] = max(count, steps.get(name, 0))
+    with torch.no_grad(), unchanged(quantized, ()), unchanged(reference, ()):
+        for call in calls:
+            given = _given(quantized, call)
+            measure(quantized, given, values_of(reference, flat(*call), names), layers)
+            if not layers:
+                raise UsageError(_OTHER)
+            program = program or exported_quantized(quantized, call)
+            for name, count in steps_from_qdq(program, given).items():
+                steps[name] = max(count, steps.get(name, 0))
+            result.add(*_results(reference, quantized, call, given))  # both advance their state
     found = [
         LayerAccuracy(name, each.module, each.operator, each.alone.ratio, each.whole.ratio, steps.get(name))
         for name, each in layers.items()
@@ -124,8 +133,9 @@ def _tried(
     for count in [2**each for each in range(tries)]:
         names = tuple(candidates[:count])
         mixed, powers = quantize(f, inputs, keep_float=names), Powers()
-        for call in calls:
-            powers.add(*_results(reference, mixed, call, flat(*call)))
+        with torch.no_grad(), unchanged(reference, ()):
+            for call in calls:
+                powers.add(*_results(reference, mixed, call, flat(*call)))
         found[names] = powers.ratio
     return found
 
@@ -139,10 +149,13 @@ class _Inputs:
 def _results(
     reference: torch.fx.GraphModule, quantized: torch.fx.GraphModule, call: Call, given: Sequence[Any]
 ) -> tuple[Tensor, Tensor]:
-    """Return the results of both, as one vector each."""
+    """Return the results of both, as one vector each. Both advance their state; inputs stay as they are."""
     scales = quantized.meta.get("result_scales")
     with torch.no_grad():
-        expected = tree_leaves(torch.fx.Interpreter(reference).run(*flat(*call), enable_io_processing=False))
+        leaves, given = (
+            [each.clone() if isinstance(each, Tensor) else each for each in x] for x in (flat(*call), given)
+        )
+        expected = tree_leaves(torch.fx.Interpreter(reference).run(*leaves, enable_io_processing=False))
         found = tree_leaves(torch.fx.Interpreter(quantized).run(*given, enable_io_processing=False))
     pairs = [
         (each, result if scale is None else (result.float() - scale[1]) * scale[0])

@@ -64,7 +64,7 @@ def quantize(
         raise UsageError(f"activations is {', '.join(map(repr, ACTIVATIONS))}, and not {activations!r}")
     calls = calls_of(calibration)
     program = exported(f, calls, ExportOptions(dynamic_shapes=dynamic_shapes, strict=strict))
-    return quantized(program.module(check_guards=False), calls, observer, integer_io, keep_float, activations)
+    return quantized(program, calls, observer, integer_io, keep_float, activations)
 
 
 def check_torchao() -> None:

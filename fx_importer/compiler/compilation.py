@@ -29,6 +29,21 @@ Programs = Mapping[str, ExportedProgram]
 
 
 @dataclass(frozen=True)
+class Exported:
+    """Exported programs, by the names of their functions."""
+
+    given: Programs
+    """As torch.export captured them, or as the user passed them: what `verify` compares with."""
+    computed: Programs
+    """The same in the form whose numbers the module has: with operators on integers for ``quantized="integer"``."""
+
+    @property
+    def integers(self) -> Programs:
+        """The computed programs if they are others than the given ones."""
+        return {} if all(self.computed[name] is each for name, each in self.given.items()) else self.computed
+
+
+@dataclass(frozen=True)
 class Compilation:
     """Context of the steps of a compilation."""
 

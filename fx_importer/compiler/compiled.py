@@ -42,7 +42,7 @@ class Compiled:
     """The programs, decomposed and canonical, by the names of their functions. The imported ones may have other
     dtypes if the output type requires it."""
     exported: Mapping[str, ExportedProgram]
-    """The exported programs, before decomposition. They share the weights."""
+    """The programs as torch.export captured them, or as they were passed. They share the weights."""
     module: ir.Module
     manifest: Manifest
     """Arguments, results and state of the functions; ``manifest.to_json()`` is for other tools."""
@@ -56,6 +56,13 @@ class Compiled:
     """Functions whose random numbers were drawn by this lowering, since the output type draws none."""
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Weights of a module that was read from a file, by name; else the programs hold them."""
+    integers: Mapping[str, ExportedProgram] = field(default_factory=dict)
+    """With ``quantized="integer"``, the exported programs with operators on integers."""
+
+    @property
+    def computed(self) -> Mapping[str, ExportedProgram]:
+        """The exported programs in the form whose numbers the module has."""
+        return self.integers or self.exported
 
 
 class LazyPrograms(Mapping[str, ExportedProgram]):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch.export import ExportedProgram
 
 from fx_importer.compiler.caching import CacheEntry, place_of
-from fx_importer.compiler.compilation import Call, Compilation, Programs
+from fx_importer.compiler.compilation import Call, Compilation, Exported, Programs
 from fx_importer.compiler.compiled import Compiled, manifest_of
 from fx_importer.compiler.device_mesh import check_plan, collectives_of, on_mesh
 from fx_importer.compiler.diagnose import ImportCanonical, all_unsupported, investigator
@@ -43,7 +43,7 @@ from fx_importer.fx_passes.legalization import LEGALIZE_DTYPES
 from fx_importer.fx_passes.mutation import REFUSE_MUTATION
 from fx_importer.fx_passes.narrowing import REPORT_NARROWING
 from fx_importer.fx_passes.outline_layers import OUTLINE_LAYERS
-from fx_importer.fx_passes.overlapping_writes import REFUSE_OVERLAPPING_WRITES
+from fx_importer.fx_passes.overlapping_writes import DIRECT_WRITES, REFUSE_OVERLAPPING_WRITES
 from fx_importer.fx_passes.overloads import UNIFY_OVERLOADS
 from fx_importer.fx_passes.runner import run_fx_passes
 from fx_importer.fx_passes.sizes.constant_sizes import FOLD_CONSTANT_SIZES
@@ -78,10 +78,11 @@ EXPORTED = (
     FxPass("check-quantized-dtypes", _check_quantized_dtypes),
     FxPass("quantized-to-integers", lambda program, context: to_integers(program, context.remark), _is_integer),
 )
-"""Passes right after torch.export, which establish the program that `verify` compares with."""
+"""Passes right after torch.export, to the program whose numbers the module has."""
 
 DECOMPOSED = (
     REFUSE_OVERLAPPING_WRITES,
+    DIRECT_WRITES,
     FIX_AXIS_OF_CROSS,
     FOLD_CONSTANT_SIZES,
     RESOLVE_STRIDES,
@@ -180,7 +181,7 @@ def compile_programs(
 
 
 def lower_exported(
-    exported: Programs,
+    exported: Exported,
     importer: FxImporter,
     compilation: Compilation,
     trace: Trace,
@@ -196,10 +197,10 @@ def lower_exported(
     options = compilation.options
     run = stage_runner(importer.module, options.running)
     canonical: Programs | None = None
-    decomposed = decompose_programs(exported, compilation, trace)
+    decomposed = decompose_programs(exported.computed, compilation, trace)
     try:
         with trace.stage("fx_passes") as record, without_collections():
-            context = compilation.fx_context(exported, record.remarks.append)
+            context = compilation.fx_context(exported.computed, record.remarks.append)
             canonical = run_fx_passes(CANONICAL, decomposed, context)
             if options.printing.graph:
                 for program in canonical.values():
@@ -218,13 +219,13 @@ def lower_exported(
     if options.importing.plan is not None:
         divide(imported.module, Mesh(tuple(imported.mesh.items())), imported.signatures)
     aliases: dict[str, dict[int, str]] = {}
-    for name, program in exported.items():
+    for name, program in exported.given.items():
         names = {argument.placeholder: argument.name for argument in imported.signatures[name].arguments}
         aliases[name] = {leaf: names.get(each, each) for leaf, each in aliases_of_written(program).items()}
     manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
     return Compiled(
         canonical,
-        exported,
+        exported.given,
         imported.module,
         manifest,
         trace,
@@ -232,11 +233,12 @@ def lower_exported(
         recompiler(options, importer),
         outcome.operator_output_types,
         () if compilation.target.random else random_functions(canonical.values()),
+        integers=exported.integers,
     )
 
 
 @tracing()
-def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Trace) -> Programs:
+def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Trace) -> Exported:
     """Export each model with its example inputs.
 
     Raises:
@@ -247,9 +249,16 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
     with trace.stage("frontend") as record:
         options = compilation.options.export
         programs = {name: with_own_meta_storages(export_program(*call, options)) for name, call in calls.items()}
-        context = compilation.fx_context({}, record.remarks.append)
-        exported = trace.programs = record.programs = run_fx_passes(EXPORTED, programs, context)
-    return exported
+        computed = checked_programs(programs, compilation, record.remarks.append)
+        trace.programs = record.programs = computed
+    return Exported(programs, computed)
+
+
+def checked_programs(
+    exported: Programs, compilation: Compilation, remark: Callable[[str], None] = lambda remark: None
+) -> Programs:
+    """Check exported programs, and return them in the form whose numbers the module has. Raises as `export_models`."""
+    return run_fx_passes(EXPORTED, exported, compilation.fx_context(exported, remark))
 
 
 @without_collections()
@@ -314,10 +323,10 @@ def import_canonical_with(importer: FxImporter) -> ImportCanonical:
     return imported
 
 
-def _through_the_cache(exported: Programs, importer: FxImporter, compilation: Compilation, trace: Trace) -> Compiled:
+def _through_the_cache(exported: Exported, importer: FxImporter, compilation: Compilation, trace: Trace) -> Compiled:
     """Return the result from the cache, or lower the programs and cache the result if possible."""
     with trace.stage("cache") as record:
-        place = place_of(exported, importer, compilation.options, record.remarks.append)
+        place = place_of(exported.given, importer, compilation.options, record.remarks.append)
         manifest = place.read(importer.module) if place else None
         if place and manifest:
             record.remarks.append(f"taken from {place}")
@@ -326,11 +335,11 @@ def _through_the_cache(exported: Programs, importer: FxImporter, compilation: Co
     if manifest is None:
         return _lower_and_keep(place, exported, importer, compilation, trace)
 
-    return restored(exported, importer.module, manifest, compilation.options, importer, trace)
+    return restored(exported.given, importer.module, manifest, compilation.options, importer, trace)
 
 
 def _lower_and_keep(
-    place: CacheEntry, exported: Programs, importer: FxImporter, compilation: Compilation, trace: Trace
+    place: CacheEntry, exported: Exported, importer: FxImporter, compilation: Compilation, trace: Trace
 ) -> Compiled:
     """Lower programs with elided weights, cache the result, and link the weights into it."""
     # No report is written for a failed attempt, since it would lack the weights.

@@ -11,7 +11,7 @@ from fx_importer.compiler.compiled import Compiled, LazyPrograms, Recompile
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
-from fx_importer.options import DecompositionOptions, Options
+from fx_importer.options import DecompositionOptions, Options, Quantized
 
 if TYPE_CHECKING:
     from fx_importer.importing import FxImporter
@@ -30,14 +30,24 @@ def restored(
     ``importer`` has the hooks of that compilation, if any.
     """
 
+    def in_integers() -> Mapping[str, ExportedProgram]:
+        from fx_importer.compiler.compilation import Compilation
+        from fx_importer.compiler.driver import checked_programs
+
+        return checked_programs(exported, Compilation.of(options))
+
     def canonical() -> Mapping[str, ExportedProgram]:
         from fx_importer.compiler.compilation import Compilation
         from fx_importer.compiler.driver import canonical_programs
 
-        return canonical_programs(exported, Compilation.of(options))
+        return canonical_programs(computed, Compilation.of(options))
 
+    integers = LazyPrograms(exported, in_integers) if options.export.quantized is Quantized.INTEGER else {}
+    computed = integers or exported
     programs = LazyPrograms(exported, canonical)
-    return Compiled(programs, exported, module, manifest, trace, options, recompiler(options, importer))
+    return Compiled(
+        *(programs, exported, module, manifest, trace, options, recompiler(options, importer)), integers=integers
+    )
 
 
 def recompiler(options: Options, importer: FxImporter | None) -> Recompile:

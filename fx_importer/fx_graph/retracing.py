@@ -27,6 +27,7 @@ from fx_importer.frontend.torch_patches import (
 )
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_graph.view_writes import with_direct_writes
 
 
 @tracing()
@@ -36,8 +37,11 @@ def run_decompositions(
     """Return ``program`` in functional form, traced again by torch with ``rules``.
 
     With ``launch_kernels``, operators of ``torch.library.triton_op`` become the launches of their kernels.
+
+    Raises:
+        UnsupportedProgramError: as `with_direct_writes` does.
     """
-    program = _without_guards_on_bases(_with_contiguous_branches(program))
+    program = _without_guards_on_bases(_with_contiguous_branches(with_direct_writes(program)))
     _forget_pending_symbols(program)
     # torch 2.13 copies pytree specs in a way that it warns of itself.
     copies = warnings_filtered("ignore", ".*isinstance\\(treespec, LeafSpec\\)", FutureWarning)

@@ -22,18 +22,12 @@ from torch.fx.node import Argument, map_aggregate
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, may_share_memory_with
+from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_graph.retracing import run_decompositions
 from fx_importer.fx_passes.fx_pass import FxPass, functional_graph_pass
-from fx_importer.fx_passes.node_rewriting import (
-    NodeRewrites,
-    emit,
-    fake_mode_of_values,
-    rewrite_nodes,
-    same_size,
-    value_of,
-)
+from fx_importer.fx_passes.node_rewriting import NodeRewrites, rewrite_nodes, same_size
 
 Size = int | SymInt
 

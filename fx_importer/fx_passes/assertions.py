@@ -6,10 +6,10 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from fx_importer.fx_graph.emission import emit
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
-from fx_importer.fx_passes.node_rewriting import emit
 
 ASSERTIONS = frozenset(
     (

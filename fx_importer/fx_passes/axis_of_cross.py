@@ -12,9 +12,9 @@ from torch.export import ExportedProgram
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import graphs_of
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxPass
-from fx_importer.fx_passes.node_rewriting import value_of
 from fx_importer.symbolic.guards import guards_of
 
 

@@ -15,6 +15,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import (
     as_node_dtype,
@@ -24,7 +25,6 @@ from fx_importer.fx_graph.programs import (
     with_rewritten_graphs,
 )
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
-from fx_importer.fx_passes.node_rewriting import value_of
 from fx_importer.options import Weights
 
 _MAX_CONSTANT_BYTES = 1 << 16

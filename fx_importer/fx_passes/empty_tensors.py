@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import is_empty
 from fx_importer.fx_passes.fx_pass import functional_graph_pass
-from fx_importer.fx_passes.node_rewriting import emit, value_of
 
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
 """Operators whose result is zero where they sum over an axis of size 0."""

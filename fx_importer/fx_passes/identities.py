@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import fx
 
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten, prims
 from fx_importer.fx_passes.fx_pass import node_pass
-from fx_importer.fx_passes.node_rewriting import NodeRewrites, same_type, value_of
+from fx_importer.fx_passes.node_rewriting import NodeRewrites, same_type
 
 
 def _argument_of_same_type(node: fx.Node) -> fx.Node | None:

@@ -14,12 +14,12 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.programs import with_rewritten_graphs, with_rewritten_modules
 from fx_importer.fx_passes.emulation.complex_pairs import ComplexPairs
 from fx_importer.fx_passes.emulation.signless_types import CONVERSIONS, DATA_MOVEMENT, SIGNED_DTYPES
 from fx_importer.fx_passes.emulation.unsigned_integers import SignlessEmulation
 from fx_importer.fx_passes.fx_pass import FxPass
-from fx_importer.fx_passes.node_rewriting import value_of
 
 
 @dataclass(frozen=True)

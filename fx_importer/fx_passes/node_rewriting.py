@@ -1,19 +1,17 @@
-"""Helpers of node rewrites: comparing example values, and emitting nodes with example values."""
+"""Helpers of node rewrites: comparing example values, and replacing nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
-from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 
 TENSOR_OVERLOADS = {
@@ -27,19 +25,12 @@ NodeRewrite = Callable[[fx.Node], "fx.Node | None"]
 NodeRewrites = Mapping[Any, NodeRewrite]
 """Rewrites by operator."""
 
-_KEPT_METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
-
 
 def is_in_place(node: fx.Node) -> bool:
     """Return whether ``node`` mutates one of its arguments; a copy is then no identity."""
     if not isinstance(node.target, OpOverload) or node.target is aten.detach_.default:  # does not change values
         return False
     return node.target._schema.is_mutable
-
-
-def value_of(argument: Any) -> Any:
-    """Return the example value of a node; other arguments are returned unchanged."""
-    return argument.meta.get("val") if isinstance(argument, fx.Node) else argument
 
 
 def same_size(a: int | SymInt, b: int | SymInt) -> bool:
@@ -82,26 +73,6 @@ def rewrite_nodes(nodes: Iterable[fx.Node], rules: NodeRewrites) -> None:
             node.graph.erase_node(node)
 
 
-def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-    """Insert a call before ``before`` with its source location, and compute the example value."""
-    with before.graph.inserting_before(before):
-        node = before.graph.call_function(target, args, kwargs)
-    node.meta.update({key: before.meta[key] for key in _KEPT_METADATA if key in before.meta})
-    values = map_aggregate((args, kwargs), value_of)
-    # The C++ kernel of a pad takes no symbolic sizes.
-    dispatcher = enable_python_dispatcher() if target is aten.constant_pad_nd.default else nullcontext()
-    with torch.no_grad(), fake_mode_of_values(before, values), dispatcher:
-        node.meta["val"] = target(*values[0], **values[1])
-    return node
-
-
 def converted(before: fx.Node, x: Any, dtype: torch.dtype) -> fx.Node:
     """Return ``x`` in ``dtype``, converted before ``before`` if it has another."""
     return x if value_of(x).dtype == dtype else emit(before, aten._to_copy.default, x, dtype=dtype)
-
-
-def fake_mode_of_values(node: fx.Node, values: Any) -> AbstractContextManager[Any]:
-    """Return the fake mode of the example values of ``node`` and ``values``."""
-    # Outside of it, an operator without tensor arguments (arange) would run on real data and specialize symbols.
-    leaves = tree_leaves((value_of(node), values))
-    return next((leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)), nullcontext())

@@ -11,9 +11,9 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.programs import SAME_IN_ALL_CALLS, graph_module, with_graph
 from fx_importer.fx_passes.fx_pass import FxPass
-from fx_importer.fx_passes.node_rewriting import value_of
 from fx_importer.fx_passes.repeated_layers import Layer, repeated_layers
 
 INVOKE = torch.ops.higher_order.invoke_subgraph

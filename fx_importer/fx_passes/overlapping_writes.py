@@ -9,8 +9,10 @@ from torch.export import ExportedProgram
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import graphs_of, mutated_arguments
+from fx_importer.fx_graph.emission import value_of
+from fx_importer.fx_graph.view_writes import with_direct_writes
 from fx_importer.fx_passes.fx_pass import FxPass
-from fx_importer.fx_passes.node_rewriting import same_size, value_of
+from fx_importer.fx_passes.node_rewriting import same_size
 
 
 def refuse_overlapping_writes(program: ExportedProgram) -> ExportedProgram:
@@ -46,4 +48,5 @@ def _is_expanded(value: object) -> bool:
     )
 
 
+DIRECT_WRITES = FxPass("direct-writes", lambda program, _: with_direct_writes(program))
 REFUSE_OVERLAPPING_WRITES = FxPass("refuse-overlapping-writes", lambda program, _: refuse_overlapping_writes(program))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import SymInt, fx
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten, prims
 from fx_importer.fx_passes.fx_pass import node_pass
-from fx_importer.fx_passes.node_rewriting import NodeRewrites, emit, same_size, same_type, value_of
+from fx_importer.fx_passes.node_rewriting import NodeRewrites, same_size, same_type
 from fx_importer.fx_passes.sizes.dynamic_axes import merge_axes, repeat_by_dynamic_count
 
 

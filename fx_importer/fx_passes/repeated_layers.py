@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 
-from fx_importer.fx_passes.node_rewriting import is_in_place, value_of
+from fx_importer.fx_graph.emission import value_of
+from fx_importer.fx_passes.node_rewriting import is_in_place
 
 _MIN_OPERATIONS = 16
 """Smaller submodules are not worth a function."""

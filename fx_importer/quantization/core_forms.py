@@ -1,4 +1,4 @@
-"""Operators of Core ATen, and operators in place, replaced by the operators with rules that they come from."""
+"""Operators of Core ATen, and those of functional writes, replaced by operators with rules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, fx
-from torch._ops import OpOverload
 
-from fx_importer.fx_graph.operators import aten, operator_named
+from fx_importer.fx_graph.emission import emit
+from fx_importer.fx_graph.operators import aten
 
 _ARGUMENTS: dict[Any, tuple[Any, Callable[..., tuple[Any, ...]]]] = {
     aten.native_layer_norm.default: (aten.layer_norm.default, lambda x, *rest: (x, *rest)),
@@ -25,7 +25,8 @@ _ARGUMENTS: dict[Any, tuple[Any, Callable[..., tuple[Any, ...]]]] = {
 def without_core_forms(graph: fx.Graph) -> None:
     """Replace ``convolution``, and norms and pools with several results if only the first is used.
 
-    `torch.export.ExportedProgram.run_decompositions` decomposes ``layer_norm``, ``conv1d`` and others to these.
+    `torch.export.ExportedProgram.run_decompositions` decomposes ``layer_norm``, ``conv1d`` and others to these. Writes
+    to slices, ``slice_scatter`` and ``select_scatter``, become a ``cat`` of the parts.
     """
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -39,6 +40,29 @@ def without_core_forms(graph: fx.Graph) -> None:
                     graph.erase_node(source)
         elif node.target is aten.convolution.default and not node.kwargs:
             _convolution(node)
+        elif node.target in (aten.slice_scatter.default, aten.select_scatter.default):
+            _scatter(node)
+
+
+def _scatter(node: fx.Node) -> None:
+    """Replace a write to a part of static size by ``cat`` of what is before it, the new values, and what is after."""
+    x: Any = node.args[0]
+    source: Any = node.args[1]
+    given: list[Any] = list(node.args[2:])
+    axis, *place = given or [0]
+    shape = x.meta["val"].shape
+    size = shape[axis]
+    if node.kwargs or not isinstance(size, int) or not all(isinstance(each, int | None) for each in (axis, *place)):
+        return
+    select = node.target is aten.select_scatter.default
+    first, last, step = slice(*place).indices(size) if not select else (place[0] % size, place[0] % size + 1, 1)
+    if step != 1 or first >= last or x.meta["val"].dtype != source.meta["val"].dtype:
+        return
+    parts = [emit(node, aten.slice.Tensor, x, axis, 0, first)] if first else []
+    parts.append(emit(node, aten.unsqueeze.default, source, axis) if select else source)
+    parts += [emit(node, aten.slice.Tensor, x, axis, last, size)] if last < size else []
+    node.replace_all_uses_with(emit(node, aten.cat.default, parts, axis))
+    node.graph.erase_node(node)
 
 
 def _convolution(node: fx.Node) -> None:
@@ -52,21 +76,3 @@ def _convolution(node: fx.Node) -> None:
     elif not transposed and rank in (1, 2):
         node.target = aten.conv1d.default if rank == 1 else aten.conv2d.default
         node.args = (x, weight, bias, stride, padding, dilation, groups)
-
-
-def without_writes(graph: fx.Graph) -> None:
-    """Replace in-place operators by functional ones where nothing else reads the tensor."""
-    for node in list(graph.nodes):
-        if node.target in (aten.dropout.default, aten.dropout_.default) and not node.args[2]:  # no dead code to torch
-            node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
-            continue
-        source = node.args[0] if node.args else None
-        name = str(node.target)
-        if isinstance(node.target, OpOverload) and "_." in name and isinstance(source, fx.Node):
-            pure = operator_named(name.replace("_.", "."))
-            fresh = isinstance(source.target, OpOverload) and not any(
-                each.alias_info for each in source.target._schema.returns
-            )
-            if fresh and len(source.users) == 1 and isinstance(pure, OpOverload):
-                node.target = pure

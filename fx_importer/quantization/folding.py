@@ -7,7 +7,6 @@ its operands in their own scales. Operators without an integer form stay in floa
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,11 +19,12 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.quantization.core_forms import without_core_forms, without_writes
+from fx_importer.quantization.core_forms import without_core_forms
 from fx_importer.quantization.families import MOVES, RULES
 from fx_importer.quantization.families.elementwise import clamp_bounds, fold_table, is_elementwise, positive_factor
 from fx_importer.quantization.families.rescaling import fold_rescale, load, store
 from fx_importer.quantization.float_results import has_sums, scaled_sums
+from fx_importer.quantization.functional_form import functional
 from fx_importer.quantization.graph_constants import GraphConstants
 from fx_importer.quantization.qdq import is_quantized, kind_of, params_of
 from fx_importer.quantization.rule import Scope
@@ -37,12 +37,13 @@ _PLACES = (aten.argmax.default, aten.argmin.default)
 
 
 def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
-    """Return ``program`` with operators between Q/DQ on integers.
+    """Return ``program`` with operators between Q/DQ on integers, in functional form.
 
     ``remark`` receives the integer coverage, and the reason for each operator that stays in floating point.
 
     Raises:
         UsageError: for an invalid scale or zero point.
+        UnsupportedProgramError: for writes that have no functional form.
     """
     if not is_quantized(program.graph):
         return program
@@ -64,10 +65,8 @@ class Folded:
 
 def folded(program: ExportedProgram) -> Folded:
     """Return ``program`` in integers, as `to_integers` does, with the replacements of quantize operators."""
-    graph = copy.deepcopy(program.graph)
-    for node, original in zip(graph.nodes, program.graph.nodes, strict=True):
-        node.name = original.name
-    without_writes(graph)
+    program = functional(program)
+    graph = program.graph
     without_core_forms(graph)
     folder = _Folder(GraphConstants(program, graph), graph)
     asked = [node for node in graph.nodes if folder.computes(node)]

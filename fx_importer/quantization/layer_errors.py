@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.fx_graph.aliasing import mutated_arguments
 from fx_importer.fx_graph.programs import held_value
 from fx_importer.quantization.folding import folded
+from fx_importer.quantization.functional_form import functional
 from fx_importer.quantization.post_training.plan import module_of
 from fx_importer.quantization.qdq import kind_of
 
@@ -52,6 +55,23 @@ class LayerErrors:
     """Of the program up to the layer."""
 
 
+@contextmanager
+def unchanged(module: fx.GraphModule, args: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield inputs for ``module``; afterwards the buffers that it writes have the values from before.
+
+    ``args`` are copied if it writes any memory.
+    """
+    written = [each for node in module.graph.nodes for each in mutated_arguments(node)]
+    names = {str(node.target) for node in written if node.op == "get_attr"}
+    buffers = [buffer for name, buffer in module.named_buffers() if name in names]
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield [each.clone() if written and isinstance(each, Tensor) else each for each in args]
+    finally:
+        for buffer, old in zip(buffers, before, strict=True):
+            buffer.copy_(old)
+
+
 def values_of(module: fx.GraphModule, args: Sequence[Any], names: Iterable[str]) -> dict[str, Tensor]:
     """Return the values of nodes of ``module`` with ``names``, for the flat inputs ``args``."""
     wanted, found = set(names), {}
@@ -63,8 +83,8 @@ def values_of(module: fx.GraphModule, args: Sequence[Any], names: Iterable[str])
                 found[n.name] = result
             return result
 
-    with torch.no_grad():
-        LayerRecorder(module).run(*args, enable_io_processing=False)
+    with torch.no_grad(), unchanged(module, args) as copies:
+        LayerRecorder(module).run(*copies, enable_io_processing=False)
     return found
 
 
@@ -72,8 +92,8 @@ def measure(quantized: fx.GraphModule, args: Sequence[Any], floats: Values, laye
     """Add the errors of quantized values to ``layers``; ``floats`` has the values of the float model."""
     for forced in (False, True):
         interpreter = _Measured(quantized, floats, layers, forced)
-        with torch.no_grad():
-            interpreter.run(*args, enable_io_processing=False)
+        with torch.no_grad(), unchanged(quantized, args) as copies:
+            interpreter.run(*copies, enable_io_processing=False)
 
 
 class _Measured(fx.Interpreter):
@@ -105,6 +125,7 @@ def steps_from_qdq(program: ExportedProgram, args: Sequence[Any]) -> dict[str, i
     Errors do not accumulate: operands are taken from the quantized program in eager PyTorch, for the flat inputs
     ``args``.
     """
+    program = functional(program)
     found = folded(program)
     graph = fx.GraphModule(program.graph_module, program.graph)
     names = set(found.replaced.values())

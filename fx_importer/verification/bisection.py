@@ -121,7 +121,7 @@ class _Search:
 
     @property
     def program(self) -> ExportedProgram:
-        return self.subject.exported[self.inputs.function or ""]
+        return self.subject.computed[self.inputs.function or ""]
 
     def load(self, subject: Subject) -> Chosen:
         return chosen(subject, self.backend, self.worker)
@@ -134,7 +134,7 @@ class _Search:
         """Run the exported program in PyTorch."""
         manifest = self.subject.manifest
         functions = {
-            name: Reference(self.subject.exported[name], function, observe)
+            name: Reference(self.subject.computed[name], function, observe)
             for name, function in manifest.functions.items()
         }
         call_named(Caller(manifest, functions, self.subject.initial_state()), self.inputs)

@@ -41,8 +41,12 @@ class Reference:
         with torch.no_grad(), interpreted_kernels():
             interpreter = _Interpreter(self.program.graph_module, self.observe)
             returned = interpreter.run(*placeholder_values(self.program, given))
-        results, _ = results_of(self.program, self.function, returned, given)
-        return tuple(map(_copy, results))
+            results, values = results_of(self.program, self.function, returned, given)
+            results = tuple(map(_copy, results))
+            for each in self.function.arguments:
+                if each.overwritten and values[key_of(each)] is not given[key_of(each)]:  # of a functional program
+                    given[key_of(each)].copy_(values[key_of(each)])
+        return results
 
 
 class _Interpreter(fx.Interpreter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -83,6 +83,13 @@ class Check:
     @property
     def passed(self) -> bool:
         return self.status is Status.PASSED
+
+    def with_outputs(self, more: tuple[OutputCheck, ...]) -> Check:
+        """Return the check with further comparisons, which it must pass too; one that did not run has none."""
+        if not self.outputs:
+            return self
+        wrong = not all(output.comparison.passed for output in more)
+        return replace(self, outputs=(*self.outputs, *more), status=Status.MISMATCH if wrong else self.status)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.options import Options
 from fx_importer.verification.comparison import Tolerance, compare
 from fx_importer.verification.eager_reference import Reference, copied
+from fx_importer.verification.quantized_comparison import compare_quantized, steps_of_results
 from fx_importer.verification.verdict import Check, OutputCheck, Status, Verdict
 
 
@@ -30,6 +31,8 @@ class Subject(Protocol):
 
     @property
     def exported(self) -> Mapping[str, ExportedProgram]: ...
+    @property
+    def computed(self) -> Mapping[str, ExportedProgram]: ...
     @property
     def programs(self) -> Mapping[str, ExportedProgram]: ...
     @property
@@ -77,12 +80,15 @@ def verify(
     calls = [named(argument, subject.exported) for argument in inputs or example_inputs(subject.exported)]
     progress.enter("run in PyTorch")
     expected = expected_results(subject, calls)
+    beside = beside_the_model(subject, calls, expected)
     numbers = [[each.function for each in calls[:i]].count(call.function) for i, call in enumerate(calls)]
     checks = [
         check
         for backend in choose(subject, backends, isolate, required)
         for check in run(subject, backend, [*zip(calls, numbers, expected, strict=True)], tolerance)
     ]
+    if beside:
+        checks = [check.with_outputs(beside[check.function, check.inputs]) for check in checks]
     return Verdict(subject.options.output_type, tuple(checks))
 
 
@@ -139,10 +145,34 @@ Named = list[tuple[str, Any]]
 """Results by name."""
 
 
-def expected_results(subject: Subject, calls: Sequence[Inputs]) -> list[Named]:
-    """Return the results of the exported programs in eager PyTorch, for each call."""
+def beside_the_model(
+    subject: Subject, calls: Sequence[Inputs], expected: Sequence[Named]
+) -> dict[tuple[str, int], tuple[OutputCheck, ...]]:
+    """Compare ``expected``, results in integers, with those of the programs that the user passed.
+
+    Return the comparisons by function and number of its call; nothing if the programs are the same.
+    """
+    if subject.computed is subject.exported:
+        return {}
+    found: dict[tuple[str, int], tuple[OutputCheck, ...]] = {}
+    for call, values, wanted in zip(calls, expected, expected_results(subject, calls, subject.exported), strict=True):
+        name = call.function or ""
+        steps = steps_of_results(subject.exported[name])
+        number = sum(each == name for each, _ in found)
+        found[name, number] = tuple(
+            OutputCheck(f"{what}, of the model", compare_quantized(value, other, steps[at] if at < len(steps) else 0.0))
+            for at, ((what, value), (_, other)) in enumerate(zip(values, wanted, strict=True))
+        )
+    return found
+
+
+def expected_results(
+    subject: Subject, calls: Sequence[Inputs], programs: Mapping[str, ExportedProgram] | None = None
+) -> list[Named]:
+    """Return the results of ``programs``, by default those that the module computes, in eager PyTorch for each call."""
     functions = subject.manifest.functions
-    loaded = {name: Reference(subject.exported[name], function) for name, function in functions.items()}
+    programs = subject.computed if programs is None else programs
+    loaded = {name: Reference(programs[name], function) for name, function in functions.items()}
     caller = Caller(subject.manifest, loaded, subject.initial_state())
     return [call_named(caller, call) for call in calls]
 

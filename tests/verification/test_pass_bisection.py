@@ -11,9 +11,9 @@ import torch
 from fx_importer import lower
 from fx_importer.compiler import driver
 from fx_importer.engines.jit import jit_backend
+from fx_importer.fx_graph.emission import emit
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_passes.fx_pass import node_pass
-from fx_importer.fx_passes.node_rewriting import emit
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import RewriteStep, operations
 from fx_importer.pipelines import Pipeline

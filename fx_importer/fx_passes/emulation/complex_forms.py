@@ -10,9 +10,10 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten, prims
 from fx_importer.fx_graph.programs import is_empty
-from fx_importer.fx_passes.node_rewriting import emit, same_size, value_of
+from fx_importer.fx_passes.node_rewriting import same_size
 
 Parts = tuple[fx.Node, fx.Node]
 """The real and the imaginary part."""

@@ -20,6 +20,7 @@ from torch.fx.node import map_aggregate, map_arg
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedNode
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten, prims
 from fx_importer.fx_passes.emulation.complex_forms import Forms, Parts, broadcast, join, with_dtype, zeros
 from fx_importer.fx_passes.emulation.complex_partwise import (
@@ -29,7 +30,7 @@ from fx_importer.fx_passes.emulation.complex_partwise import (
     SCALAR_ARGUMENT,
     SHAPE_ONLY,
 )
-from fx_importer.fx_passes.node_rewriting import emit, remember_dtypes, value_of
+from fx_importer.fx_passes.node_rewriting import remember_dtypes
 
 
 class ComplexPairs:

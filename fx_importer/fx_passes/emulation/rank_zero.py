@@ -10,9 +10,10 @@ import operator
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_passes.fx_pass import node_pass
-from fx_importer.fx_passes.node_rewriting import NodeRewrites, emit, value_of
+from fx_importer.fx_passes.node_rewriting import NodeRewrites
 
 
 def is_scalar(argument: object) -> bool:

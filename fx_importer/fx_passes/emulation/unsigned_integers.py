@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedNode
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten, prims
 from fx_importer.fx_passes.emulation.signless_types import (
     CONVERSIONS,
@@ -32,7 +33,7 @@ from fx_importer.fx_passes.emulation.signless_types import (
     signed_dtype_of,
     wider_dtype_of,
 )
-from fx_importer.fx_passes.node_rewriting import emit, remember_dtypes, value_of
+from fx_importer.fx_passes.node_rewriting import remember_dtypes
 
 
 class SignlessEmulation:

@@ -9,8 +9,8 @@ import sympy
 import torch
 from torch import SymInt, Tensor, fx
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_passes.node_rewriting import emit, value_of
 
 Size = int | SymInt
 

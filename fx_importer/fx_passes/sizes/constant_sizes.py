@@ -20,11 +20,11 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import as_node_dtype, with_rewritten_graphs
 from fx_importer.fx_graph.regions import inline_regions
 from fx_importer.fx_passes.fx_pass import FxPass
-from fx_importer.fx_passes.node_rewriting import emit, value_of
 
 SizeValues = dict[sympy.Symbol, sympy.Integer]
 

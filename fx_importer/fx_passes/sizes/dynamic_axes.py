@@ -10,8 +10,8 @@ from typing import Any
 import sympy
 from torch import SymInt, fx
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten, prims
-from fx_importer.fx_passes.node_rewriting import emit, value_of
 
 
 def merge_axes(node: fx.Node) -> fx.Node:

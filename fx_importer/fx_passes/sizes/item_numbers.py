@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import SymBool, SymFloat, SymInt, fx
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_passes.node_rewriting import converted, emit, value_of
+from fx_importer.fx_passes.node_rewriting import converted
 
 ITEMS = (aten.item.default, aten._local_scalar_dense.default)
 

@@ -22,10 +22,11 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
-from fx_importer.fx_passes.node_rewriting import converted, emit, value_of
+from fx_importer.fx_passes.node_rewriting import converted
 from fx_importer.fx_passes.sizes.item_numbers import ITEMS, Consumer, ItemNumbers
 from fx_importer.fx_passes.sizes.item_slices import SLICES
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import SymInt, fx
 
-from fx_importer.fx_passes.node_rewriting import value_of
+from fx_importer.fx_graph.emission import value_of
 
 
 def size_by_fraction(node: fx.Node) -> fx.Node | None:

@@ -11,10 +11,10 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxPass
-from fx_importer.fx_passes.node_rewriting import emit, fake_mode_of_values, value_of
 
 
 def fold_sizes_of_one(program: ExportedProgram) -> ExportedProgram:

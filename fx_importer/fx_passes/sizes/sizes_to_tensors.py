@@ -16,18 +16,11 @@ from torch import SymFloat, SymInt, Tensor, fx
 from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
 
+from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxPass
-from fx_importer.fx_passes.node_rewriting import (
-    TENSOR_OVERLOADS,
-    converted,
-    emit,
-    fake_mode_of_values,
-    same_size,
-    same_type,
-    value_of,
-)
+from fx_importer.fx_passes.node_rewriting import TENSOR_OVERLOADS, converted, same_size, same_type
 from fx_importer.fx_passes.sizes.axes_of_ones import Axes, Size
 from fx_importer.fx_passes.sizes.dynamic_axes import repeat
 from fx_importer.fx_passes.sizes.size_fractions import size_by_fraction

@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import fake_mode_of
-from fx_importer.quantization.core_forms import without_core_forms, without_writes
+from fx_importer.quantization.core_forms import without_core_forms
 from fx_importer.quantization.normalization.attention import attention_as_products
 from fx_importer.quantization.normalization.batch_norm import batch_norm_as_convolution
 from fx_importer.quantization.normalization.recurrent import CELLS, RECURRENT, unroll, unroll_cell
@@ -23,9 +23,11 @@ _LARGEST = 2**24
 
 
 def normalize(module: fx.GraphModule) -> None:
-    """Replace operators by those that have integer forms, as each function here says, and compute constants."""
+    """Replace operators by those that have integer forms, as each function here says, and compute constants.
+
+    ``module`` is functional: what it holds is constant.
+    """
     graph = module.graph
-    without_writes(graph)
     without_core_forms(graph)
     constants = _Constants(module)
     for node in list(graph.nodes):
@@ -73,7 +75,7 @@ def _is_identity(node: fx.Node) -> bool:
 
 
 class _Constants:
-    """Values of nodes of a module that depend on none of its inputs, and on no buffer that it writes."""
+    """Values of nodes of a module that depend on none of its inputs."""
 
     def __init__(self, module: fx.GraphModule):
         self._module = module

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils._pytree import tree_leaves
+from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
 from fx_importer.frontend.torch_patches import tracing
@@ -16,6 +16,7 @@ from fx_importer.quantization.families import MOVES, RULES
 from fx_importer.quantization.normalization.normalize import normalize
 from fx_importer.quantization.post_training.calibration import Call
 from fx_importer.quantization.post_training.integer_io import integers_outside
+from fx_importer.quantization.post_training.memory import Memory, with_memory, without_memory
 from fx_importer.quantization.post_training.plan import QuantizationPlan, is_huge, planned
 from fx_importer.quantization.post_training.wide_values import wide_values
 
@@ -35,45 +36,47 @@ OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
 
 @tracing()
 def quantized(
-    module: fx.GraphModule,
+    program: ExportedProgram,
     calls: Sequence[Call],
     observer: str,
     integer_io: bool,
     kept: Collection[str] = (),
     activations: str = "int8",
 ) -> fx.GraphModule:
-    """Return ``module``, an exported program, with quantize and dequantize operators, calibrated by ``calls``.
+    """Return the module of ``program`` with quantize and dequantize operators, calibrated by ``calls`` in order.
 
-    With ``integer_io``, inputs and results that are quantized are int8, and their scales are in ``meta``. What ``kept``
-    names stays in floating point.
+    The module has copies of the buffers that it writes, as they were. With ``integer_io``, inputs and results that are
+    quantized are int8, and their scales are in ``meta``. What ``kept`` names stays in floating point.
 
     Raises:
         UsageError: if a value that is to be quantized is not finite in one of the calls.
     """
     entry = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
+    module, memory = without_memory(program)
     normalize(module)
-    excluded = _huge_values(module, *calls[0])
+    excluded = _huge_values(module, memory.leaves(calls[0]))
     prepared = entry.prepare_pt2e(
         module, _quantizer(lambda graph: planned(graph, excluded, kept), observer, activations)
     )
     with torch.no_grad():
-        _calibrate(prepared, calls)
+        _calibrate(prepared, calls, memory)
         converted = entry.convert_pt2e(prepared)
     # torchao's module refuses eval().
-    result = fx.GraphModule(converted, converted.graph, type(module).__name__)
+    result = with_memory(converted, memory)
     result.train(False)
     return integers_outside(result) if integer_io else result
 
 
-def float_reference(module: fx.GraphModule) -> fx.GraphModule:
-    """Return ``module``, an exported program, as `quantized` quantizes it: its nodes have the same names."""
+def float_reference(program: ExportedProgram) -> fx.GraphModule:
+    """Return the module of ``program`` as `quantized` quantizes it: its nodes have the same names."""
     entry = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
+    module, memory = without_memory(program)
     normalize(module)
     nothing = _quantizer(lambda graph: QuantizationPlan({}, {}, {}, {}), "minmax", "int8")
-    return entry.prepare_pt2e(module, nothing)
+    return with_memory(entry.prepare_pt2e(module, nothing), memory)
 
 
-def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call]) -> None:
+def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call], memory: Memory) -> None:
     observed = {
         node.target: node.args[0]
         for node in prepared.graph.nodes
@@ -91,8 +94,8 @@ def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call]) -> None:
     number = 0
     hooks = [prepared.get_submodule(name).register_forward_pre_hook(check(name)) for name in observed]
     try:
-        for number, (args, kwargs) in enumerate(calls):  # noqa: B007 - hooks read it
-            prepared(*args, **kwargs)
+        for number, call in enumerate(memory.calls(prepared, calls)):  # noqa: B007 - hooks read it
+            call()
     finally:
         for each in hooks:
             each.remove()
@@ -177,9 +180,8 @@ class _Finder(fx.Interpreter):
         return result
 
 
-def _huge_values(module: fx.GraphModule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[str]:
+def _huge_values(module: fx.GraphModule, leaves: Sequence[Any]) -> set[str]:
     finder = _Finder(module)
-    leaves = tree_leaves((tuple(args), dict(kwargs)))
     with torch.no_grad():
         finder.run(*leaves, enable_io_processing=False)
     return finder.found

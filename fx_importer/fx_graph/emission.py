@@ -1,0 +1,43 @@
+"""Emission of nodes with example values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves
+
+from fx_importer.fx_graph.operators import aten
+
+_KEPT_METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
+
+
+def value_of(argument: Any) -> Any:
+    """Return the example value of a node; other arguments are returned unchanged."""
+    return argument.meta.get("val") if isinstance(argument, fx.Node) else argument
+
+
+def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
+    """Insert a call before ``before`` with its source location, and compute the example value."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(target, args, kwargs)
+    node.meta.update({key: before.meta[key] for key in _KEPT_METADATA if key in before.meta})
+    values = map_aggregate((args, kwargs), value_of)
+    # The C++ kernel of a pad takes no symbolic sizes.
+    dispatcher = enable_python_dispatcher() if target is aten.constant_pad_nd.default else nullcontext()
+    with torch.no_grad(), fake_mode_of_values(before, values), dispatcher:
+        node.meta["val"] = target(*values[0], **values[1])
+    return node
+
+
+def fake_mode_of_values(node: fx.Node, values: Any) -> AbstractContextManager[Any]:
+    """Return the fake mode of the example values of ``node`` and ``values``."""
+    # Outside of it, an operator without tensor arguments (arange) would run on real data and specialize symbols.
+    leaves = tree_leaves((value_of(node), values))
+    return next((leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)), nullcontext())

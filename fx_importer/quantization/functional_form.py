@@ -1,0 +1,56 @@
+"""Programs without writes to memory, the only ones that quantization and folding read.
+
+torch.export's training IR is not functional: writes are operators, also through views, and the signature names no
+buffer that is written.
+"""
+
+from __future__ import annotations
+
+from torch import fx
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+
+from fx_importer.decompositions import decompose
+from fx_importer.decompositions.engine.local.operator_properties import updates_running_statistics
+from fx_importer.fx_graph.aliasing import graphs_of, may_share_memory_with, mutated_arguments
+from fx_importer.fx_graph.operators import aten, operator_named
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_graph.view_writes import with_direct_writes
+
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """Return a copy of ``program`` without operators that write to memory.
+
+    New values of buffers, parameters and inputs are results, which the signature names. Operators with rules, such as
+    linear layers, stay.
+
+    Raises:
+        UnsupportedProgramError: as `fx_importer.fx_graph.view_writes.with_direct_writes` does.
+    """
+    program = with_rewritten_graphs(program, lambda graph, _: _without_writes(graph))
+    if not any(_writes(node) for graph in graphs_of(program.graph_module) for node in graph.nodes):
+        return program
+    return decompose(with_direct_writes(program), {})
+
+
+def _writes(node: fx.Node) -> bool:
+    target = node.target
+    return bool(mutated_arguments(node)) or (
+        isinstance(target, OpOverload) and updates_running_statistics(target, node.args)
+    )
+
+
+def _without_writes(graph: fx.Graph) -> None:
+    """Replace in-place operators by functional ones where nothing else reads the tensor, and no view of it exists."""
+    for node in list(graph.nodes):
+        if node.target in (aten.dropout.default, aten.dropout_.default) and not node.args[2]:  # no dead code to torch
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+            continue
+        source = node.args[0] if node.args else None
+        name = str(node.target)
+        if isinstance(node.target, OpOverload) and "_." in name and isinstance(source, fx.Node):
+            pure = operator_named(name.replace("_.", "."))
+            fresh = isinstance(source.target, OpOverload) and not may_share_memory_with(source)
+            if fresh and len(source.users) == 1 and isinstance(pure, OpOverload):
+                node.target = pure
