@@ -12,6 +12,7 @@ from fx_importer.compiler.compiled import Compiled
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.programs import with_tensors
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.tensor_elements import missing_values
 from fx_importer.options import Weights
 from fx_importer.weights import Source, linked, read_weights
 
@@ -44,9 +45,9 @@ def weight_values(compiled: Compiled) -> dict[str, torch.Tensor]:
             f"the module was read without values for {_some(missing)}: pass weights= to fx_importer.load, or take "
             "Lowered.with_weights(...), of a state dict, a model or a file"
         )
-    if empty := [name for name, each in held.items() if each.is_meta]:
+    if empty := {name: problem for name, tensor in held.items() if (problem := missing_values(tensor))}:
         raise UsageError(
-            f"the model has no values for {_some(empty)}: it is on the meta device. Take "
+            f"the model has no values for {_some(list(empty))}: it {next(iter(empty.values()))}. Take "
             "Lowered.with_weights(...), of a state dict, a model or a file"
         )
     return held

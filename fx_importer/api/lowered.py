@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import torch
 from torch.export import ExportedProgram
@@ -22,6 +22,7 @@ from fx_importer.engines.compiled_program import CompiledProgram
 from fx_importer.engines.engine_table import ahead_of_time
 from fx_importer.engines.iree.iree_parameters import SCOPE
 from fx_importer.engines.xla.portable_artifact import Weights
+from fx_importer.errors import UsageError
 from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions
@@ -45,6 +46,13 @@ class Lowered(LoweredOnMesh):
     def lower_again(self, f: Any, args: Sequence[Any], decompositions: DecompositionOptions | None = None) -> Lowered:
         """Lower another model or program with the same options, and with other decompositions if given."""
         return Lowered.of(self.recompile(f, args, decompositions))
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        """Raise `UsageError`, for pickle and copy: a module belongs to a context of MLIR in this process."""
+        raise UsageError(
+            "a lowering is neither pickled nor copied: lowered.save('model.mlirbc') writes it, and "
+            "fx_importer.load('model.mlirbc') reads it, in another process too"
+        )
 
     def __repr__(self) -> str:
         return line_of(self)

@@ -16,6 +16,7 @@ from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.element_types import DTYPES, UNSIGNED
 from fx_importer.mlir.functions import state_aliases
+from fx_importer.mlir.tensor_elements import missing_values
 from fx_importer.mlir.types import TorchTensor
 
 
@@ -39,6 +40,8 @@ class TensorKind:
         if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in PLAIN:
             met = f"{type(value).__name__} ({value.layout}) on {value.device}"
             return f"is {met}, but the function takes dense tensors on the CPU"
+        if problem := missing_values(value):
+            return problem
         if value.dtype not in self.dtypes:
             return f"is {_spelled((value.dtype,))}, but the function takes {_spelled(self.dtypes)}"
         fits = value.dim() == len(self.shape) and all(

@@ -14,6 +14,7 @@ from fx_importer.calls.call_plan import CallPlan, is_plain
 from fx_importer.calls.state import State
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
+from fx_importer.mlir.tensor_elements import missing_values
 
 
 class Caller:
@@ -91,8 +92,8 @@ class Caller:
 def _checked_tensor(what: str, name: str, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise UsageError(f"the {what} '{name}' is of type {type(value).__name__}, and not a tensor")
-    if value.is_meta:
-        raise UsageError(f"the {what} '{name}' is on the meta device, and has no values: pass what it is to begin with")
+    if problem := missing_values(value):
+        raise UsageError(f"the {what} '{name}' {problem}: pass what it is to begin with")
     return value.detach()
 
 

@@ -9,7 +9,7 @@ import torch
 
 from fx_importer.calls.call_signature import Signature
 from fx_importer.calls.memref import dense
-from fx_importer.calls.recurring_calls import RecurringCall
+from fx_importer.calls.recurring_calls import RecurringCall, has_memory
 
 
 class DenseArguments:
@@ -25,9 +25,9 @@ class DenseArguments:
 
     def __call__(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """Return ``arguments`` with dense tensors. Raises `UsageError` listing every argument that does not fit."""
-        if self._recurring.matches(arguments):
+        if self._recurring.matches(arguments) and has_memory(arguments):
             return arguments
-        if self._recurring_with_gradients.matches(arguments):
+        if self._recurring_with_gradients.matches(arguments) and has_memory(arguments):
             return [each.detach() for each in arguments]
         self._signature.check(arguments)
         made = [dense(each) if isinstance(each, torch.Tensor) else each for each in arguments]

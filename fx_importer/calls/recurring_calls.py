@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -10,6 +10,11 @@ from torch._C._dynamo.guards import TensorGuards
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Other classes (fake tensors, quantized wrappers, user classes) may lack memory that compiled code can read."""
+
+
+def has_memory(tensors: Iterable[torch.Tensor]) -> bool:
+    """Return whether no tensor has an address of 0: the storage of a recurring call may have been freed since."""
+    return 0 not in map(torch.Tensor.data_ptr, tensors)
 
 
 class RecurringCall:

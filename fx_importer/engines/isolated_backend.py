@@ -40,12 +40,13 @@ class IsolatedBackend:
             for position, each in enumerate(function_named(module, func_name).type.inputs)
             if isinstance(each, ir.MemRefType)
         )
+        unregistered = module.context.allow_unregistered_dialects
         process = self.worker.running()
         scratch = Scratch()
         path = scratch.path / "module.mlirbc"
         with scratch.writing():
             write_bytecode(module.operation, path)
-        key = process.request(self.name, self.limits, "load", self.name, str(path), func_name)
+        key = process.request(self.name, self.limits, "load", self.name, str(path), func_name, unregistered)
         function = _Function(self.name, process, key, written, self.limits)
         weakref.finalize(function, process.dropped.append, key)
         return function

@@ -23,8 +23,9 @@ class Functions:
         for key in dropped:
             del self._loaded[key]
         match asked:
-            case ("load", backend, path, function):
+            case ("load", backend, path, function, unregistered):
                 load_dialects(context := new_context())
+                context.allow_unregistered_dialects = unregistered
                 module = ir.Module.parseFile(path, context)
                 key = next(self._keys)
                 self._loaded[key] = backend_named(backend).load(module, function)

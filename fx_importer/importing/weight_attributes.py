@@ -16,7 +16,7 @@ from fx_importer.importing.types import TypeCache
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
 from fx_importer.mlir.resources import elided_resource, resource
-from fx_importer.mlir.tensor_elements import as_array
+from fx_importer.mlir.tensor_elements import as_array, missing_values
 
 INLINE_ELEMENTS = 64
 """Largest number of elements of an unnamed constant that becomes a ``dense`` attribute, which can be folded."""
@@ -116,6 +116,8 @@ def check_importable(tensor: torch.Tensor) -> None:
             "(`module.to_empty(device='cpu')` and `load_state_dict`), or pass weights='external' or weights='args', "
             "which need none"
         )
+    if problem := missing_values(tensor):
+        raise UnimportableTensor(f"it {problem}: restore it before it is lowered")
     if tensor.is_quantized:
         raise UnimportableTensor(
             f"a quantized tensor ({tensor.dtype}) cannot be a literal: hold its integers, `int_repr()`, with scale and "

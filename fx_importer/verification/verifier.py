@@ -19,6 +19,7 @@ from fx_importer.engines import BackendOptions, IsolatedBackend, Worker, engine_
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.manifest import NARROW_FLOATS, Function, Manifest
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.tensor_elements import missing_values
 from fx_importer.options import Options
 from fx_importer.verification.comparison import Tolerance, compare
 from fx_importer.verification.eager_reference import Reference, copied
@@ -104,6 +105,10 @@ def example_inputs(programs: Mapping[str, ExportedProgram]) -> list[Inputs]:
 
 
 def named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
+    """Return ``inputs`` with the name of their function. Raises `UsageError` for another name, and without values."""
+    for path, leaf in pytree.tree_flatten_with_path((tuple(inputs.args), dict(inputs.kwargs)))[0]:
+        if isinstance(leaf, torch.Tensor) and (problem := missing_values(leaf)):
+            raise UsageError(f"the input {pytree.keystr(path[1:])} {problem}")
     if inputs.function is None and len(programs) == 1:
         return Inputs(inputs.args, inputs.kwargs, next(iter(programs)))
     if inputs.function not in programs:

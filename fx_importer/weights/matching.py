@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, ValueType, Weight
-from fx_importer.mlir.tensor_elements import as_array
+from fx_importer.mlir.tensor_elements import as_array, missing_values
 from fx_importer.weights.weight_files import Mapped, Stored, stored_in
 
 Source = Mapping[str, torch.Tensor] | torch.nn.Module | ExportedProgram | str | os.PathLike[str] | Sequence["Source"]
@@ -104,9 +104,7 @@ def mismatch(offered: Any, wanted: ValueType) -> str | None:
     found = ValueType(str(offered.dtype).removeprefix("torch."), tuple(offered.shape))
     if found != wanted:
         return f"is {spelled(found)}, {needed}"
-    if offered.is_meta or isinstance(offered, torch._subclasses.FakeTensor):
-        return "is on the meta device, and has no values"
-    return None
+    return missing_values(offered)
 
 
 def spelled(type_: ValueType) -> str:

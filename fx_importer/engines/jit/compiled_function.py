@@ -16,6 +16,7 @@ from fx_importer.calls.call_signature import Kind, ScalarKind, Signature, Tensor
 from fx_importer.calls.memref import adopt, dense, describe
 from fx_importer.calls.recurring_calls import PLAIN, RecurringCall
 from fx_importer.errors import UsageError
+from fx_importer.mlir.tensor_elements import missing_values
 
 _WORD = ctypes.sizeof(ctypes.c_int64)
 _HEADER = 3
@@ -117,7 +118,10 @@ class CompiledFunction:
             # Compiled code gets addresses: these tensors keep the memory alive until it has returned.
             new = [_empty_strided_cpu(*each) for each in self._new]
             tensors = arguments if self._recurring.matches(arguments) else self._checked(arguments)
-            self._addresses[:] = [*map(_address, tensors), *self._memory, *map(_address, new)]
+            given = [*map(_address, tensors)]
+            if 0 in given:  # it has no elements, or its storage was freed
+                self.signature.check(arguments)
+            self._addresses[:] = [*given, *self._memory, *map(_address, new)]
             failure = self._run()
             if failure or self._code.value:
                 raise self._error(failure) from (failure and failure[1])
@@ -254,7 +258,7 @@ class _TensorPlace:
             if self._kind.mismatch(value):
                 return None
             self._describe(value.shape)
-        if value.layout is not torch.strided or not value.is_cpu:
+        if value.layout is not torch.strided or not value.is_cpu or missing_values(value):
             return None
         if not value.is_contiguous() or value.is_conj() or value.is_neg():
             value = dense(value)
