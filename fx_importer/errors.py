@@ -59,6 +59,10 @@ class KeptOperatorWarning(UserWarning):
     """Warning about an operator that an option keeps for a C++ lowering whose results differ from eager's."""
 
 
+class MisspeltOptionWarning(UserWarning):
+    """Warning about a keyword that resembles an option, and is passed to a model that takes any keyword."""
+
+
 class UsageError(FxImporterError, ValueError):
     """Invalid use of the package: an option, name, path or input."""
 

@@ -17,7 +17,7 @@ from fx_importer.compiler.driver import canonical_programs, import_canonical_wit
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.explanation import Expected, Explanation
 from fx_importer.errors import FxImporterError, UnsupportedNode
-from fx_importer.frontend.example_inputs import check_inputs
+from fx_importer.frontend.example_inputs import check_inputs, warn_of_misspelt
 from fx_importer.frontend.export import export_program
 from fx_importer.importing import FxImporter
 from fx_importer.lowerings import LoweringRule, Lowerings, listed
@@ -75,6 +75,7 @@ def explain(
     inputs = {**model_kwargs, **(kwargs or {})}
     if not isinstance(f, ExportedProgram):
         check_inputs(f, args, inputs, options=inspect.signature(explain).parameters)
+        warn_of_misspelt(f, model_kwargs, inspect.signature(explain).parameters)
     options = Options(
         export=ExportOptions(dynamic_shapes, strict),
         importing=ImportOptions(mutation=Mutation.get(mutation), weights=Weights.get(weights)),

@@ -127,6 +127,15 @@ def _keep(value: Any, _: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
+def _table(value: Any, _: Mapping[str, Any]) -> Mapping[Any, Any] | None:
+    if value is not None and not isinstance(value, Mapping):
+        raise UsageError(
+            "decomposition_table maps operators to functions, as torch._decomp.get_decompositions([torch.ops.aten.gelu]) "
+            f"returns them, and not a {type(value).__name__}: {value!r}"
+        )
+    return value
+
+
 def _plan(value: Any, keywords: Mapping[str, Any]) -> str | None:
     if value is None:
         return None
@@ -138,6 +147,7 @@ def _plan(value: Any, keywords: Mapping[str, Any]) -> str | None:
 _CONVERSIONS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "output_type": lambda value, _: OutputType.get(value),
     "keep": _keep,
+    "table": _table,
     "extra": lambda value, _: dict(value or {}),
     "mesh": lambda value, _: None if value is None else str(Mesh.get(value)),
     "input_names": _names("input_names"),

@@ -19,7 +19,7 @@ from fx_importer.compiler.stages import admit, new_trace, run_pipeline
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines.engine_table import REFERENCE_ENGINE
 from fx_importer.errors import UsageError
-from fx_importer.frontend.example_inputs import check_inputs
+from fx_importer.frontend.example_inputs import check_inputs, warn_of_misspelt
 from fx_importer.fx_graph.programs import add_examples
 from fx_importer.fx_passes.legalization import legalize_graph
 from fx_importer.importing import FxImporter, FxImporterHooks
@@ -67,6 +67,7 @@ def lower(
     else:
         if not isinstance(f, ExportedProgram):
             check_inputs(f, args, inputs, options=tuple(KEYWORDS))
+            warn_of_misspelt(f, keywords.keys() - KEYWORDS.keys(), tuple(KEYWORDS))
         calls = {func_name: (f, args, inputs)}
     with reporting_progress(ours.get("progress", False)):
         return Lowered.of(compile_programs(calls, importer or FxImporter(hooks=hooks), options))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
-from fx_importer.errors import UsageError
+from fx_importer.errors import MisspeltOptionWarning, UsageError
+
+_ALMOST_THE_SAME = 0.85
+"""The similarity of a misspelt option, as difflib computes it: ``output_typ`` and ``output_type`` have 0.95."""
 
 
 def forward_of(f: Any) -> Callable[..., Any]:
@@ -52,6 +56,24 @@ def check_inputs(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options
             elif close:
                 message += f"; did you mean '{close[0]}'?"
         raise UsageError(message) from None
+
+
+def warn_of_misspelt(f: Any, keywords: Collection[str], options: Collection[str]) -> None:
+    """Warn of ``keywords`` that resemble an option if ``f`` takes any keyword, and has no parameter of that name."""
+    try:
+        parameters = inspect.signature(forward_of(f)).parameters
+    except (TypeError, ValueError):
+        return
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for name in sorted(set(keywords) - parameters.keys()):
+        for option in difflib.get_close_matches(name, options, n=1, cutoff=_ALMOST_THE_SAME):
+            warnings.warn(
+                f"'{name}' is passed to the model, which takes any keyword. If you meant the option '{option}', spell it "
+                f"so; if it is the model's, pass it in kwargs={{'{name}': ...}}, and this warning ends",
+                MisspeltOptionWarning,
+                stacklevel=3,
+            )
 
 
 def check_quantized(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -16,12 +16,14 @@ from fx_importer import (
     OutputType,
     UnsupportedProgramError,
     UsageError,
+    explain,
     export_and_import,
     lower,
     stateless_fx_import,
 )
 from fx_importer.api.keywords import options_of
 from fx_importer.engines import JitBackend
+from fx_importer.errors import MisspeltOptionWarning
 from fx_importer.frontend.export import FunctionModule
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.options import KEYWORDS, LoweringOptions, Options
@@ -132,6 +134,29 @@ def test_keyword_beside_kwargs_is_the_option():
 def test_unknown_option_is_distinguished_from_a_parameter():
     with pytest.raises(UsageError, match="did you mean 'output_type'"):
         export_and_import(Affine(), X, output_typ="tosa")
+
+
+class TakesAnyKeyword(torch.nn.Module):
+    def forward(self, x, **kwargs):
+        return x * len(kwargs)
+
+
+def test_misspelt_option_of_a_model_that_takes_any_keyword_is_a_warning():
+    with pytest.warns(MisspeltOptionWarning, match=r"'output_typ' .* option 'output_type'.* kwargs=\{'output_typ'"):
+        lower(TakesAnyKeyword(), X, output_typ="tosa")
+    with pytest.warns(MisspeltOptionWarning, match="option 'output_types'"):
+        explain(TakesAnyKeyword(), X, output_type=[], output_types=["torch"])
+
+
+def test_other_keywords_of_a_model_that_takes_any_keyword_are_its_own():
+    lower(TakesAnyKeyword(), X, temperature=1.0)
+    lower(TakesAnyKeyword(), X, kwargs={"output_typ": 1.0})
+
+
+@pytest.mark.parametrize("table", [[torch.ops.aten.relu.default], (), "core"], ids=["list", "tuple", "name"])
+def test_a_decomposition_table_is_a_mapping(table):
+    with pytest.raises(UsageError, match="decomposition_table maps operators to functions, .*get_decompositions"):
+        lower(Affine(), X, decomposition_table=table)
 
 
 @pytest.mark.parametrize("args", [(), (X, 2.0, X)], ids=["too few", "too many"])
