@@ -130,8 +130,8 @@ def _keep(value: Any, _: Mapping[str, Any]) -> tuple[str, ...]:
 def _table(value: Any, _: Mapping[str, Any]) -> Mapping[Any, Any] | None:
     if value is not None and not isinstance(value, Mapping):
         raise UsageError(
-            "decomposition_table maps operators to functions, as torch._decomp.get_decompositions([torch.ops.aten.gelu])"
-            f" returns them, and not a {type(value).__name__}: {value!r}"
+            f"decomposition_table={value!r} is of type {type(value).__name__}: decomposition_table maps operators to "
+            "functions, as torch._decomp.get_decompositions([torch.ops.aten.gelu]) returns them"
         )
     return value
 

@@ -69,8 +69,8 @@ def warn_of_misspelt(f: Any, keywords: Collection[str], options: Collection[str]
     for name in sorted(set(keywords) - parameters.keys()):
         for option in difflib.get_close_matches(name, options, n=1, cutoff=_ALMOST_THE_SAME):
             warnings.warn(
-                f"'{name}' is passed to the model, which takes any keyword. If you meant the option '{option}', spell it"
-                f" so; if it is the model's, pass it in kwargs={{'{name}': ...}}, and this warning ends",
+                f"'{name}' is passed to the model, which takes any keyword. If you meant the option '{option}', "
+                f"spell it so; if it is the model's, pass it in kwargs={{'{name}': ...}}, and this warning ends",
                 MisspeltOptionWarning,
                 stacklevel=3,
             )
