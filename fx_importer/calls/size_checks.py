@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,10 @@ from fx_importer.manifest import Function
 from fx_importer.symbolic.expressions import LinearSize, SizeExpression
 
 _SPECIALIZED = 2
-"""torch.export assumes sizes of at least 2; as in torch's own checks, smaller sizes are accepted anyway."""
+"""torch.export assumes sizes of at least 2; smaller sizes are accepted where no guard excludes them."""
+
+_ANONYMOUS = re.compile(r"[su]\d+")
+"""Symbols that torch named."""
 
 
 class SizeChecks:
@@ -28,6 +32,7 @@ class SizeChecks:
         self._linear: list[_Linear] = []
         self._computed: list[tuple[_Size, SizeExpression]] = []
         self._guards = [SizeExpression(text) for text in function.guards]
+        self._lines = function.guard_lines
         for size, declared in _dynamic_sizes(function):
             if (form := LinearSize.read(declared)) is not None:
                 self._linear.append(_Linear(size, form))
@@ -56,6 +61,14 @@ class SizeChecks:
                 declared = expression.described(names)
                 yield f"{size.described(found)}, but the program was exported for {declared}, {expression.value(sizes)}"
         broken = [guard for guard in self._guards if guard.symbols <= sizes.keys() and not guard.value(sizes)]
+        for guard in broken:
+            if line := self._lines.get(guard.text):
+                spelled = {symbol: name if _ANONYMOUS.fullmatch(symbol) else symbol for symbol, name in names.items()}
+                values = " and ".join(
+                    f"{names[symbol]} is {sizes[symbol]}" for symbol in sizes if symbol in guard.symbols
+                )
+                yield f"the program was exported for {guard.described(spelled)}: {line} depends on it; but {values}"
+        broken = [guard for guard in broken if guard.text not in self._lines]
         if broken:
             conditions = " and ".join(guard.described(names) for guard in broken)
             symbols = sorted({symbol for guard in broken for symbol in guard.symbols}, key=list(sizes).index)

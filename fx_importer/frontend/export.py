@@ -12,11 +12,14 @@ from torch.export import ExportedProgram
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
+from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare
 from fx_importer.frontend.example_inputs import check_quantized
 from fx_importer.frontend.fake_weights import on_fake_cpu, with_meta_weights
 from fx_importer.frontend.flex_attention_check import check_flex_attention
 from fx_importer.frontend.mutated_attributes import attributes_as_buffers
 from fx_importer.frontend.recurrent_states import check_recurrent_states, recurrent_states_of_eager
+from fx_importer.frontend.size_conditions import SizeConditions
+from fx_importer.frontend.small_sizes import guard_small_sizes
 from fx_importer.frontend.stack_traces import frames_of_calls_kept
 from fx_importer.frontend.torch_patches import tracing
 from fx_importer.frontend.training_mode import warn_of_training_mode
@@ -38,7 +41,10 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     """
     if isinstance(f, ExportedProgram):
         restore_guards(f)
-    program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
+    asked = SizeConditions()
+    program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options, asked))
+    differs = EagerModel(_as_module(f), args, kwargs).differs if asked.lines else cannot_compare
+    guard_small_sizes(program, asked, differs)
     program = attributes_as_buffers(program)
     check_aliased_mutations(program, args, kwargs)
     check_recurrent_states(program)
@@ -47,7 +53,9 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     return program
 
 
-def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions) -> ExportedProgram:
+def _captured(
+    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions, asked: SizeConditions
+) -> ExportedProgram:
     if not callable(f):
         raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
     module = _as_module(f)
@@ -58,6 +66,7 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
         with (
             traceable_kernels(),
             frames_of_calls_kept(),
+            asked.recorded(),
             recurrent_states_of_eager(),
             attributes_restored(module),
             on_fake_cpu(module, *example) as (inputs, keywords, restored),

@@ -128,6 +128,25 @@ GUARD_CHECK = Patch(
     "a guard that a decomposition adds must be refused before torch adds it; patched in one instance",
     _NO_OPTION,
 )
+SIZE_CONDITION = Patch(
+    "torch.fx.experimental.sym_node:SymNode.guard_bool",
+    "torch.export assumes sizes of at least 2, and records no guard for a branch that smaller sizes would not take",
+    "torch.export records them; torch 2.12 to 2.15 do not",
+)
+SIZE_COMPARISONS = tuple(
+    Patch(f"torch:SymInt.{relation}", "SymPy simplifies n > 0: " + SIZE_CONDITION.why, SIZE_CONDITION.until)
+    for relation in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__sym_max__", "__sym_min__")
+)
+GUARD_SOURCES = Patch(
+    "torch.fx.experimental.symbolic_shapes:uninteresting_files",
+    "the source of a guard would be the function that replaces SymNode.guard_bool",
+    SIZE_CONDITION.until,
+)
+META_LOG = Patch(
+    "logging:Logger.filters",
+    "torch logs a traceback for each operator that refuses its sizes; patched in its logger of fake tensors",
+    _NO_OPTION,
+)
 GUARD_LOG = Patch(
     "logging:Logger.filters",
     "torch logs a traceback for each guard that is refused; patched in its logger of symbolic shapes",
@@ -197,7 +216,8 @@ COLLECTOR = _CollectorSwitch(
 PATCHES = (
     *(FRAME_FILTER, LSTM_LAYER, LSTM_SELECTION, TENSOR_METADATA),
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
-    *(GUARD_CHECK, GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
+    *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, GUARD_SOURCES, META_LOG),
+    *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN),
     *(SHARD_SLICES, MASKED_ROWS, COLLECTOR),

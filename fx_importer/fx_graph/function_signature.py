@@ -115,6 +115,8 @@ class Function:
     """Symbolic dimensions with their minimum and maximum sizes, inclusive; None means unbounded."""
     guards: tuple[str, ...] = ()
     """What torch.export assumed of ``symbols`` besides their ranges, such as ``s0 % s1 == 0``; see `SizeExpression`."""
+    guard_lines: Mapping[str, str] = field(default_factory=dict)
+    """The lines of the model, with file and number, that the guards of sizes below 2 are for, by guard."""
 
     def with_symbols(self, names: Mapping[str, str]) -> Function:
         """Return the function with symbols renamed to ``names``, but to none that means something else in a guard."""
@@ -140,6 +142,7 @@ class Function:
             results=tuple(map(typed, self.results)),
             symbols={renamed(symbol): range_ for symbol, range_ in self.symbols.items()},
             guards=tuple(map(renamed, self.guards)),
+            guard_lines={renamed(guard): line for guard, line in self.guard_lines.items()},
         )
 
 
@@ -160,7 +163,9 @@ def function_from_json(record: Any, types: Types = ()) -> Function:
         _check_leaf(result, outputs if result.kind == "output" else inputs)
         if result.alias_of is not None:
             name_from_json(result.alias_of)
-    return Function(inputs, outputs, arguments, results, _symbols(record.get("symbols", {})), _guards(record))
+    symbols, lines = _symbols(record.get("symbols", {})), record.get("guard_lines", {})
+    names_from_json([*lines, *lines.values()])
+    return Function(inputs, outputs, arguments, results, symbols, _guards(record), lines)
 
 
 def _tree(record: Any, types: Types) -> Tree:

@@ -86,7 +86,11 @@ def _function_record(
         for tree, values in ((inputs, given), (outputs, user))
     )
     records = tuple(map(_argument_record, arguments))
-    return manifest.Function(inputs, outputs, records, tuple(results), symbol_ranges(program), guard_texts(program))
+    guards = guard_texts(program)
+    lines = {guard: line for guard, line in guards.items() if line}
+    return manifest.Function(
+        inputs, outputs, records, tuple(results), symbol_ranges(program), tuple(guards), guard_lines=lines
+    )
 
 
 def _leaf(leaf: manifest.Leaf, value: Any) -> manifest.Leaf:

@@ -71,12 +71,14 @@ class InputGuards:
             self._equal(multiple, whole, f"{name} is not {kind}")
 
     def _compute(self, expression: sympy.Basic) -> ir.Value | None:
-        symbols = {symbol: value for symbol, (_, value) in self._seen.items()}
+        names = {str(symbol): value for symbol, (_, value) in self._seen.items()}
+        symbols = {symbol: names[str(symbol)] for symbol in expression.free_symbols if str(symbol) in names}
         return to_operations(expression, symbols, ScalarOperators(self._build))
 
     def _words(self, expression: sympy.Basic) -> str:
         """Return ``expression`` as text, with the sizes that define its symbols."""
-        return str(expression.xreplace({s: sympy.Symbol(f"({self._seen[s][0]})") for s in expression.free_symbols}))
+        names = {str(symbol): sympy.Symbol(f"({name})") for symbol, (name, _) in self._seen.items()}
+        return str(expression.xreplace({symbol: names[str(symbol)] for symbol in expression.free_symbols}))
 
     def _equal(self, a: ir.Value, b: ir.Value, message: str) -> None:
         equal = self._build.op("torch.aten.eq.int", [self._build.types.parse("!torch.bool")], [a, b]).result

@@ -34,7 +34,7 @@ def guards_of(program: ExportedProgram) -> list[sympy.Basic]:
 
     Guards on strides are left out, except for a program from a ``.pt2`` file, which does not record their source.
     """
-    environment = _environment(program)
+    environment = environment_of(program)
     if environment is None:
         return []
     relevant = (guard.expr for guard in environment.guards if not _is_irrelevant(guard.sloc.framework_loc))
@@ -42,23 +42,27 @@ def guards_of(program: ExportedProgram) -> list[sympy.Basic]:
     return list(dict.fromkeys(guard for guard in known if guard.free_symbols))
 
 
-def guard_texts(program: ExportedProgram) -> tuple[str, ...]:
-    """Return `guards_of` ``program`` as texts that `SizeExpression` reads.
+def guard_texts(program: ExportedProgram) -> dict[str, str]:
+    """Return `guards_of` ``program`` as texts that `SizeExpression` reads, with the source line that each is for.
 
-    A guard with a function that it lacks, such as a square root, is omitted and logged.
+    The line is empty where it is not known, as for torch.export's own guards. A guard with a function that
+    `SizeExpression` lacks, such as a square root, is omitted and logged.
     """
-    texts: list[str] = []
+    environment = environment_of(program)
+    guards = () if environment is None else environment.guards
+    lines = {guard.expr: guard.sloc.maybe_user_loc or "" for guard in guards}
+    texts: dict[str, str] = {}
     for guard in guards_of(program):
         try:
-            texts.append(to_text(guard).text)
+            texts[to_text(guard).text] = lines.get(guard, "")
         except ValueError:
             _LOG.warning("callers do not check the guard %s of torch.export", guard)
-    return tuple(texts)
+    return texts
 
 
 def restore_guards(program: ExportedProgram) -> None:
     """Add the guards of a program from a ``.pt2`` file to its shape environment, where torch.export has them."""
-    environment = _environment(program)
+    environment = environment_of(program)
     code = getattr(program, "_guards_code", None)
     if not code or environment is None or environment.var_to_sources:  # sizes of files have no sources
         return
@@ -75,7 +79,8 @@ def _is_irrelevant(place: object) -> bool:
     return any(names.fullmatch(place.name) for names in functions)
 
 
-def _environment(program: ExportedProgram) -> ShapeEnv | None:
+def environment_of(program: ExportedProgram) -> ShapeEnv | None:
+    """Return the shape environment of the inputs of ``program``; None if all sizes are static."""
     values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
     modes = (getattr(value, "fake_mode", None) for value in values if isinstance(value, Tensor))
     return next((mode.shape_env for mode in modes if mode is not None and mode.shape_env is not None), None)

@@ -165,7 +165,7 @@ class Digest:
                 value = getattr(environment, name)
                 pairs = value.items() if isinstance(value, Mapping) else value if isinstance(value, set) else [value]
                 self.add(name, sorted(map(str, pairs)))
-            self.add([str(guard.expr) for guard in environment.guards])
+            self.add([(str(guard.expr), guard.sloc.maybe_user_loc) for guard in environment.guards])
             asserts = itertools.chain.from_iterable(environment.deferred_runtime_asserts.values())
             self.add([str(each.expr) for each in asserts])
 

@@ -1,0 +1,142 @@
+"""Conditions on sizes that the Python code of a model asks for while torch.export traces it.
+
+torch.export assumes sizes of at least 2, and records no guard for a condition that this assumption decides.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from textwrap import shorten
+from types import FrameType
+from typing import Any
+
+import sympy
+import torch
+from torch._guards import TracingContext
+from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.symbolic_shapes import uninteresting_files
+
+from fx_importer.diagnostics.mlir_diagnostics import is_torch
+from fx_importer.diagnostics.source_lines import source_line
+from fx_importer.frontend.torch_patches import GUARD_SOURCES, SIZE_COMPARISONS, SIZE_CONDITION, Patch, patched
+
+_OF_PYTHON = ("torch/fx/experimental/symbolic_shapes.py", "torch/__init__.py")
+_ASKS = (
+    *_OF_PYTHON,
+    *("torch/fx/experimental/sym_node.py", "torch/_export/non_strict_utils.py", "torch/overrides.py"),
+)
+"""The files of torch through which code asks for the truth of a condition on sizes; first those that only Python calls.
+"""
+
+_MODEL_CODE = ("torch/nn/", "torch/functional.py", "torch/_dynamo/variables/", "torch/_dynamo/symbolic_convert.py")
+"""The files of torch that run as part of a model, or on its behalf: they decide results, where an operator's own
+conditions mostly decide strides."""
+
+_RELATIONS = {
+    "__eq__": sympy.Eq,
+    "__ne__": sympy.Ne,
+    "__lt__": sympy.Lt,
+    "__le__": sympy.Le,
+    "__gt__": sympy.Gt,
+    "__ge__": sympy.Ge,
+    "__sym_max__": sympy.Max,
+    "__sym_min__": sympy.Min,
+}
+"""What a method of SymInt computes."""
+
+_MAX_LINE = 80
+
+
+@dataclass
+class SizeConditions:
+    """Conditions on sizes that Python code of a model has asked for during an export."""
+
+    lines: dict[sympy.Basic, str] = field(default_factory=dict[sympy.Basic, str])
+    """What was true of the sizes, as `plain` conditions, and the source line."""
+
+    def recorded(self) -> AbstractContextManager[None]:
+        """Record the conditions of what torch traces in the body."""
+        evaluate = SymNode.guard_bool
+
+        def guard_bool(node: Any, file: str, line: int) -> bool:
+            answer = evaluate(node, file, line)
+            if node.expr.free_symbols and (place := _place_of_question(sys._getframe(1))) is not None:
+                self._add(plain(node.expr), answer, place)
+            return answer
+
+        files = uninteresting_files() | {__file__}
+        return patched(
+            {SIZE_CONDITION: guard_bool, GUARD_SOURCES: lambda: files}
+            | {patch: self._compared(patch) for patch in SIZE_COMPARISONS}
+        )
+
+    def _compared(self, patch: Patch) -> Callable[[torch.SymInt, Any], Any]:
+        """Return a comparison that records what SymPy knows of every positive number, such as ``n > 0``.
+
+        The larger and the smaller one of two sizes are comparisons too: ``max(n, 1)`` is ``n``.
+        """
+        compare, relation = getattr(torch.SymInt, patch.name), _RELATIONS[patch.name]
+
+        def compared(size: torch.SymInt, other: Any) -> Any:
+            answer = compare(size, other)
+            known = not (isinstance(answer, torch.SymBool) and answer.node.expr.free_symbols)
+            if known and answer is not NotImplemented and (place := _place_of_question(sys._getframe(1), True)):
+                condition = relation(plain(size.node.expr), plain(_expression(other)))
+                if isinstance(answer, torch.SymInt):
+                    condition, answer_holds = sympy.Eq(condition, plain(answer.node.expr)), True
+                else:
+                    answer_holds = bool(answer)
+                self._add(condition, answer_holds, place)
+            return answer
+
+        return compared
+
+    def _add(self, condition: sympy.Basic, answer: bool, place: str) -> None:
+        if condition.free_symbols:
+            self.lines.setdefault(condition if answer else sympy.Not(condition), place)
+
+
+def _expression(number: Any) -> sympy.Basic:
+    return number.node.expr if isinstance(number, torch.SymInt) else sympy.sympify(number)
+
+
+def plain(expression: sympy.Basic) -> Any:
+    """Return ``expression`` with symbols that SymPy does not assume to be positive: sizes may be 0."""
+    return expression.xreplace({symbol: plain_symbol(symbol) for symbol in expression.free_symbols})
+
+
+def plain_symbol(symbol: sympy.Basic) -> sympy.Symbol:
+    return sympy.Symbol(str(symbol), integer=True)
+
+
+def _place_of_question(frame: FrameType | None, asked: bool = False) -> str | None:
+    """Return the source line that asks for a condition, if the code of a model does; ``frame`` is that of the caller.
+
+    An operator's own condition, asked in C++, comes without a frame of `_OF_PYTHON` between. ``asked`` is whether only
+    Python code can be the caller.
+    """
+    while frame is not None and (
+        frame.f_code.co_filename.endswith(_ASKS) or frame.f_code.co_name == "__torch_function__"
+    ):
+        asked |= frame.f_code.co_name == "bool_" or frame.f_code.co_filename.endswith(_OF_PYTHON)
+        frame = frame.f_back
+    if frame is None or not asked:
+        return None
+    file = frame.f_code.co_filename
+    if is_torch(file) and not any(part in file for part in _MODEL_CODE):
+        return None
+    if "torch/_dynamo/" in file:
+        return next(
+            (described_line(each.filename, each.lineno or 0) for each in reversed(TracingContext.extract_stack())), ""
+        )
+    while frame.f_back is not None and is_torch(frame.f_code.co_filename):
+        frame = frame.f_back
+    return described_line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def described_line(file: str, line: int) -> str:
+    source = source_line(file, line)
+    return f"{file}:{line}" + (f" ({shorten(source, _MAX_LINE, placeholder=' ...')})" if source else "")

@@ -1,0 +1,116 @@
+"""Sizes of 0 and 1 of dynamic dimensions: refused where a program depends on larger ones, and right elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.export import Dim
+
+from fx_importer import UsageError, load, lower
+from fx_importer.frontend.export import export_program
+from fx_importer.options import ExportOptions
+from fx_importer.symbolic.guards import guard_texts
+
+X = torch.arange(20.0).reshape(4, 5) - 3
+
+
+def branch(x):
+    return x * 2 if x.shape[0] != 1 else x * 3
+
+
+def mean_of_at_least_one(x):
+    return x.sum(0) / max(x.shape[0], 1)
+
+
+def check_of_two(x):
+    torch._check(x.shape[0] >= 2)
+    return x + 1
+
+
+def assertion(x):
+    assert x.shape[0] > 0
+    return x + 1
+
+
+def branch_with_equal_results(x):
+    if x.shape[0] > 1:
+        return x + 1
+    return 1 + x
+
+
+GUARDS = {
+    "squeeze": (lambda x: x.squeeze(0), "n != 1"),
+    "squeeze_all": (lambda x: x.squeeze() * 2, "n != 1"),
+    "branch": (branch, "n != 1"),
+    "max": (mean_of_at_least_one, "n >= 1"),
+    "check": (check_of_two, "n >= 2"),
+    "assertion": (assertion, "n >= 1"),
+    "select": (lambda x: x[1], "n >= 2"),
+    "slice": (lambda x: x[:2] + 1, "n >= 2"),
+    "extremum": (lambda x: x.max(0).values, "n >= 1"),
+    "branch_with_equal_results": (branch_with_equal_results, None),
+    "elementwise": (lambda x: x.relu() + torch.ones(1, 5), None),
+    "softmax": (lambda x: x.softmax(0), None),
+    "matmul": (lambda x: x @ x.T, None),
+    "join": (lambda x: torch.cat([x, x[1:]]), None),
+    "transposed": (lambda x: x.T.contiguous(), None),
+    "flat": (lambda x: x.view(-1) * 2, None),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_guards_of_small_sizes(name):
+    f, expected = GUARDS[name]
+    program = export_program(f, (X,), {}, ExportOptions(dynamic_shapes=({0: Dim.DYNAMIC},)))
+    guards = {guard: line for guard, line in guard_texts(program).items() if line}
+    (symbol,) = program.range_constraints
+    assert [*guards] == ([] if expected is None else [expected.replace("n", str(symbol))])
+    assert all(f"{Path(__file__).name}:" in line for line in guards.values())
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["non-strict", "strict"])
+@pytest.mark.parametrize("size", [Dim.DYNAMIC, Dim.AUTO, Dim("n"), "n"], ids=str)
+def test_kinds_of_dimensions(size, strict):
+    lowered = lower(branch, X, output_type="linalg-on-tensors", dynamic_shapes=({0: size},), strict=strict)
+    name = "n" if isinstance(size, str) or getattr(size, "__name__", "") == "n" else r"args\[0\].shape\[0\]"
+    line = r"test_small_sizes.py:\d+ \(return x \* 2 if x.shape\[0\] != 1 else x \* 3\) depends on it"
+    with pytest.raises(UsageError, match=rf"exported for {name} != 1: .*{line}; but args\[0\].shape\[0\] is 1"):
+        lowered(X[:1])
+    torch.testing.assert_close(lowered(X[:2]), X[:2] * 2)
+    torch.testing.assert_close(lowered(X[:0]), X[:0])
+
+
+@pytest.mark.parametrize("output_type", ["torch", "tosa", "linalg-on-tensors", "stablehlo"])
+def test_every_output_type_checks_and_stores_the_condition(output_type, tmp_path):
+    program = torch.export.export(Squeezed(), (X,), dynamic_shapes=({0: Dim.DYNAMIC},))
+    lowered = lower(program, output_type=output_type)
+    ((guard, line),) = lowered.manifest.functions["main"].guard_lines.items()
+    assert guard.endswith(" != 1")
+    assert "x.squeeze(0)" in line
+    lowered.save(tmp_path / "squeezed.mlir")
+    if output_type == "linalg-on-tensors":
+        for loaded in (lowered, load(tmp_path / "squeezed.mlir")):
+            with pytest.raises(UsageError, match=r"exported for .* != 1: .*x.squeeze\(0\)"):
+                loaded.run(X[:1])
+            torch.testing.assert_close(loaded.run(X[:3]), X[:3])
+
+
+class Squeezed(torch.nn.Module):
+    def forward(self, x):
+        return x.squeeze(0)
+
+
+def test_product_of_two_sizes():
+    program = export_program(
+        lambda x: x.reshape(-1).squeeze(), (X,), {}, ExportOptions(dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))
+    )
+    (guard,) = (guard for guard, line in guard_texts(program).items() if line)
+    assert guard.count("*") == 1
+    assert guard.endswith(" != 1")
+
+
+def test_runtime_asserts_hold_the_condition():
+    lowered = lower(branch, X, output_type="torch", dynamic_shapes=({0: Dim.DYNAMIC},), runtime_asserts=True)
+    assert "!= 1" in str(lowered.module) or "Ne(" in str(lowered.module)
