@@ -51,6 +51,10 @@ class EagerFallbackWarning(UserWarning):
     """Warning about operators of a graph of `torch.compile` that run in eager PyTorch: the output type has none."""
 
 
+class QuantizationWarning(UserWarning):
+    """Warning about a model that `quantize` left as it is, or about scales that fit few inputs."""
+
+
 class RandomNumbersWarning(UserWarning):
     """Warning about random numbers that are drawn when the program is lowered: the output type draws none."""
 

@@ -14,6 +14,7 @@ from fx_importer.frontend.example_inputs import check_inputs
 from fx_importer.frontend.export import export_program
 from fx_importer.options import ExportOptions
 from fx_importer.quantization.post_training.calibration import Call, calls_of, check_like_first
+from fx_importer.quantization.post_training.checks import check_calls, check_changed, check_float
 from fx_importer.quantization.post_training.pt2e import ACTIVATIONS, OBSERVERS, quantized
 
 
@@ -53,8 +54,9 @@ def quantize(
 
     Raises:
         NotInstalledError: without torchao.
-        UsageError: for calibration inputs that are missing, differ from the first, or lead to values that are not
-            finite; and for a name in ``keep_float`` that the model does not have.
+        UsageError: for calibration inputs that are missing or empty, differ from the first or from the exported sizes,
+            or lead to values that are not finite; for a quantized model or one in half precision; and for a name in
+            ``keep_float`` that the model does not have.
         ExportError: if torch.export cannot capture ``f``.
     """
     check_torchao()
@@ -64,7 +66,11 @@ def quantize(
         raise UsageError(f"activations is {', '.join(map(repr, ACTIVATIONS))}, and not {activations!r}")
     calls = calls_of(calibration)
     program = exported(f, calls, ExportOptions(dynamic_shapes=dynamic_shapes, strict=strict))
-    return quantized(program, calls, observer, integer_io, keep_float, activations)
+    check_float(program)
+    check_calls(program, calls)
+    result = quantized(program, calls, observer, integer_io, keep_float, activations)
+    check_changed(result)
+    return result
 
 
 def check_torchao() -> None:
