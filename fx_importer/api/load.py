@@ -18,7 +18,6 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Plan
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import Argument, Function
-from fx_importer.fx_graph.program_files import read_program
 from fx_importer.manifest import NARROW, NARROW_FLOATS, Manifest
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.embedded_manifest import take_manifest
@@ -132,6 +131,8 @@ def _program(given: Program, trust: bool) -> ExportedProgram:
     if isinstance(given, ExportedProgram):
         return given
     if isinstance(given, str | os.PathLike):
+        from fx_importer.fx_graph.program_files import read_program  # imports SymPy
+
         return read_program(Path(given), trust=trust)
     raise UsageError(
         f"program= is an exported program or a .pt2 file, and not of type {type(given).__name__}: "

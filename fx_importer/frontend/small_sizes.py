@@ -14,10 +14,10 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
-from torch._guards import SLoc
+from torch._guards import ShapeGuard, SLoc
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, ShapeGuard
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
@@ -91,7 +91,7 @@ def _small_sizes(symbols: list[sympy.Symbol], exported: Sizes) -> Iterator[Sizes
             yield dict.fromkeys(pair, sympy.S.One)
 
 
-def _conditions(excluded: Mapping[tuple[sympy.Symbol, ...], Mapping[int, str]]) -> Iterator[tuple[sympy.Basic, str]]:
+def _conditions(excluded: Mapping[tuple[sympy.Symbol, ...], Mapping[int, str]]) -> Iterator[tuple[Any, str]]:
     """Yield what the sizes have to be, with the source line that depends on it."""
     for symbols, lines in excluded.items():
         size = sympy.Mul(*map(plain_symbol, symbols))

@@ -91,7 +91,7 @@ PRIVATE_NAMES = (
     PrivateNames(
         "torch._functorch.partitioners", ("min_cut_rematerialization_partition",), "functorch.compile's of that name"
     ),
-    PrivateNames("torch._guards", ("TracingContext", "tracing"), _NONE),
+    PrivateNames("torch._guards", ("ShapeGuard", "SLoc", "TracingContext", "tracing"), _NONE),
     PrivateNames("torch._higher_order_ops.effects", ("_get_effect",), "the token arguments that torch.export inserts"),
     PrivateNames(
         "torch._higher_order_ops.triton_kernel_wrap",

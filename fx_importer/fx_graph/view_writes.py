@@ -138,7 +138,8 @@ def _replace(node: fx.Node, written: fx.Node, views: Sequence[fx.Node]) -> None:
         _refuse(node, f"'{written.name}' is a view of windows, and {node.target} has other results than what it writes")
     made = emit(node, aten.clone.default, written)
     args, kwargs = map_aggregate((node.args, dict(node.kwargs)), lambda each: made if each is written else each)
-    emit(node, node.target, *args, **kwargs)  # type: ignore[arg-type]
+    target: Any = node.target
+    emit(node, target, *args, **kwargs)
     if any(view.target is aten.as_strided.default for view in views):
         part = written.meta["val"]
         numbers = (*part.shape, *part.stride(), part.storage_offset())
@@ -170,7 +171,7 @@ def _places(node: fx.Node, base: fx.Node, sizes: Sequence[Any], views: Sequence[
         args, kwargs = map_aggregate(
             (view.args, dict(view.kwargs)), lambda each: places.get(each, each) if isinstance(each, fx.Node) else each
         )
-        places[view] = emit(node, target, *args, **kwargs)  # type: ignore[arg-type]
+        places[view] = emit(node, target, *args, **kwargs)
     return places[views[-1]]
 
 

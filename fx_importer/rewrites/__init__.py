@@ -22,6 +22,7 @@ from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precisio
 from fx_importer.rewrites.iree.narrow_integers import narrow_i64_constants
 from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
+from fx_importer.rewrites.iree.wide_sums import extend_i48_constants
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
 from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
@@ -135,6 +136,7 @@ _ALL = (
     nans_in_linalg,
     nans_in_stablehlo,
     narrow_i64_constants,
+    extend_i48_constants,
     narrow_tosa_floats,
     narrow_tosa_integers,
     narrow_tosa_integers_unproved,

@@ -50,7 +50,7 @@ def guard_texts(program: ExportedProgram) -> dict[str, str]:
     """
     environment = environment_of(program)
     guards = () if environment is None else environment.guards
-    lines = {guard.expr: guard.sloc.maybe_user_loc or "" for guard in guards}
+    lines: dict[sympy.Basic, str] = {guard.expr: guard.sloc.maybe_user_loc or "" for guard in guards}
     texts: dict[str, str] = {}
     for guard in guards_of(program):
         try:

@@ -48,7 +48,7 @@ ENGINES = [("linalg-on-tensors", "jit"), ("torch", "iree"), ("stablehlo", "xla")
 X = torch.randn(8, 8)
 
 
-def linear() -> torch.nn.Module:
+def linear() -> torch.nn.Linear:
     return torch.nn.Linear(8, 8).eval()
 
 
@@ -104,6 +104,8 @@ def test_weights_outside(weights, before, tmp_path: Path):
 
 def test_weights_and_state_of_the_user():
     class Sum(torch.nn.Module):
+        total: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("total", torch.zeros(8, 8))

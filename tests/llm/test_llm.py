@@ -9,6 +9,7 @@ import torch
 
 from fx_importer import UsageError
 from fx_importer.cli.commands.llm import run_language_model
+from fx_importer.errors import printable
 from fx_importer.llm import import_model, load, loading, memory
 from fx_importer.llm.sampling import Sampling
 from tests.llm.test_architectures import expected
@@ -85,7 +86,7 @@ def test_the_command_prints_several_texts(tiny, loaded, capsys):
     run_language_model(tiny[2], prompts, "jit", 6, 0.9, 30, 0.9, 4, ())
     found = loaded.generate(prompts, max_new_tokens=6, temperature=0.9, top_k=30, top_p=0.9, seed=4)
     out, err = capsys.readouterr()
-    assert out == "".join(f"{prompt}{each.text}\n" for prompt, each in zip(prompts, found, strict=True))
+    assert out == "".join(printable(f"{prompt}{each.text}\n") for prompt, each in zip(prompts, found, strict=True))
     assert re.match(r"12 tokens on jit: prompt [0-9.]+ s, [0-9.]+ tokens per second", err)
 
 

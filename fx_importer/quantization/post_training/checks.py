@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.errors import QuantizationWarning, UsageError
+from fx_importer.quantization.functional_form import functional
 from fx_importer.quantization.post_training.calibration import Call
 from fx_importer.quantization.qdq import is_quantized, kind_of
 from fx_importer.quantization.rule import is_activation
@@ -49,7 +50,7 @@ def check_float(program: ExportedProgram) -> None:
 
 def check_calls(program: ExportedProgram, calls: Sequence[Call]) -> None:
     """Raise `UsageError` for inputs of other sizes or dtypes than those of ``program``; warn of constant ones."""
-    names = program.graph_signature.user_inputs
+    names = list(program.graph_signature.user_inputs)
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     examples = [nodes[name].meta.get("val") if isinstance(name, str) else name for name in names]
     columns: list[list[Tensor]] = [[] for _ in examples]
@@ -63,8 +64,9 @@ def check_calls(program: ExportedProgram, calls: Sequence[Call]) -> None:
             if isinstance(leaf, Tensor) and isinstance(example, Tensor):
                 _check_like(f"calibration input {number}: '{names[place]}'", leaf, example)
                 columns[place].append(leaf)
+    written = functional(program).graph_signature.user_inputs_to_mutate.values()
     for name, tensors in zip(names, columns, strict=True):
-        if tensors and tensors[0].is_floating_point():
+        if tensors and tensors[0].is_floating_point() and name not in written:  # an empty cache is representative
             _check_varies(str(name), tensors)
 
 
