@@ -104,3 +104,29 @@ def test_updates_of_selected_elements():
     lowered = lower(update, normal(3, 4), output_type=LINALG)
     for x in (normal(3, 4), -torch.ones(3, 4), torch.ones(3, 4)):
         assert_same(lowered.run(x), update(x), None)
+
+
+def at_rows(x):
+    """Write at the rows whose first element is positive: an expert's tokens, of which there may be none."""
+    rows = torch.where(x[:, 0] > 0)[0]
+    picked = x[rows] * 2
+    added, copied = x.index_add(0, rows, picked, alpha=3), x.index_copy(0, rows, picked)
+    return added, copied, put(x, [rows - 3], picked), put(x, [rows], picked, True), x.t().index_add(1, rows, picked.t())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+def test_rows_that_depend_on_values(dtype):
+    some = torch.tensor([[1, 2], [-1, 3], [4, 5]], dtype=dtype)
+    lowered = lower(at_rows, some, output_type=LINALG)
+    for x in (some, -some.abs(), some.abs()):
+        assert_same(lowered.run(x), at_rows(x), None)
+
+
+@pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA], ids=lambda each: each.value)
+def test_addition_of_no_rows(output_type):
+    x, index, rows = normal(3, 2), torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2)
+    assert_same(
+        lower(lambda x, i, s: x.index_add(0, i, s), x, index, rows, output_type=output_type).run(x, index, rows),
+        x,
+        None,
+    )

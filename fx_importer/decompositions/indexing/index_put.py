@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.kept_operators import keep
@@ -51,12 +52,35 @@ def _scalar_indices_to_rank_one(
 
 
 def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
+    indices, values = _with_a_first_row(x, indices, values, accumulate)
     token = _indices_nonnegative.set(True)
     try:
         with keep(aten.index_put.default):
             return aten.index_put(x, indices, values, accumulate)
     finally:
         _indices_nonnegative.reset(token)
+
+
+def _with_a_first_row(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool
+) -> tuple[Sequence[Tensor | None], Tensor]:
+    """Prepend a write that changes nothing where the number of rows depends on values, and may be zero.
+
+    The C++ lowering computes at least one row: of none, it would read beyond the end. Row 0 is written first, with its
+    own value, or -0.0 is added to it.
+    """
+    axis = len(indices) - 1
+    index = indices[axis]
+    if index is None or index.dim() != 1 or any(other is not None for other in indices[:axis]):
+        return indices, values
+    if not free_unbacked_symbols(index.shape[0]) or not isinstance(x.shape[axis], int) or x.shape[axis] == 0:
+        return indices, values
+    values = values.expand([*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]])
+    first = x.narrow(axis, 0, 1)
+    if accumulate:
+        first = torch.full(first.shape, -0.0 if x.is_floating_point() else 0, dtype=x.dtype)
+    rows = torch.cat([torch.zeros(1, dtype=index.dtype), index])
+    return [*indices[:axis], rows], torch.cat([first, values], axis)
 
 
 @decomposes(aten.index_copy.default)

@@ -232,11 +232,11 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
         source = source.reshape(1)
     size = x.shape[dim]
     rows = source.movedim(dim, 0)
+    if is_empty(x) or is_empty(rows):
+        return x.clone()
     flat = rows.reshape(rows.shape[0], -1)
     if not fits(size, *index.shape, 1 if flat.is_floating_point() else flat.shape[1]):
         return NotImplemented
-    if is_empty(x) or is_empty(flat):
-        return x.clone()
     hits = positions(size).unsqueeze(-1) == index.reshape(1, -1)
     added = masked_row_sums(hits, flat).reshape(size, *rows.shape[1:]).movedim(0, dim)
     return x + added.to(x.dtype)
