@@ -47,7 +47,7 @@ def weight_values(compiled: Compiled) -> dict[str, torch.Tensor]:
         )
     if empty := {name: problem for name, tensor in held.items() if (problem := missing_values(tensor))}:
         raise UsageError(
-            f"the model has no values for {_some(list(empty))}: it {next(iter(empty.values()))}. Take "
+            f"the model has no values for {_some(list(empty))}: it {next(iter(empty.values())).removesuffix(', and has no values')}. Take "
             "Lowered.with_weights(...), of a state dict, a model or a file"
         )
     return held

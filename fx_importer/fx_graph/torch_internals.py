@@ -112,7 +112,12 @@ PRIVATE_NAMES = (
     PrivateNames("torch._prims_common", ("ELEMENTWISE_TYPE_PROMOTION_KIND", "elementwise_dtypes"), "torch.result_type"),
     PrivateNames("torch._subclasses", ("FakeTensor",), "its public place, once there is one"),
     PrivateNames(
-        "torch._subclasses.fake_tensor", ("FakeTensor", "FakeTensorMode"), "their public place, once there is one"
+        "torch._subclasses.fake_tensor",
+        (
+            *("DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode"),
+            "UnsupportedFakeTensorException",
+        ),
+        "their public place, once there is one",
     ),
     PrivateNames("torch._subclasses.functional_tensor", ("FunctionalTensor",), _NONE),
     PrivateNames("torch.distributed._functional_collectives", ("all_reduce",), "torch.ops._c10d_functional.all_reduce"),

@@ -57,7 +57,7 @@ def test_layers_in_floating_point(model: nn.Module) -> None:
         quantize(model, inputs, keep_float=["heat"])
     other = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Softsign())
     with pytest.raises(UsageError, match="is it the model that was quantized"):
-        accuracy(nn.Softsign(), quantize(other, [torch.ones(1, 3)]), [torch.ones(2, 3)])
+        accuracy(nn.Softsign(), quantize(other, [torch.randn(1, 3)]), [torch.ones(2, 3)])
 
 
 def test_command(model: nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
