@@ -46,9 +46,10 @@ def weight_values(compiled: Compiled) -> dict[str, torch.Tensor]:
             "Lowered.with_weights(...), of a state dict, a model or a file"
         )
     if empty := {name: problem for name, tensor in held.items() if (problem := missing_values(tensor))}:
+        problem = next(iter(empty.values())).removesuffix(", and has no values")
         raise UsageError(
-            f"the model has no values for {_some(list(empty))}: it {next(iter(empty.values())).removesuffix(', and has no values')}. Take "
-            "Lowered.with_weights(...), of a state dict, a model or a file"
+            f"the model has no values for {_some(list(empty))}: it {problem}. Take Lowered.with_weights(...), of a "
+            "state dict, a model or a file"
         )
     return held
 

@@ -27,6 +27,7 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from fx_importer.dynamo.effect_tokens import given_token, tokens_of
+from fx_importer.frontend.small_sizes import TRACED_BY_DYNAMO
 from fx_importer.fx_graph.programs import fake_mode_of
 
 _READ = frozenset(("val", "stack_trace", "nn_module_stack", "unbacked_bindings"))
@@ -54,7 +55,7 @@ def program_of(module: fx.GraphModule, mutated: Sequence[str] = ()) -> ExportedP
         pytree.tree_structure((tuple(range(len(inputs))), {})),
         pytree.tree_structure(list(range(len(outputs)))),
     )
-    return ExportedProgram(
+    program = ExportedProgram(
         root=module,
         graph=module.graph,
         graph_signature=ExportGraphSignature(
@@ -77,6 +78,8 @@ def program_of(module: fx.GraphModule, mutated: Sequence[str] = ()) -> ExportedP
         module_call_graph=[ModuleCallEntry("", call)],
         constants=constants,
     )
+    program.graph_module.meta[TRACED_BY_DYNAMO] = True
+    return program
 
 
 def _first(graph: fx.Graph, nodes: list[fx.Node]) -> list[fx.Node]:

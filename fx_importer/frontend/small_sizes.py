@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
-from torch._guards import ShapeGuard, SLoc, TracingContext
+from torch._guards import ShapeGuard, SLoc
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -27,6 +27,9 @@ from fx_importer.symbolic.guards import environment_of, guards_of
 
 Sizes = Mapping[sympy.Symbol, Any]
 """Sizes by symbol, as SymPy's integers."""
+
+TRACED_BY_DYNAMO = "fx_importer.traced_by_dynamo"
+"""Key of the metadata of graph modules from torch.compile: TorchDynamo traces sizes of 0 and 1 anew."""
 
 Differs = Callable[[ExportedProgram, ShapeEnv, Sizes], bool]
 """Whether the results of a program differ from the model's for these sizes; also if that cannot be known."""
@@ -41,10 +44,11 @@ def guard_small_sizes(program: ExportedProgram, asked: SizeConditions, differs: 
     ``differs`` is called for sizes for which a condition that Python code has ``asked`` for is false.
     """
     environment = environment_of(program)
-    tracing = TracingContext.try_get()
-    if tracing is not None and tracing.fake_mode is not None and tracing.fake_mode.shape_env is environment:
-        return  # TorchDynamo traces sizes of 0 and 1 anew
-    if environment is None or not (symbols := _small_symbols(program, environment)):
+    if (
+        program.graph_module.meta.get(TRACED_BY_DYNAMO)
+        or environment is None
+        or not (symbols := _small_symbols(program, environment))
+    ):
         return
     exported = {symbol: sympy.Integer(size) for symbol, size in environment.backed_var_to_val.items()}
     equal = {plain_symbol(symbol): plain(environment.replace(symbol)) for symbol in exported}
