@@ -17,6 +17,13 @@ _SCALARS = {
     "!torch.bool": "torch.constant.bool true",
 }
 """Scalar types and a constant of each."""
+_SIZES = (
+    "torch.aten.size.int",
+    "torch.aten.numel",
+    "torch.aten.dim",
+    "torch.aten.sym_size.int",
+    "torch.aten.sym_numel",
+)
 _MAX_CONSTANT_ELEMENTS = 64
 """Larger constant tensors are replaced by splats."""
 
@@ -36,7 +43,7 @@ class Probe:
     inside: list[Probe] = field(default_factory=list)
     """Probes of the operators in its regions."""
     numbers: dict[ir.Operation, None] = field(default_factory=dict[ir.Operation, None])
-    """Operators that read its scalar operands from tensors."""
+    """Operators that read its scalar operands from values of tensors."""
     fixed: str | None = None
     """``text`` with constants for these scalars, if there are any."""
 
@@ -87,6 +94,9 @@ def _is_returned(value: ir.Value) -> bool:
 
 
 def _reads_scalar(op: ir.Operation) -> bool:
+    """Return whether ``op`` reads a value of a tensor, and not its size, which the operator has to take."""
+    if op.name in _SIZES:
+        return False
     results = [str(result.type) for result in op.results]
     return (
         len(results) == 1 and results[0] in _SCALARS and any(is_torch_tensor(operand.type) for operand in op.operands)

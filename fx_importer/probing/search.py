@@ -16,7 +16,7 @@ from fx_importer.fx_graph.operators import operator_named
 from fx_importer.mlir.bindings import ir
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.runner import NOT_LOWERED
-from fx_importer.probing.operator_modules import call_of, overload, probes_of
+from fx_importer.probing.operator_modules import call_of, maker_of, overload, probes_of
 from fx_importer.probing.suggestions import Alternatives, suggestions
 
 
@@ -31,6 +31,9 @@ class LoweringFailure:
 
 _MAX_MESSAGES = 3
 """Number of diagnostics in a reason."""
+
+_MAX_NEIGHBOURS = 64
+"""Number of operations near an operator without a source line that are asked for theirs."""
 
 NO_ALTERNATIVES = Alternatives()
 
@@ -80,7 +83,25 @@ def causes_in(
 
 
 def _causes(found: Mapping[str, tuple[Cause, Iterable[ir.Operation]]]) -> list[Cause]:
-    return [replace(cause, places=tuple(Place.of(call.location) for call in calls)) for cause, calls in found.values()]
+    return [replace(cause, places=tuple(map(_place, calls))) for cause, calls in found.values()]
+
+
+def _place(call: ir.Operation) -> Place:
+    """Return the place of ``call``, or of the nearest operation before or after it that has a source line."""
+    own = Place.of(call.location)
+    seen, nearest = {call}, [call]
+    while nearest and len(seen) <= _MAX_NEIGHBOURS and own.file is None:
+        op = nearest.pop(0)
+        users = [use.owner for result in op.results for use in result.uses]
+        makers = [maker for operand in op.operands if (maker := maker_of(operand))]
+        for neighbour in (*users, *makers):
+            place = Place.of(neighbour.location)
+            if place.file is not None:
+                return place
+            if neighbour not in seen:
+                seen.add(neighbour)
+                nearest.append(neighbour)
+    return own
 
 
 def reason_of(messages: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def line_of(text: str) -> int:
     return START + LINES[text]
 
 
-def causes_of(model: torch.nn.Module, *inputs: torch.Tensor, **options: object) -> dict[str, Cause]:
+def causes_of(model: Callable[..., object], *inputs: torch.Tensor, **options: object) -> dict[str, Cause]:
     with pytest.raises(fx_importer.StageFailed) as raised:
         fx_importer.lower(model, *inputs, **options)  # type: ignore[arg-type]
     for cause in raised.value.causes:
@@ -111,6 +112,17 @@ def test_operator_is_named_if_mlir_names_a_constant() -> None:
     (cause,) = causes.values()
     assert cause.call == "aten.unfold.default(f32[4,4], 0, 2, 1) -> f32[3,4,2]"
     assert "constant" not in cause.reason
+
+
+def test_operator_is_named_if_an_operand_is_computed_from_a_size() -> None:
+    def pad_to_four(x):
+        return torch.nn.functional.pad(x, (0, -x.shape[1] % 4)) * 2
+
+    sizes = ({1: torch.export.Dim.DYNAMIC},)
+    causes = causes_of(pad_to_four, torch.randn(2, 7), output_type="tosa", dynamic_shapes=sizes)
+    (cause,) = causes.values()
+    assert cause.op == "aten.constant_pad_nd.default"
+    assert cause.places[0].source == "return torch.nn.functional.pad(x, (0, -x.shape[1] % 4)) * 2"
 
 
 def test_data_dependent_size_is_named() -> None:
