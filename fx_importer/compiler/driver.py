@@ -81,6 +81,7 @@ EXPORTED = (
 """Passes right after torch.export, to the program whose numbers the module has."""
 
 DECOMPOSED = (
+    INLINE_REGIONS,
     REFUSE_OVERLAPPING_WRITES,
     DIRECT_WRITES,
     FIX_AXIS_OF_CROSS,
@@ -95,7 +96,6 @@ DECOMPOSED = (
 CANONICAL = (
     FOLD_SIZES_OF_ONE,
     SIZES_TO_TENSORS,
-    INLINE_REGIONS,
     REMOVE_ASSERTIONS,
     FOLD_EMPTY_TENSORS,
     RESOLVE_STRIDES_OF_DECOMPOSITIONS,

@@ -6,7 +6,6 @@ two names.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -19,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
-from fx_importer.fx_graph.aliasing import may_share_memory_with
+from fx_importer.fx_graph.aliasing import mutated_placeholders, view_bases
 from fx_importer.fx_graph.programs import storage_key
 
 
@@ -91,15 +90,6 @@ _OUTPUTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer"}
 
 
-def mutated_placeholders(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
-    """Yield the name of each placeholder that an operator mutates, directly or through views, and the operator."""
-    for node in graph.nodes:
-        for written, culprit in _mutated_arguments(node):
-            for base in _view_bases(written):
-                if base.op == "placeholder":
-                    yield base.name, culprit
-
-
 def aliases_of_written(program: ExportedProgram) -> dict[int, str]:
     """Return the written input or state that an output is or is a view of, by the output's leaf.
 
@@ -112,7 +102,7 @@ def aliases_of_written(program: ExportedProgram) -> dict[int, str]:
     values = returned[len(returned) - len(outputs) :]  # after new values of state
     found: dict[int, str] = {}
     for leaf, value in enumerate(values):
-        bases = list(_view_bases(value)) if isinstance(value, fx.Node) else []
+        bases = list(view_bases(value)) if isinstance(value, fx.Node) else []
         for base in bases:
             if base.name in written and _dtype(base) == _dtype(value):
                 found[leaf] = names[base.name]
@@ -121,46 +111,6 @@ def aliases_of_written(program: ExportedProgram) -> dict[int, str]:
 
 def _dtype(node: fx.Node) -> torch.dtype | None:
     return getattr(node.meta.get("val"), "dtype", None)
-
-
-def _mutated_arguments(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Yield the mutated arguments of ``node``, and the operator that mutates: ``node``, or one in its subgraph."""
-    if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-        for position, argument in enumerate(node.target._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                operand = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-                for each in operand if isinstance(operand, list | tuple) else [operand]:
-                    if isinstance(each, fx.Node):
-                        yield each, node
-    elif isinstance(node.target, torch._ops.HigherOrderOperator):
-        for position, argument in enumerate(node.args):
-            region = _subgraph(argument)
-            if region is None:
-                continue
-            # A region traced under a mode takes the arguments after it; subgraphs of other operators may not mutate.
-            names = [placeholder.name for placeholder in region.find_nodes(op="placeholder")]
-            operands = dict(zip(names, node.args[position + 1 :], strict=False))
-            for name, culprit in mutated_placeholders(region):
-                if isinstance(operand := operands.get(name), fx.Node):
-                    yield operand, culprit
-
-
-def _subgraph(argument: Any) -> fx.Graph | None:
-    """Return the subgraph that an argument of a higher-order operator refers to, or None."""
-    if not isinstance(argument, fx.Node) or argument.op != "get_attr" or argument.graph.owning_module is None:
-        return None
-    subgraph = getattr(argument.graph.owning_module, str(argument.target), None)
-    return subgraph.graph if isinstance(subgraph, fx.GraphModule) else None
-
-
-def _view_bases(node: fx.Node) -> Iterator[fx.Node]:
-    """Yield the nodes that ``node`` may be a view of, and that are not views themselves."""
-    is_operator = isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
-    bases = may_share_memory_with(node) if is_operator else []
-    if not bases:
-        yield node
-    for base in bases:
-        yield from _view_bases(base)
 
 
 def _tensors(

@@ -13,7 +13,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_importer.frontend.aliased_inputs import mutated_placeholders
+from fx_importer.fx_graph.aliasing import mutated_placeholders
 from fx_importer.fx_graph.programs import storage_view_key, with_rewritten_graphs
 
 

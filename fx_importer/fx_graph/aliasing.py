@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._export.utils import _is_cia_op
+from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_mutation
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
@@ -22,6 +23,14 @@ _UNDECLARED_VIEWS = frozenset(
     )
 )
 """Composite operators whose results may be views or arguments themselves, which neither schema nor tag declares."""
+_STATISTICS, _TRAINING = slice(3, 5), 5
+_UPDATE_STATISTICS = frozenset(
+    (
+        *(aten.batch_norm.default, aten.native_batch_norm.default),
+        *(aten._batch_norm_impl_index.default, aten.instance_norm.default),
+    )
+)
+"""Normalizations that write to running statistics in training, which their schemas do not declare."""
 
 
 def is_functional(program: ExportedProgram) -> bool:
@@ -35,10 +44,77 @@ def graphs_of(module: fx.GraphModule) -> Iterable[fx.Graph]:
 
 
 def mutated_arguments(node: fx.Node) -> list[fx.Node]:
-    """Return the arguments that ``node`` mutates."""
-    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
-        return []
-    return [value for value, alias in _arguments(node) if alias is not None and alias.is_write]
+    """Return the arguments that ``node`` mutates, itself or by its subgraphs."""
+    return [argument for argument, _ in writes_of(node)]
+
+
+def writes_of(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Yield each argument that ``node`` mutates, with the operator that writes: ``node``, or one of its subgraphs."""
+    target = node.target
+    if isinstance(target, HigherOrderOperator):
+        yield from _writes_of_subgraphs(node)
+    elif isinstance(target, OpOverload) and target._schema.is_mutable:
+        yield from ((value, node) for value, alias in _arguments(node) if alias is not None and alias.is_write)
+    elif isinstance(target, OpOverload) and updates_running_statistics(target, node.args):
+        yield from ((value, node) for value in node.args[_STATISTICS] if isinstance(value, fx.Node))
+
+
+def updates_running_statistics(target: OpOverload, args: Sequence[Any]) -> bool:
+    """Return whether a normalization mutates its running statistics, which its schema does not declare."""
+    if target not in _UPDATE_STATISTICS:
+        return False
+    return len(args) > _TRAINING and bool(args[_TRAINING]) and args[_STATISTICS.start] is not None
+
+
+def _writes_of_subgraphs(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
+    if node.target is triton_kernel_wrapper_mutation:
+        yield from ((each, node) for each in node.all_input_nodes if isinstance(each.meta.get("val"), Tensor))
+    for position, argument in enumerate(node.args):
+        if (region := _subgraph(argument)) is not None:
+            # A region traced under a mode takes the arguments after it; subgraphs of other operators may not mutate.
+            names = [placeholder.name for placeholder in region.find_nodes(op="placeholder")]
+            operands = dict(zip(names, node.args[position + 1 :], strict=False))
+            for name, writer in mutated_placeholders(region):
+                if isinstance(operand := operands.get(name), fx.Node):
+                    yield operand, writer
+
+
+def _subgraph(argument: Any) -> fx.Graph | None:
+    """Return the subgraph that an argument of a higher-order operator refers to, or None."""
+    if not isinstance(argument, fx.Node) or argument.op != "get_attr" or argument.graph.owning_module is None:
+        return None
+    subgraph = getattr(argument.graph.owning_module, str(argument.target), None)
+    return subgraph.graph if isinstance(subgraph, fx.GraphModule) else None
+
+
+def mutated_placeholders(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
+    """Yield the name of each placeholder that an operator mutates, directly or through views, and the operator."""
+    for node in graph.nodes:
+        for written, writer in writes_of(node):
+            for base in view_bases(written):
+                if base.op == "placeholder":
+                    yield base.name, writer
+
+
+def view_bases(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield the nodes that ``node`` may be a view of, and that are not views themselves."""
+    waiting, seen = [node], {node}
+    while waiting:
+        node = waiting.pop()
+        is_operator = isinstance(node.target, OpOverload) or node.target is operator.getitem
+        bases = may_share_memory_with(node) if is_operator else []
+        if not bases:
+            yield node
+        waiting += [base for base in reversed(bases) if base not in seen]
+        seen.update(bases)
+
+
+def eliminate_dead_nodes(graph: fx.Graph) -> None:
+    """Erase the nodes of ``graph`` without users that write to no memory: ``graph`` need not be functional.
+
+    ``fx.Graph.eliminate_dead_code`` alone erases writes of subgraphs and of running statistics.
+    """
+    graph.eliminate_dead_code(lambda node: node.is_impure() or next(writes_of(node), None) is not None)
 
 
 def alias_sets(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:

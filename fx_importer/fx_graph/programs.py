@@ -96,6 +96,7 @@ def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite, *, in_place
 def copied_graph(graph: fx.Graph) -> fx.Graph:
     """Return a copy of ``graph``, with the names of its nodes."""
     copied = copy.deepcopy(graph)
+    copied.owning_module = graph.owning_module  # whose attributes are the subgraphs that its nodes name
     for node, original in zip(copied.nodes, graph.nodes, strict=True):
         node.name = original.name  # copying renames a placeholder called `input`, which the graph signature names
     return copied

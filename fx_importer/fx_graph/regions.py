@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.export import ExportedProgram
+
+from fx_importer.fx_graph.programs import with_rewritten_graphs
 
 _HIGHER_ORDER = torch.ops.higher_order
 
@@ -20,6 +23,11 @@ REGIONS: Mapping[Any, Callable[..., tuple[fx.Node, Sequence[Any]]]] = {
     _HIGHER_ORDER.run_const_graph: lambda body, operands: (body, operands),
 }
 """By higher-order operator, a function that returns body and operands from its arguments."""
+
+
+def with_inlined_regions(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` with its regions inlined, so that the uses and writes of a tensor are in one graph."""
+    return with_rewritten_graphs(program, inline_regions) if has_regions(program.graph_module) else program
 
 
 def has_regions(module: torch.nn.Module) -> bool:

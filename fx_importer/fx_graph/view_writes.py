@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -19,10 +19,18 @@ from torch.fx.node import map_aggregate
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
-from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, may_share_memory_with, mutated_arguments
+from fx_importer.fx_graph.aliasing import (
+    aliases_of_mutated,
+    graphs_of,
+    may_share_memory_with,
+    mutated_arguments,
+    view_bases,
+    writes_of,
+)
 from fx_importer.fx_graph.emission import emit
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_graph.regions import with_inlined_regions
 
 _WINDOWS = (aten.unfold.default, aten.as_strided.default)
 _ELEMENTS = 1 << 22
@@ -50,6 +58,7 @@ def with_direct_writes(program: ExportedProgram) -> ExportedProgram:
     """
     if not any(node.target in _WINDOWS for graph in graphs_of(program.graph_module) for node in graph.nodes):
         return program
+    program = with_inlined_regions(program)
     graphs = graphs_of(program.graph_module)
     if not any(node.target in _WINDOWS for graph in graphs for node in aliases_of_mutated(graph)):
         return program
@@ -60,12 +69,15 @@ def _write_directly(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if torch.Tag.inplace_view in getattr(node.target, "tags", ()):
             continue
-        for written in mutated_arguments(node):
+        replaced: dict[fx.Node, list[fx.Node]] = {}
+        for written, writer in writes_of(node):
             views = list(_views(written))
-            _check_order(node, written, views)
+            _check_order(writer, written, views)
             wrong = next((at for at, view in reversed(list(enumerate(views))) if _is_inverted_wrongly(view, at)), None)
             if wrong is not None:
-                _replace(node, written, views[wrong::-1])
+                replaced[written] = views[wrong::-1]
+        if replaced:
+            _replace(node, replaced)
 
 
 def _views(node: fx.Node) -> Iterator[fx.Node]:
@@ -130,16 +142,36 @@ def _is_same_when_repeated(node: fx.Node) -> bool:
     return alike and (node.target in _SAME_WHEN_REPEATED or node.target is aten.copy_.default)
 
 
-def _replace(node: fx.Node, written: fx.Node, views: Sequence[fx.Node]) -> None:
-    """Write to a copy of ``written``, and its elements to the tensor that the first of ``views`` is a view of."""
-    base: Any = views[0].args[0]
-    results = node.target._schema.returns  # type: ignore[union-attr]
-    if node.users and (len(results) != 1 or results[0].alias_info is None):
+def _replace(node: fx.Node, writes: Mapping[fx.Node, Sequence[fx.Node]]) -> None:
+    """Write to copies of the nodes of ``writes``, and their elements to the tensors that their views are views of."""
+    written = next(iter(writes))
+    if node.users and not _returns_written(node):
         _refuse(node, f"'{written.name}' is a view of windows, and {node.target} has other results than what it writes")
-    made = emit(node, aten.clone.default, written)
-    args, kwargs = map_aggregate((node.args, dict(node.kwargs)), lambda each: made if each is written else each)
-    target: Any = node.target
-    emit(node, target, *args, **kwargs)
+    bases = [set(view_bases(argument)) for argument in dict.fromkeys(mutated_arguments(node))]
+    if len(set[fx.Node]().union(*bases)) < sum(map(len, bases)):
+        _refuse(node, f"'{written.name}' is a view of windows, and {node.target} writes to its memory twice")
+    copies = {view: emit(node, aten.clone.default, view) for view in writes}
+    args, kwargs = map_aggregate(
+        (node.args, dict(node.kwargs)), lambda each: copies.get(each, each) if isinstance(each, fx.Node) else each
+    )
+    with node.graph.inserting_before(node):
+        call = node.graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
+    call.meta.update(node.meta)
+    for view, views in writes.items():
+        _write_back(node, view, copies[view], views)
+    node.replace_all_uses_with(written)
+    node.graph.erase_node(node)
+
+
+def _returns_written(node: fx.Node) -> bool:
+    """Return whether the only result of ``node`` is the tensor that it writes to."""
+    results = node.target._schema.returns if isinstance(node.target, OpOverload) else ()
+    return len(results) == 1 and results[0].alias_info is not None
+
+
+def _write_back(node: fx.Node, written: fx.Node, made: fx.Node, views: Sequence[fx.Node]) -> None:
+    """Write the elements of ``made``, a copy of ``written``, to the tensor that the first of ``views`` is a view of."""
+    base: Any = views[0].args[0]
     if any(view.target is aten.as_strided.default for view in views):
         part = written.meta["val"]
         numbers = (*part.shape, *part.stride(), part.storage_offset())
@@ -154,8 +186,6 @@ def _replace(node: fx.Node, written: fx.Node, views: Sequence[fx.Node]) -> None:
         flat, values = (emit(node, aten.reshape.default, each, [-1]) for each in (base, made))
         new = emit(node, aten.index_put.default, flat, [places], values)
         emit(node, aten.copy_.default, base, emit(node, aten.reshape.default, new, sizes))
-    node.replace_all_uses_with(written)
-    node.graph.erase_node(node)
 
 
 def _places(node: fx.Node, base: fx.Node, sizes: Sequence[Any], views: Sequence[fx.Node]) -> fx.Node:

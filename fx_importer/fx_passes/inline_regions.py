@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from fx_importer.fx_graph.programs import with_rewritten_graphs
-from fx_importer.fx_graph.regions import inline_regions
+from fx_importer.fx_graph.regions import with_inlined_regions
 from fx_importer.fx_passes.fx_pass import FxPass
 
-INLINE_REGIONS = FxPass(
-    "inline-regions",
-    lambda program, context: with_rewritten_graphs(program, inline_regions, in_place=context.owns(program)),
-)
+INLINE_REGIONS = FxPass("inline-regions", lambda program, _: with_inlined_regions(program))

@@ -11,8 +11,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.decompositions import decompose
-from fx_importer.decompositions.engine.local.operator_properties import updates_running_statistics
-from fx_importer.fx_graph.aliasing import graphs_of, may_share_memory_with, mutated_arguments
+from fx_importer.fx_graph.aliasing import is_functional, may_share_memory_with
 from fx_importer.fx_graph.operators import aten, operator_named
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_graph.view_writes import with_direct_writes
@@ -28,16 +27,9 @@ def functional(program: ExportedProgram) -> ExportedProgram:
         UnsupportedProgramError: as `fx_importer.fx_graph.view_writes.with_direct_writes` does.
     """
     program = with_rewritten_graphs(program, lambda graph, _: _without_writes(graph))
-    if not any(_writes(node) for graph in graphs_of(program.graph_module) for node in graph.nodes):
+    if is_functional(program):
         return program
     return decompose(with_direct_writes(program), {})
-
-
-def _writes(node: fx.Node) -> bool:
-    target = node.target
-    return bool(mutated_arguments(node)) or (
-        isinstance(target, OpOverload) and updates_running_statistics(target, node.args)
-    )
 
 
 def _without_writes(graph: fx.Graph) -> None:

@@ -52,3 +52,25 @@ def test_dynamic_sizes() -> None:
 def test_order_of_overlapping_windows() -> None:
     with pytest.raises(UnsupportedProgramError, match="windows of unfold that overlap, share memory"):
         lower(written(lambda z: z.unfold(1, 2, 1).mul_(2)), X, output_type="linalg-on-tensors")
+
+
+def test_memory_that_an_operator_writes_twice() -> None:
+    def twice(x: Tensor) -> Tensor:
+        z = x.clone()
+        torch.ops.aten._foreach_mul_.Scalar([z[0], z.unfold(1, 2, 2)], 2)
+        return z
+
+    with pytest.raises(UnsupportedProgramError, match="writes to its memory twice"):
+        lower(twice, X, output_type="linalg-on-tensors")
+
+
+def test_region_whose_results_are_read() -> None:
+    def in_region(x: Tensor) -> tuple[Tensor, Tensor]:
+        z = x.clone()
+        windows = z.unfold(1, 2, 2)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            doubled = windows.mul_(2)
+        return z, doubled
+
+    with pytest.raises(UnsupportedProgramError, match="has other results than what it writes"):
+        lower(in_region, X, output_type="linalg-on-tensors")

@@ -31,7 +31,7 @@ from fx_importer.fx_graph.programs import (
     with_rewritten_graphs,
     with_tensors,
 )
-from fx_importer.fx_graph.regions import has_regions, inline_regions
+from fx_importer.fx_graph.regions import with_inlined_regions
 from fx_importer.fx_graph.retracing import run_decompositions
 from fx_importer.fx_graph.triton_runtime import is_triton_operator, traceable_kernels
 
@@ -87,8 +87,7 @@ def prepare(program: ExportedProgram) -> ExportedProgram:
     if any(is_triton_operator(node.target) for graph in graphs_of(program.graph_module) for node in graph.nodes):
         with traceable_kernels(), recurrent_states_of_eager():
             program = run_decompositions(program, {}, launch_kernels=True)
-    if has_regions(program.graph_module):  # torch would trace them as opaque calls, and lose the user's source lines
-        program = with_rewritten_graphs(program, inline_regions)
+    program = with_inlined_regions(program)  # torch would trace them as opaque calls, and lose the user's source lines
     if any(map(writes_to_list, program.graph.nodes)):
         program = with_rewritten_graphs(program, expand_writes_to_lists)
     if any(_converts_number(node) for node in program.graph.nodes):

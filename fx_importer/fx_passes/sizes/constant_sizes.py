@@ -20,10 +20,10 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from fx_importer.fx_graph.aliasing import alias_sets, eliminate_dead_nodes, mutated_arguments
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import as_node_dtype, with_rewritten_graphs
-from fx_importer.fx_graph.regions import inline_regions
 from fx_importer.fx_passes.fx_pass import FxPass
 
 SizeValues = dict[sympy.Symbol, sympy.Integer]
@@ -48,7 +48,6 @@ def fold_constant_sizes(program: ExportedProgram) -> ExportedProgram:
 
     def fold(graph: fx.Graph, owner: fx.GraphModule) -> None:
         if owner is program.graph_module:
-            inline_regions(graph, owner)
             _fold(graph, held, sizes_of_symbols)
         elif sizes_of_symbols:
             for node in graph.nodes:
@@ -68,6 +67,7 @@ def _has_symbols(node: fx.Node) -> bool:
 
 def _fold(graph: fx.Graph, held: Mapping[str, Any], sizes_of_symbols: SizeValues) -> None:
     """Evaluate the nodes that depend only on constants, in order, and inline the sizes that they determine."""
+    aliases = alias_sets(graph)
     known: dict[fx.Node, Any] = {
         node: as_node_dtype(node, held[node.name]).clone()  # in-place operators are evaluated too
         for node in graph.find_nodes(op="placeholder")
@@ -93,12 +93,13 @@ def _fold(graph: fx.Graph, held: Mapping[str, Any], sizes_of_symbols: SizeValues
             if node.target is aten.nonzero.default:
                 node.target, node.kwargs = aten.nonzero_static.default, {"size": len(known[node])}
             node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
-        elif isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
-            _drop_mutated(node, known)
+        else:
+            for other in (other for written in mutated_arguments(node) for other in aliases.get(written, ())):
+                known.pop(other, None)
     for node, value in known.items():
         if isinstance(value, int | float | bool):
             _inline_number(node, value)
-    graph.eliminate_dead_code()
+    eliminate_dead_nodes(graph)
 
 
 def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
@@ -159,17 +160,6 @@ def _mask_indices(node: fx.Node, axis: int, known: dict[fx.Node, Any]) -> list[f
     found = emit(node, aten.nonzero_static.default, mask, size=int(known[mask].sum()))
     columns = [emit(node, aten.select.int, found, 1, column) for column in range(known[mask].dim())]
     return [*[None] * axis, *columns]
-
-
-def _drop_mutated(node: fx.Node, known: dict[fx.Node, Any]) -> None:
-    """Remove from ``known`` the tensors that an in-place operator mutates, and their aliases."""
-    arguments = zip(node.target._schema.arguments, node.args, strict=False)  # type: ignore[union-attr]
-    to = [each for argument, each in arguments if argument.alias_info is not None and argument.alias_info.is_write]
-    written = {known[each].untyped_storage().data_ptr() for each in to if isinstance(each, fx.Node) and each in known}
-    for other, value in list(known.items()):
-        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-        if any(tensor.untyped_storage().data_ptr() in written for tensor in tensors):
-            del known[other]
 
 
 def _bind_symbols(symbolic: Any, actual: Any, sizes_of_symbols: SizeValues) -> None:

@@ -22,6 +22,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from fx_importer.fx_graph.aliasing import eliminate_dead_nodes
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
@@ -57,7 +58,7 @@ def numbers_to_tensors(program: ExportedProgram, floats: torch.dtype, *, functio
             output = graph.output_node()
             output.args = (tuple(numbers.of(argument) or argument for argument in output.args[0]),)  # type: ignore[union-attr]
         changed = changed or numbers.used
-        graph.eliminate_dead_code()
+        eliminate_dead_nodes(graph)
 
     rewritten = with_rewritten_graphs(program, rewrite)
     return rewritten if changed else program
@@ -127,7 +128,8 @@ def _filled(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     number = numbers.of(node.args[0] if node.target is aten.scalar_tensor.default else node.args[1])
     if number is None or not all(isinstance(size, int) for size in result.shape):
         return None
-    return emit(node, aten.expand.default, converted(node, number, result.dtype), list(result.shape))
+    filled = emit(node, aten.expand.default, converted(node, number, result.dtype), list(result.shape))
+    return emit(node, aten.clone.default, filled)  # the program may write to it
 
 
 def _masked_fill(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:

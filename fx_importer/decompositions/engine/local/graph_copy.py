@@ -26,7 +26,6 @@ from fx_importer.decompositions.engine.local.operator_properties import (
     functional_form,
     has_ordered_effect,
     is_decomposed,
-    updates_running_statistics,
 )
 from fx_importer.decompositions.engine.local.rule_tracing import (
     Replacement,
@@ -38,7 +37,7 @@ from fx_importer.decompositions.engine.local.rule_tracing import (
 )
 from fx_importer.decompositions.engine.local.size_nodes import SizeNodes
 from fx_importer.diagnostics.progress import counted
-from fx_importer.fx_graph.aliasing import mutated_arguments
+from fx_importer.fx_graph.aliasing import mutated_arguments, updates_running_statistics
 from fx_importer.fx_graph.operators import aten
 
 _CONSTANTS = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, slice, type(None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -18,14 +18,6 @@ from fx_importer.fx_graph.operators import aten
 # A view is a reshape in MLIR; torch's composite would only decide whether to copy.
 _KEPT = frozenset((aten.view.default, aten.reshape.default))
 _IDENTITIES = frozenset((aten.detach_.default, aten.detach.default, aten.lift_fresh.default, aten.alias.default))
-
-_STATISTICS, _TRAINING = 3, 5
-_UPDATE_STATISTICS = frozenset(
-    (
-        *(aten.batch_norm.default, aten.native_batch_norm.default),
-        *(aten._batch_norm_impl_index.default, aten.instance_norm.default),
-    )
-)
 
 
 @cache
@@ -64,13 +56,6 @@ def has_ordered_effect(operator: OpOverload) -> bool:
         return _get_effect(operator) is not None
     except RuntimeError:
         return False
-
-
-def updates_running_statistics(operator: OpOverload, args: Sequence[Any]) -> bool:
-    """Return whether a normalization mutates its running statistics, which its schema does not declare."""
-    if operator not in _UPDATE_STATISTICS:
-        return False
-    return len(args) > _TRAINING and bool(args[_TRAINING]) and args[_STATISTICS] is not None
 
 
 @cache

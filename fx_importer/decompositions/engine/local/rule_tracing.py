@@ -22,11 +22,11 @@ from fx_importer.decompositions.engine.local.operator_properties import (
     has_ordered_effect,
     is_composite,
     is_identity,
-    updates_running_statistics,
     view_form,
 )
 from fx_importer.errors import FxImporterError
 from fx_importer.frontend.recurrent_states import lstm_without_onednn
+from fx_importer.fx_graph.aliasing import updates_running_statistics
 from fx_importer.fx_graph.operators import aten
 
 Rules = Mapping[Any, Callable[..., Any]]
