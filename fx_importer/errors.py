@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fx_importer.diagnostics.causes import Cause
     from fx_importer.diagnostics.mlir_diagnostics import Diagnostic
+    from fx_importer.frontend.export_changes import ExportChange
 
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -80,7 +81,20 @@ class DiskFullError(FxImporterError):
 
 
 class ExportError(FxImporterError):
-    """Failure of torch.export to capture the model. The original exception is the ``__cause__``."""
+    """Failure of torch.export to capture the model. The original exception is the ``__cause__``.
+
+    Attributes:
+        where: ``file:line`` of the model's code that torch refused; empty if unknown.
+        changes: what may be changed to capture it, not tried yet; not pickled, since they hold inputs.
+    """
+
+    def __init__(self, message: str, where: str = ""):
+        self.where = where
+        self.changes: tuple[ExportChange, ...] = ()
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[Callable[..., Exception], tuple[type, tuple[object, ...], dict[str, object]]]:
+        return _again, (type(self), self.args, {**vars(self), "changes": ()})
 
 
 @dataclass(frozen=True)

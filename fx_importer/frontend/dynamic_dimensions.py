@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -41,6 +43,69 @@ def _dims(leaves: list[Any]) -> Iterator[Any]:
     yield from (getattr(leaf, "root", leaf) for leaf in leaves if isinstance(leaf, Dim))
 
 
+_SIZE = re.compile(r"L\['(\w+)'\]((?:\[[^\]]+\])*)\.size\(\)\[(\d+)\]")
+"""torch's name of the size of an input: ``L['x'].size()[0]``, ``L['x']['key'][1].size()[0]``."""
+
+
+@dataclass(frozen=True)
+class InputSize:
+    """A size of an input, by torch's name of it."""
+
+    path: tuple[str | int, ...]
+    """The parameter, and the keys of the tensor in its argument."""
+    axis: int
+
+    @classmethod
+    def of(cls, source: str) -> InputSize | None:
+        """Return the size that torch calls ``source``; None if that is not an input's."""
+        match = _SIZE.fullmatch(source)
+        if match is None:
+            return None
+        keys = re.findall(r"\[([^\]]+)\]", match[2])
+        path = (int(key) if key.lstrip("-").isdigit() else key.strip("'\"") for key in keys)
+        return cls((match[1], *path), int(match[3]))
+
+    @staticmethod
+    def described(text: str) -> str:
+        """Return ``text`` with torch's names of sizes in words: ``axis 0 of x``."""
+        return _SIZE.sub(lambda match: str(InputSize.of(match[0])), text)
+
+    def __str__(self) -> str:
+        name, *keys = self.path
+        return f"axis {self.axis} of {name}{''.join(f'[{key!r}]' for key in keys)}"
+
+    def dimension(self, shapes: Any, parameters: Sequence[str]) -> Any:
+        """Return the dimension that ``shapes`` has for this size, None if that is static or not known."""
+        try:
+            for key in self._keys(shapes, parameters):
+                shapes = shapes[key]
+        except (IndexError, KeyError, TypeError, ValueError):
+            return None
+        return shapes
+
+    def made_static(self, shapes: Any, parameters: Sequence[str]) -> Any:
+        """Return ``shapes``, which has a `dimension` for this size, with None in its place."""
+
+        def replaced(value: Any, keys: Sequence[Any]) -> Any:
+            if not keys:
+                return None
+            if isinstance(value, Mapping):
+                return {**value, keys[0]: replaced(value[keys[0]], keys[1:])}
+            return type(value)(replaced(each, keys[1:]) if n == keys[0] else each for n, each in enumerate(value))
+
+        return replaced(shapes, self._keys(shapes, parameters))
+
+    def _keys(self, shapes: Any, parameters: Sequence[str]) -> list[Any]:
+        name, *keys = self.path
+        return [name if isinstance(shapes, Mapping) else parameters.index(str(name)), *keys, self.axis]
+
+
+def name_of(dimension: Any) -> str:
+    """Return the user's name of a dimension; empty if it has none."""
+    name = dimension if isinstance(dimension, str) else getattr(dimension, "__name__", "")
+    return name if isinstance(name, str) and name.isidentifier() else ""
+
+
 def dimension_names(f: Any, program: ExportedProgram, dynamic_shapes: Any) -> dict[str, str]:
     """Return the names that ``dynamic_shapes`` gives to the symbols of ``program``, by symbol.
 
@@ -61,8 +126,8 @@ def dimension_names(f: Any, program: ExportedProgram, dynamic_shapes: Any) -> di
             bound = {"args": args}
     names: dict[str, str] = {}
     for dimension, size in _sizes(dynamic_shapes, bound):
-        name = dimension if isinstance(dimension, str) else getattr(dimension, "__name__", None)
-        if name and name.isidentifier() and isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+        name = name_of(dimension)
+        if name and isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
             names.setdefault(str(size.node.expr), name)
     return names
 

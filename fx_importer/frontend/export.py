@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from fx_importer.errors import ExportError, UsageError
+from fx_importer.errors import UsageError
 from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
 from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare
 from fx_importer.frontend.example_inputs import check_quantized
+from fx_importer.frontend.export_errors import ExportFailure
 from fx_importer.frontend.fake_weights import on_fake_cpu, with_meta_weights
 from fx_importer.frontend.flex_attention_check import check_flex_attention
 from fx_importer.frontend.mutated_attributes import attributes_as_buffers
@@ -79,13 +80,8 @@ def _captured(
         raise
     except Exception as error:
         name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
-        raise ExportError(
-            f"torch.export cannot capture {name} (strict={options.strict}): {type(error).__name__}: "
-            f"{str(error).strip()}\n"
-            f"{_data_dependent_hint(error)}{_kernel_hint(error)}"
-            f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
-            f"strict={not options.strict} takes another way through the Python code."
-        ) from error
+        failure = ExportFailure(module, args, kwargs, options.dynamic_shapes, asked)
+        raise failure.error(name, options.strict, error) from error
     if isinstance(f, torch.nn.Module) and f.training:
         warn_of_training_mode(program, type(f).__name__)
     return program
@@ -93,27 +89,6 @@ def _captured(
 
 def _as_module(f: Callable[..., Any]) -> torch.nn.Module:
     return f if isinstance(f, torch.nn.Module) else FunctionModule(f)
-
-
-def _data_dependent_hint(error: Exception) -> str:
-    """Return a line about control flow that depends on values, if that is what ``error`` is about; else nothing."""
-    if "data-dependent" not in str(error).lower():
-        return ""
-    return (
-        "A branch or a size in it depends on values of tensors: write the branch with torch.cond "
-        "(docs/control-flow.md), or lower the graphs between such places with fx_importer.dynamo.import_function "
-        "(docs/torch-compile.md).\n"
-    )
-
-
-def _kernel_hint(error: Exception) -> str:
-    """Return a line about a Triton kernel that is launched in a branch, if that is what ``error`` is about."""
-    if "triton_kernel_wrapper_mutation" not in str(error):
-        return ""
-    return (
-        "A Triton kernel is launched in a branch or a loop, where export loses what it writes: launch it in an "
-        "operator defined with torch.library.triton_op.\n"
-    )
 
 
 class FunctionModule(torch.nn.Module):

@@ -17,11 +17,19 @@ import sympy
 import torch
 from torch._guards import TracingContext
 from torch.fx.experimental.sym_node import SymNode
-from torch.fx.experimental.symbolic_shapes import uninteresting_files
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 
 from fx_importer.diagnostics.mlir_diagnostics import is_torch
 from fx_importer.diagnostics.source_lines import source_line
-from fx_importer.frontend.torch_patches import GUARD_SOURCES, SIZE_COMPARISONS, SIZE_CONDITION, Patch, patched
+from fx_importer.frontend.torch_patches import (
+    FIXED_SIZE,
+    GUARD_SOURCES,
+    SIZE_COMPARISONS,
+    SIZE_CONDITION,
+    Patch,
+    patched,
+)
+from fx_importer.frontend.user_calls import UserCall, call_of_user
 
 _OF_PYTHON = ("torch/fx/experimental/symbolic_shapes.py", "torch/__init__.py")
 _ASKS = (
@@ -50,12 +58,23 @@ _RELATIONS = {
 _MAX_LINE = 80
 
 
+@dataclass(frozen=True)
+class FixedSize:
+    """A dynamic size that tracing fixed to a number."""
+
+    value: int
+    call: UserCall
+    """Where the model did that."""
+
+
 @dataclass
 class SizeConditions:
     """Conditions on sizes that Python code of a model has asked for during an export."""
 
     lines: dict[sympy.Basic, str] = field(default_factory=dict[sympy.Basic, str])
     """What was true of the sizes, as `plain` conditions, and the source line."""
+    fixed: dict[str, FixedSize] = field(default_factory=dict[str, FixedSize])
+    """Sizes that tracing fixed to a number, by torch's name of the size: ``L['x'].size()[0]``."""
 
     def recorded(self) -> AbstractContextManager[None]:
         """Record the conditions of what torch traces in the body."""
@@ -67,11 +86,25 @@ class SizeConditions:
                 self._add(plain(node.expr), answer, place)
             return answer
 
+        replace = FIXED_SIZE.resolved().read()
+
+        def set_replacement(environment: ShapeEnv, symbol: sympy.Symbol, value: Any, why: str) -> None:
+            replace(environment, symbol, value, why)
+            if isinstance(value, sympy.Integer) and environment.replacements.get(symbol) == value:
+                self._fix(environment, int(value), sys._getframe(1))
+
         files = uninteresting_files() | {__file__}
         return patched(
-            {SIZE_CONDITION: guard_bool, GUARD_SOURCES: lambda: files}
+            {SIZE_CONDITION: guard_bool, FIXED_SIZE: set_replacement, GUARD_SOURCES: lambda: files}
             | {patch: self._compared(patch) for patch in SIZE_COMPARISONS}
         )
+
+    def _fix(self, environment: ShapeEnv, value: int, frame: FrameType) -> None:
+        call = call_of_user(frame)
+        for other, sources in environment.var_to_sources.items():
+            if environment.replace(other) == value:  # also of a size that equals this one
+                for source in sources:
+                    self.fixed.setdefault(source.name, FixedSize(value, call))
 
     def _compared(self, patch: Patch) -> Callable[[torch.SymInt, Any], Any]:
         """Return a comparison that records what SymPy knows of every positive number, such as ``n > 0``.

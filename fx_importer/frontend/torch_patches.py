@@ -137,6 +137,11 @@ SIZE_COMPARISONS = tuple(
     Patch(f"torch:SymInt.{relation}", "SymPy simplifies n > 0: " + SIZE_CONDITION.why, SIZE_CONDITION.until)
     for relation in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__sym_max__", "__sym_min__")
 )
+FIXED_SIZE = Patch(
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv._set_replacement",
+    "torch.export does not say which line fixes a dynamic size to a number",
+    "its error has the line; torch 2.12 to 2.15 have it with strict=True only",
+)
 GUARD_SOURCES = Patch(
     "torch.fx.experimental.symbolic_shapes:uninteresting_files",
     "the source of a guard would be the function that replaces SymNode.guard_bool",
@@ -216,7 +221,7 @@ COLLECTOR = _CollectorSwitch(
 PATCHES = (
     *(FRAME_FILTER, LSTM_LAYER, LSTM_SELECTION, TENSOR_METADATA),
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
-    *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, GUARD_SOURCES, META_LOG),
+    *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG),
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN),

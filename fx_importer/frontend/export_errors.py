@@ -1,0 +1,204 @@
+"""Errors of torch.export: what it refused, in which line of the model, and what it takes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils import _pytree as pytree
+
+from fx_importer.errors import ExportError
+from fx_importer.frontend.dynamic_dimensions import InputSize, name_of
+from fx_importer.frontend.export_changes import ExportChange
+from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES
+from fx_importer.frontend.size_conditions import FixedSize, SizeConditions
+from fx_importer.frontend.user_calls import UserCall, call_that_raised, frames_of
+
+_NOISE = re.compile(
+    r"For (more|extended|C\+\+)|If you suspect the guard was triggered from C|The error above occurred"
+    r"|consider using data-dependent friendly APIs|Suggested fixes:$|  \w+ = \d+$|Caused by: "
+)
+"""Lines of torch's messages that are about torch's own debugging."""
+
+_FIXED = re.compile(r"  - You marked (.+) as dynamic but your code specialized it to be a constant")
+_USER_STACK = re.compile(r"\n\nUser stack:(\n  (?!- ).*)*")
+_NARROW_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64)
+
+
+class ExportFailure:
+    """A failed call of torch.export, with the model and its inputs."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        dynamic_shapes: Any,
+        asked: SizeConditions,
+    ):
+        self._args, self._kwargs, self._shapes = tuple(args), dict(kwargs), dynamic_shapes
+        try:
+            self._parameters = list(inspect.signature(module.forward).parameters)
+        except ValueError:  # of a builtin
+            self._parameters = []
+        self._leaves, self._structure = pytree.tree_flatten_with_path((self._args, self._kwargs))
+        self._fixed = {
+            self._located(size): fixed for name, fixed in asked.fixed.items() if (size := InputSize.of(name))
+        }
+
+    def error(self, name: str, strict: bool, error: Exception) -> ExportError:
+        """Return the error for ``error``, which torch.export raised for the model ``name``, with `changes` to try."""
+        violated = {size: fixed for size, fixed in self._fixed.items() if self._is_dynamic(size)}
+        text = InputSize.described(str(error))
+        start = f"torch.export cannot capture {name} (strict={strict}): "
+        if violated and _FIXED.search(text):
+            return self._of_fixed_sizes(start, text, violated)
+        call = call_that_raised(error)
+        text = "\n".join(line for line in text.splitlines() if line.strip() and not _NOISE.match(line)).strip()
+        lines = [f"{start}{type(error).__name__}: {text}"]
+        if call.place and f'"{call.file}", line {call.line}' not in text:
+            lines.append(f"    {call.place}")
+        lines += [hint for advice in _HINTS if (hint := advice(error, call))]
+        lines.append(
+            f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
+            f"strict={not strict} takes another way through the Python code."
+        )
+        changes = () if "data-dependent" in text.lower() else tuple(self._with_long_inputs())
+        return _made(lines, call, changes)
+
+    def _is_dynamic(self, size: InputSize) -> bool:
+        dimension = size.dimension(self._shapes, self._parameters)
+        return not (dimension is None or isinstance(dimension, int) or dimension is torch.export.Dim.AUTO)
+
+    def _of_fixed_sizes(self, start: str, text: str, violated: Mapping[InputSize, FixedSize]) -> ExportError:
+        count = "1 dynamic size" if len(violated) == 1 else f"{len(violated)} dynamic sizes"
+        lines = [f"{start}{count} became a number while it was traced:"]
+        names, shapes = [], self._shapes
+        for size, fixed in violated.items():
+            name = name_of(size.dimension(self._shapes, self._parameters))
+            names.append(f"'{name}'" if name else str(size))
+            shapes = size.made_static(shapes, self._parameters)
+            by = f", in {function}" if (function := _function(fixed.call)) else ""
+            lines.append(f"  {f'{name} ({size})' if name else size} is {fixed.value}{by}")
+            lines += [f"    {fixed.call.place}"] if fixed.call.place else []
+        lines += dict.fromkeys(map(_advice_for, violated.values()))
+        text = _USER_STACK.sub("", text)
+        rest = (line for line in text.splitlines()[1:] if not _NOISE.match(line) and not _FIXED.match(line))
+        lines += [line for line in rest if line.strip()]
+        listed = ", ".join(dict.fromkeys(names))
+        change = ExportChange(f"dynamic_shapes with None for {listed}", self._args, self._kwargs, shapes)
+        return _made(lines, next(iter(violated.values())).call, (change,))
+
+    def _with_long_inputs(self) -> Iterator[ExportChange]:
+        """Yield the inputs with one tensor of a narrow integer dtype as int64, and with all of them."""
+        leaves = self._leaves
+        narrow = [n for n, (_, leaf) in enumerate(leaves) if getattr(leaf, "dtype", None) in _NARROW_INTEGERS]
+        for changed in dict.fromkeys([*((n,) for n in narrow), tuple(narrow)]) if narrow else ():
+            values = [leaf.long() if n in changed else leaf for n, (_, leaf) in enumerate(leaves)]
+            args, kwargs = pytree.tree_unflatten(values, self._structure)
+            names = [self._name(leaves[n][0]) for n in changed]
+            dtypes = dict.fromkeys(str(leaves[n][1].dtype) for n in changed)
+            text = f"{', '.join(f'{name}.long()' for name in names)}: int64 instead of {', '.join(dtypes)}"
+            yield ExportChange(text, args, kwargs, self._shapes)
+
+    def _name(self, path: tuple[Any, ...]) -> str:
+        parameter, *keys = self._keys(path)
+        return f"{parameter}{''.join(f'[{key!r}]' for key in keys)}"
+
+    def _keys(self, path: tuple[Any, ...]) -> tuple[str | int, ...]:
+        """Return the parameter and the keys of the input at ``path`` in the arguments and keyword arguments."""
+        keys: list[Any]
+        position, *keys = (getattr(key, "idx", getattr(key, "key", getattr(key, "name", ""))) for key in path)
+        if position == 0 and self._parameters:
+            keys[0] = self._parameters[min(keys[0], len(self._parameters) - 1)]
+        return tuple(keys)
+
+    def _located(self, size: InputSize) -> InputSize:
+        """Return ``size`` with its parameter: with strict=True, torch counts the tensors of all inputs."""
+        match size.path:
+            case ("flat_args", int(number)):
+                return InputSize(self._keys(self._leaves[number][0]), size.axis)
+        return size
+
+
+def _made(lines: Sequence[str], call: UserCall, changes: Sequence[ExportChange]) -> ExportError:
+    error = ExportError("\n".join(lines), f"{call.file}:{call.line}" if call.file else "")
+    error.changes = tuple(changes)
+    return error
+
+
+def _function(call: UserCall) -> str:
+    """Return the function of torch that fixes a size; with strict=True the line has its name."""
+    return call.function or next((name for name in WITH_DYNAMIC_SIZES if f"{name}(" in call.place), "")
+
+
+def _advice_for(fixed: FixedSize) -> str:
+    function = _function(fixed.call)
+    if function in WITH_DYNAMIC_SIZES:
+        return f"{function} takes sizes as numbers only. For a dynamic size n, write {WITH_DYNAMIC_SIZES[function]}"
+    return (
+        "The line takes the size as a number (int(), range(), a branch on it, a function that has no dynamic sizes), "
+        "or combines it with a constant size. torch.arange, torch.full, slices and views have dynamic sizes"
+    )
+
+
+def _one_hot_hint(error: Exception, call: UserCall) -> str:
+    if call.function != "one_hot":
+        return ""
+    return "one_hot without num_classes reads the number of classes from the values: pass num_classes."
+
+
+def _packed_hint(error: Exception, call: UserCall) -> str:
+    """Return a line about packed sequences, if the model has them."""
+    frames = list(frames_of(error))
+    in_torch = any(frame.f_code.co_filename.endswith("torch/nn/utils/rnn.py") for frame in frames)
+    if not in_torch and not any(isinstance(v, PackedSequence) for frame in frames for v in frame.f_locals.values()):
+        return ""
+    return (
+        "A packed sequence has sizes that depend on the values of its lengths, which torch.export cannot trace: pass "
+        "the padded batch to the layer, and select what is valid from its results, with a mask of the lengths "
+        "(torch.arange(n) < lengths[:, None]) or gather."
+    )
+
+
+def _dtype_hint(error: Exception, call: UserCall) -> str:
+    """Return a line about the dtype of indices, if that is what ``error`` is about."""
+    if not re.search(r"index|target|scalar type Long|int64", str(error)) or not re.search(
+        r"dtype|scalar type", str(error)
+    ):
+        return ""
+    return (
+        f"{call.function or 'The operator'} takes int64 for indices and classes when it is exported, also where eager "
+        "PyTorch takes uint8: convert them with .long()."
+    )
+
+
+def _data_dependent_hint(error: Exception, call: UserCall) -> str:
+    """Return a line about control flow that depends on values, if that is what ``error`` is about; else nothing."""
+    if "data-dependent" not in str(error).lower() or call.function == "one_hot":
+        return ""
+    return (
+        "A branch or a size in it depends on values of tensors: write the branch with torch.cond "
+        "(docs/control-flow.md), or lower the graphs between such places with fx_importer.dynamo.import_function "
+        "(docs/torch-compile.md). Where the values have limits that the code relies on, state them with torch._check."
+    )
+
+
+def _kernel_hint(error: Exception, call: UserCall) -> str:
+    """Return a line about a Triton kernel that is launched in a branch, if that is what ``error`` is about."""
+    if "triton_kernel_wrapper_mutation" not in str(error):
+        return ""
+    return (
+        "A Triton kernel is launched in a branch or a loop, where export loses what it writes: launch it in an "
+        "operator defined with torch.library.triton_op."
+    )
+
+
+_HINTS: tuple[Callable[[Exception, UserCall], str], ...] = (
+    *(_one_hot_hint, _packed_hint, _dtype_hint),
+    *(_data_dependent_hint, _kernel_hint),
+)
