@@ -260,6 +260,10 @@ class TosaTarget:
             parts[key] = values if several else text
         return cls(**parts)
 
+    def as_python(self, _expression: Callable[[Any], str]) -> str:
+        """Return the Python expression that `lower` takes for it."""
+        return repr(str(self))
+
     def __str__(self) -> str:
         profiles, extensions = ",".join(self.profiles), ",".join(self.extensions)
         return f"version={self.version} profiles={profiles} extensions={extensions} level={self.level}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
 
 from fx_importer.api.lowered import Lowered
 from fx_importer.api.reproduce import facts_of, file_of, options_of
@@ -19,7 +22,6 @@ from fx_importer.compiler.diagnose import investigator
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import UsageError
-from fx_importer.fx_graph.operators import operator_named
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.output_files import atomic_directory, file_for_torch
@@ -28,6 +30,8 @@ from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
 from fx_importer.reduction import Reduction, Search, Setting, Trials
 from fx_importer.verification import Tolerance
+from fx_importer.verification.definitions import Definitions, pickled, unpickled
+from fx_importer.verification.function_source import NotPythonError
 
 PATIENCE = 60.0
 """Seconds after which a stage counts as not terminating."""
@@ -94,7 +98,7 @@ def lower_as(
     """Lower a model with ``setting`` and compare it with eager mode if there is a backend. Raises any failure."""
     options = replace(
         setting.options,
-        export=ExportOptions(dynamic_shapes),
+        export=ExportOptions(dynamic_shapes, quantized=setting.options.export.quantized),
         importing=replace(setting.options.importing, input_names=(), output_names=()),  # a part has others
         printing=PrintOptions(),
         running=RunOptions(),
@@ -116,10 +120,10 @@ class Reducer:
     def __init__(self, note: Callable[[str], None]):
         self._note = note
 
-    def __call__(self, request: tuple[Job, Path]) -> Reduction:
-        job, output = request
-        setting = _keyed_by(lambda key: operator_named(key) or key, job.setting)
-        return replace(job, setting=setting).done(output, self._note)
+    def __call__(self, request: tuple[Definitions, bytes, Path]) -> Reduction:
+        definitions, data, output = request
+        job: Job = unpickled(data, definitions)
+        return replace(job, setting=replace(job.setting, definitions=definitions)).done(output, self._note)
 
 
 def reduce(
@@ -135,40 +139,51 @@ def reduce(
     This is done in another process, which runs each candidate in a process of its own.
 
     Args:
-        lowered: the result of `lower` for a program with example inputs. Its rules must be functions that can be
-            imported.
+        lowered: the result of `lower` for a program with example inputs. Its rules, passes and custom operators are
+            imported by the other process; the source of functions that no module holds is copied.
         output: a new directory for the result: ``reduced.py``, ``reduced.mlir`` and ``report.md``.
         backend: a name of a backend, as for `Lowered.verify`.
         rtol: as for `Lowered.verify`.
         atol: as for `Lowered.verify`.
 
     Raises:
-        UsageError: if ``output`` exists or cannot be created, a rule cannot be imported, or the program does not fail,
-            or not always.
+        UsageError: if ``output`` exists or cannot be created, a rule, a pass or a custom operator has no definition
+            for another process, or the program does not fail, or not always.
     """
     scratch = Scratch()
+    program = next(iter(lowered.exported.values()))
     with scratch.writing(), file_for_torch(scratch.path / "program.pt2") as file:
-        torch.export.save(lowered.exported[next(iter(lowered.exported))], file)
+        torch.export.save(program, file)
     setting = Setting(lowered.options, backend, Tolerance(rtol, atol))
-    return in_a_process(Job(scratch.path / "program.pt2", setting, None), output)
+    return in_a_process(Job(scratch.path / "program.pt2", setting, None), output, operators_of(program))
 
 
-def in_a_process(job: Job, output: str | os.PathLike[str]) -> Reduction:
-    """Return ``job.done(output)``, computed in another process."""
-    job = replace(job, setting=_keyed_by(str, job.setting))  # operators cannot be pickled
+def in_a_process(job: Job, output: str | os.PathLike[str], operators: Iterable[Any] = ()) -> Reduction:
+    """Return ``job.done(output)``, computed in another process, which registers ``operators`` first."""
+    return Child("fx_importer.api.reduce:Reducer").ask("the reducer", request_of(job, output, operators))
+
+
+def request_of(
+    job: Job, output: str | os.PathLike[str], operators: Iterable[Any] = ()
+) -> tuple[Definitions, bytes, Path]:
+    """Return the request that `Reducer` takes. Raises `UsageError` for what another process cannot define."""
+    definitions = Definitions()
     try:
-        pickle.dumps(job)
+        for operator in operators:
+            definitions.operator(operator)
+        definitions.expression(job.setting.options.output_type)
+        data = pickled(job, definitions)
+    except NotPythonError as error:
+        raise UsageError(f"another process reduces the program: {error}") from None
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
         raise UsageError(
-            f"a rule or a pass of this lowering cannot be imported by another process ({error}): define it at the top "
-            "of a module"
+            f"another process reduces the program, and an object in the options of this lowering cannot be sent to it: "
+            f"{error}. Make rules and passes functions at the top of a module"
         ) from None
-    return Child("fx_importer.api.reduce:Reducer").ask("the reducer", (job, Path(output).absolute()))
+    return definitions, data, Path(output).absolute()
 
 
-def _keyed_by(key: Callable[[Any], Any], setting: Setting) -> Setting:
-    """Return ``setting`` with ``key`` applied to the operators of its decomposition rules."""
-    given = setting.options.decompositions
-    table = None if given.table is None else {key(operator): rule for operator, rule in given.table.items()}
-    changed = replace(given, table=table, extra={key(operator): rule for operator, rule in given.extra.items()})
-    return replace(setting, options=replace(setting.options, decompositions=changed))
+def operators_of(program: ExportedProgram) -> list[OpOverload]:
+    """Return the operators that ``program`` calls, in its subgraphs too."""
+    graphs = [each.graph for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
+    return list({node.target: None for graph in graphs for node in graph.nodes if isinstance(node.target, OpOverload)})

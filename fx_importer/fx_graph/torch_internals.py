@@ -55,6 +55,7 @@ PRIVATE_NAMES = (
         ("_dispatch_get_all_op_names", "_dispatch_has_kernel_for_dispatch_key", "DispatchKey"),
         "OpOverload.has_kernel_for_dispatch_key, and the names of torch.ops",
     ),
+    PrivateNames("torch._C", ("_dispatch_dump",), "no script for operators that torch.library.Library registers"),
     PrivateNames("torch._C", ("_AutoDispatchBelowAutograd",), "torch.no_grad, which keeps composites of views"),
     PrivateNames("torch._C", ("_jit_get_all_schemas",), "OpOverloadPacket._schemas"),
     PrivateNames("torch._C", ("PyTorchFileReader",), "zipfile: a .pt2 file is a zip archive"),
@@ -103,6 +104,8 @@ PRIVATE_NAMES = (
     PrivateNames("torch._inductor.cpp_builder", ("get_cpp_compiler",), "shutil.which of a C++ compiler"),
     PrivateNames("torch._inductor.exc", ("InvalidCxxCompiler",), "RuntimeError, which it derives from"),
     PrivateNames("torch._inductor.inductor_prims", (), "no decompositions of Inductor's own operators"),
+    PrivateNames("torch._library.custom_ops", ("OPDEFS",), "no script for operators of torch.library.custom_op"),
+    PrivateNames("torch._library.simple_registry", ("singleton",), "the place of the operator's other functions"),
     PrivateNames("torch._library.triton", ("triton_ops_to_kernels",), _NONE),
     PrivateNames(
         "torch._ops",

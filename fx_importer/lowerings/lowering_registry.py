@@ -49,6 +49,10 @@ class Lowerings:
     def __len__(self) -> int:
         return len(self._rules)
 
+    def as_python(self, expression: Callable[[Any], str]) -> str:
+        """Return the Python expression of an equal registry; ``expression`` returns those of its rules."""
+        return f"fx_importer.Lowerings({expression(self._rules)})"
+
     def adding(self, *rules: LoweringRule) -> Lowerings:
         """Return a registry with ``rules`` added. Raises `UsageError` as the class does."""
         return Lowerings((*self._rules, *rules))

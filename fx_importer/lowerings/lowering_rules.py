@@ -45,10 +45,20 @@ class Lowering:
     def __str__(self) -> str:
         return described(self.rule)
 
+    def as_python(self, expression: Callable[[Any], str]) -> str:
+        """Return the Python expression of an equal object; ``expression`` returns those of its parts."""
+        operators = ", ".join(map(expression, self.operators))
+        return f"fx_importer.lowers({operators}, into={expression(list(self.into))})({expression(self.rule)})"
+
 
 @dataclass(frozen=True)
 class NodeRule(Lowering):
     """A rule that takes a node of the graph and the values of nodes, a `SymbolTable`."""
+
+    def as_python(self, expression: Callable[[Any], str]) -> str:
+        """See `Lowering.as_python`."""
+        into = f"tuple(map(fx_importer.OutputType.get, {expression(list(self.into))}))"
+        return f"{expression(type(self))}({expression(self.operators)}, {into}, {expression(self.rule)})"
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,11 @@ class External:
 
     def __str__(self) -> str:
         return described(self.stub) if self.stub else f"external(..., symbol={self.symbol!r})"
+
+    def as_python(self, expression: Callable[[Any], str]) -> str:
+        """See `Lowering.as_python`."""
+        text = f"fx_importer.external({', '.join(map(expression, self.operators))}, symbol={self.symbol!r})"
+        return text if self.stub is None else f"{text}({expression(self.stub)})"
 
 
 def lowers(

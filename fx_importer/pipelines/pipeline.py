@@ -6,12 +6,13 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fx_importer.diagnostics.html import folded
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir, new_context, passmanager
-from fx_importer.pipelines.pipeline_parser import parse_steps
-from fx_importer.pipelines.python_passes import description_of, function_step, name_of
+from fx_importer.pipelines.pipeline_parser import is_known, parse_steps
+from fx_importer.pipelines.python_passes import PythonPass, description_of, function_step, name_of
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Stage, Step, on_module
 
 Insertable = Callable[[ir.Operation], None] | str | Step | Stage
@@ -97,6 +98,14 @@ class Pipeline:
             raise UsageError(f"pipeline '{self.name}' has a stage '{new.name}' already: pass another name=")
         return replace(self, stages=(*others[:position], new, *others[position:]))
 
+    def as_python(self, expression: Callable[[Any], str]) -> str:
+        """Return the Python expression of an equal pipeline; ``expression`` returns those of its parts."""
+        stages = [
+            f"{expression(Stage)}({each.name!r}, {each.description!r}, {_steps_source(each, expression)})"
+            for each in self.stages
+        ]
+        return f"{expression(Pipeline)}({self.name!r}, ({''.join(f'{stage}, ' for stage in stages)}))"
+
     def __repr__(self) -> str:
         return f"<Pipeline {self.name}: {', '.join(each.name for each in self.stages)}>"
 
@@ -150,6 +159,19 @@ def as_stage(step: Insertable) -> Stage:
             "pass, a pipeline in MLIR's syntax, a Pass, or a Stage"
         )
     return Stage(name, f"'{name}' has run.", steps)
+
+
+def _steps_source(stage: Stage, expression: Callable[[Any], str]) -> str:
+    """Return the Python expression of the passes of ``stage``."""
+    parts: list[str] = []
+    for step in stage.passes:
+        if isinstance(step, RewriteStep) and isinstance(step.run, PythonPass):
+            parts.append(f"{expression(function_step)}({expression(step.run.function)})")
+        elif isinstance(step, RewriteStep) and not is_known(step):
+            parts.append(expression(step))
+        else:
+            parts.append(f"*{expression(parse_steps)}({on_module([step])!r})")
+    return f"({''.join(f'{part}, ' for part in parts)})"
 
 
 def _pass_names(step: Step) -> list[str]:

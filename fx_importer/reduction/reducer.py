@@ -34,7 +34,7 @@ from fx_importer.reduction.simplify import simplified
 from fx_importer.reduction.subprogram import Subprogram, ValuesOf, blank_values, eager_values, part, whole
 from fx_importer.reduction.symptom import Kind, Symptom, normalized
 from fx_importer.reduction.trials import Attempt, Entering, Trials
-from fx_importer.verification.python_source import NotPythonError
+from fx_importer.verification.function_source import NotPythonError
 
 PATIENCE, LEAST_PATIENCE = 10.0, 3.0
 """Minimum time limit of a stage, in seconds, if the failure is a timeout: for the whole program and for any part."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from fx_importer.options import ImportOptions, Mutation, Options
 from fx_importer.reduction.program_source import Listing
 from fx_importer.reduction.symptom import Kind, Symptom
 from fx_importer.verification import Tolerance
-from fx_importer.verification.python_source import definer_remark, lowering_arguments, python_arguments
+from fx_importer.verification.definitions import Definitions
+from fx_importer.verification.function_source import NotPythonError
+from fx_importer.verification.python_source import lower_arguments
 
 _ENDS = {
     Kind.FAILED: "with 1 while it fails",
@@ -62,6 +64,8 @@ class Setting:
     backend: str | None
     """The backend that the lowered program fails on, if it fails there."""
     tolerance: Tolerance
+    definitions: Definitions = field(default_factory=Definitions)
+    """What defines the rules, the passes and the custom operators, for the script."""
 
 
 def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Symptom, seconds: float) -> str:
@@ -70,9 +74,9 @@ def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Sym
     Data too large for the script goes to files next to it: tensors to ``saved.pt``, a program without Python source to
     ``reduced.pt2``. ``seconds`` is the time limit of a stage, or of the crash of one.
     """
-    imports, rules, remarks = python_arguments(setting.options)
+    definitions = setting.definitions
     listing = program if isinstance(program, Listing) else None
-    remarks += list(dict.fromkeys(each for op in _operators(program) for each in definer_remark(op)))
+    rules, remarks = _defined(program, setting)
     files = "Path(__file__).with_name"
     if listing is None:
         defined = [f'model = torch.export.load({files}("reduced.pt2"))']
@@ -84,11 +88,11 @@ def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Sym
     limit = f"{seconds:.0f}"
     form = _IN_PROCESS if symptom.kind in (Kind.FAILED, Kind.MISMATCH) else _IN_CHILD_PROCESS
     used = {
-        "from pathlib import Path": files in text,
         "import math": "math." in text,
         "import operator": "operator." in text,
         "import signal": form is _IN_CHILD_PROCESS,
         "import subprocess": form is _IN_CHILD_PROCESS,
+        "from pathlib import Path": files in text,
     }
     return "\n".join(
         [
@@ -97,13 +101,8 @@ def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Sym
             f"Exits with 0 if all is well, and {_ENDS[symptom.kind].format(seconds=limit)}.",
             '"""',
             "",
-            *sorted([*(line for line, wanted in used.items() if wanted and line.startswith("import")), "import sys"]),
-            *(line for line, wanted in used.items() if wanted and line.startswith("from")),
-            *imports,
-            "",
-            "import torch",
-            "",
-            "import fx_importer",
+            *(line for line, wanted in used.items() if wanted),
+            definitions.text,
             *([_LIFELINE] if form is _IN_CHILD_PROCESS else []),
             *(["", *remarks] if remarks else []),
             "",
@@ -118,6 +117,20 @@ def _title(symptom: Symptom) -> str:
     return str(symptom).replace("\\", "/").replace('"""', "'''")[:110]
 
 
+def _defined(program: Listing | ExportedProgram, setting: Setting) -> tuple[list[str], list[str]]:
+    """Return the keyword arguments of `lower`, and comments on what has no definition outside of this process."""
+    remarks: list[str] = []
+    for operator in _operators(program):
+        try:
+            setting.definitions.operator(operator)
+        except NotPythonError as error:
+            remarks.append(f"# {error}")
+    try:
+        return lower_arguments(setting.options, setting.definitions), list(dict.fromkeys(remarks))
+    except NotPythonError as error:
+        return [f"output_type={setting.options.output_type.value!r}"], [*dict.fromkeys(remarks), f"# {error}"]
+
+
 def _operators(program: Listing | ExportedProgram) -> list[OpOverload]:
     lines = program.lines if isinstance(program, Listing) else program.graph.nodes
     return [line.target for line in lines if isinstance(line.target, OpOverload)]
@@ -125,10 +138,10 @@ def _operators(program: Listing | ExportedProgram) -> list[OpOverload]:
 
 def _calls(listing: Listing | None, setting: Setting, rules: list[str]) -> list[str]:
     options = setting.options
-    keywords = [f"output_type={options.output_type.value!r}"]
+    keywords = [*rules]
     if listing is not None and listing.dynamic_shapes:
         keywords.append("dynamic_shapes=dynamic_shapes")
-    keywords += [*import_arguments(options.importing), *lowering_arguments(options.lowering), *rules]
+    keywords += import_arguments(options.importing)
     what = "model" if listing is None else "Model(), *inputs"
     call = f"fx_importer.lower({what}, {', '.join(keywords)})"
     if setting.backend is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,15 +18,11 @@ from torch.utils import _pytree as pytree
 from fx_importer.errors import UsageError
 from fx_importer.mlir.output_files import file_for_torch
 from fx_importer.options import Options
+from fx_importer.process.one_shot import output_of
 from fx_importer.verification.comparison import Tolerance
-from fx_importer.verification.python_source import (
-    NotPythonError,
-    Raw,
-    call_source,
-    definer_remark,
-    lowering_arguments,
-    python_arguments,
-)
+from fx_importer.verification.definitions import Definitions
+from fx_importer.verification.function_source import NotPythonError
+from fx_importer.verification.python_source import Raw, call_source, lower_arguments
 from fx_importer.verification.single_op_program import NodeCall, Slot
 
 _TEXT = '''\
@@ -33,13 +31,10 @@ _TEXT = '''\
 Exits with 0 if it agrees with eager PyTorch on {backend}, else with 1.
 """
 
-import sys
-{imports}
-import torch
+from pathlib import Path
+{definitions}
 
-from fx_importer import lower
-{remarks}
-inputs = torch.load({inputs}, weights_only=True)
+inputs = torch.load(Path(__file__).with_name("inputs.pt"), weights_only=True)
 
 
 class Node(torch.nn.Module):
@@ -47,40 +42,60 @@ class Node(torch.nn.Module):
         return {call}
 
 
-lowered = lower(Node(), *inputs{options})
+lowered = fx_importer.lower(Node(), *inputs, {arguments})
 verdict = lowered.verify(*inputs, backends=[{backend!r}], isolate=False{tolerance})
 print(verdict)
 sys.exit(not verdict)
 '''
+SECONDS = 300
+"""Time limit of the script's first run."""
 
 
-def write_script(name: str, call: NodeCall, options: Options, backend: str, tolerance: Tolerance) -> Path | None:
-    """Write the script and its inputs to a new directory; return None if the call cannot be written as Python.
+def write_script(name: str, call: NodeCall, options: Options, backend: str, tolerance: Tolerance) -> Path:
+    """Write the script and its inputs to a new directory, and run it.
 
-    The script includes the decompositions in ``options``. The directory is created in ``FX_IMPORTER_DUMP_DIR``, or
+    The script includes the rules and passes in ``options``. The directory is created in ``FX_IMPORTER_DUMP_DIR``, or
     among temporary files.
+
+    Raises:
+        UsageError: if the call, a rule or a pass cannot be written as Python, or the script does not mismatch when it
+            is run.
     """
+    definitions = Definitions()
     try:
+        definitions.operator(call.module.target)
         spelled = _call(call)
-    except NotPythonError:
-        return None
-    imports, table, remarks = python_arguments(options)
-    remarks += definer_remark(call.module.target)
-    settings = [f"output_type={options.output_type.value!r}", *lowering_arguments(options.lowering), *table]
+        arguments = lower_arguments(options, definitions)
+    except NotPythonError as error:
+        raise UsageError(f"no script reproduces it: {error}") from None
     tolerances = {"rtol": tolerance.rtol, "atol": tolerance.atol}
     text = _TEXT.format(
         title=f"Lowers {call.module.target} alone.",
         backend=backend,
-        imports="".join(f"{line}\n" for line in ["from pathlib import Path", *imports]),
-        remarks="".join(f"\n{line}" for line in remarks) + ("\n" if remarks else ""),
-        inputs='Path(__file__).with_name("inputs.pt")',
+        definitions=definitions.text,
         parameters="".join(f", x{position}" for position in range(len(call.inputs))),
         call=spelled,
-        options="".join(f", {setting}" for setting in settings),
+        arguments=", ".join(arguments),
         tolerance="".join(f", {key}={value!r}" for key, value in tolerances.items() if value is not None),
     )
     safe = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
-    return _written(f"fx-importer-{safe}-differs-", text, call.inputs)
+    script = _written(f"fx-importer-{safe}-differs-", text, call.inputs)
+    if reason := _failure(script):
+        shutil.rmtree(script.parent, ignore_errors=True)
+        raise UsageError(f"no script reproduces it: alone in another process, {reason}")
+    return script
+
+
+def _failure(script: Path) -> str:
+    """Run ``script``; return how its end differs from a mismatch, or ``""``."""
+    try:
+        ran = output_of([sys.executable, script], SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"it had not ended after {SECONDS} seconds"
+    if ran.returncode == 0:
+        return "it agrees with eager PyTorch"
+    lines = (ran.stderr if "Traceback" in ran.stderr else ran.stdout + ran.stderr).strip().splitlines()
+    return "" if ran.returncode == 1 and "mismatch" in ran.stdout else f"it fails: {(lines or ['no output'])[-1]}"
 
 
 def _written(prefix: str, text: str, inputs: Sequence[torch.Tensor]) -> Path:
@@ -104,7 +119,7 @@ def _written(prefix: str, text: str, inputs: Sequence[torch.Tensor]) -> Path:
 def _call(call: NodeCall) -> str:
     module = call.module
     if not isinstance(module.target, OpOverload):
-        raise NotPythonError(module.target)
+        raise NotPythonError(f"'{module.target}' is a function of Python, and not an operator")
     copy = ".clone()" if module.writes else ""
     leaves = [Raw(f"x{leaf.position}{copy}") if isinstance(leaf, Slot) else leaf for leaf in module.leaves]
     args, kwargs = pytree.tree_unflatten(leaves, module.spec)

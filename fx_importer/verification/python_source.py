@@ -1,22 +1,16 @@
-"""Python source for values, options and decompositions, for reproducer scripts."""
+"""Python source for values, calls and options, for reproducer scripts."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from enum import Enum
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from fx_importer.options import LoweringOptions, Options
-
-_BUILT_IN = ("aten", "prims")
-
-
-class NotPythonError(Exception):
-    """A value that cannot be written as a Python expression."""
+from fx_importer.option_fields import declared
+from fx_importer.options import ExportOptions, Options
+from fx_importer.verification.definitions import Definitions
+from fx_importer.verification.function_source import NotPythonError
 
 
 class Raw(str):
@@ -48,80 +42,18 @@ def call_source(function: str, args: Any, kwargs: Mapping[str, Any]) -> str:
     )
 
 
-def lowering_arguments(options: LoweringOptions) -> list[str]:
-    """Return non-default keyword arguments for `lower`, without Python objects: see `python_arguments`."""
-    found: list[str] = []
-    for name, default in vars(LoweringOptions()).items():
-        value = getattr(options, name)
-        if name != "pipeline" and value != default:
-            found.append(f"{name}={value.value if isinstance(value, Enum) else value!r}")
-    return found
+def lower_arguments(options: Options, definitions: Definitions) -> list[str]:
+    """Return the keyword arguments of `lower` for all options that a single operator depends on, without defaults.
 
-
-def python_arguments(options: Options) -> tuple[list[str], list[str], list[str]]:
-    """Return imports, keyword arguments for `lower`, and lines that define the functions in them.
-
-    They are for the decompositions and the pipeline. A comment says which functions the user must define.
+    ``definitions`` collects what they need. Raises `NotPythonError` if a rule or a pass has no definition there.
     """
-    imports: list[str] = []
-    keywords: list[str] = []
-    remarks: list[str] = []
-    given = options.decompositions
-    if given.table is not None:
-        keywords.append(f"decomposition_table={_rules(given.table, imports, remarks)}")
-    if given.keep:
-        keywords.append(f"keep={list(given.keep)}")
-    if given.extra:
-        keywords.append(f"extra={_rules(given.extra, imports, remarks)}")
-    if (pipeline := options.lowering.pipeline) is not None:
-        if callable(pipeline):
-            _define("pipeline", "The function of the pipeline", pipeline, imports, remarks)
-        else:
-            remarks += [
-                f"# There is no text form of the pipeline '{pipeline.name}': define it here.",
-                "pipeline = None",
-            ]
-        keywords.append("pipeline=pipeline")
-    if (kind := options.output_type).base is not None:
-        remarks.append(f"# Import here what defines the output type '{kind.value}', {kind.where}.")
-    return list(dict.fromkeys(imports)), keywords, remarks
-
-
-def definer_remark(operator: Any) -> list[str]:
-    """Return a comment that asks to import the library of ``operator``, if it is a custom operator."""
-    namespace = str(operator).partition(".")[0]
-    return [] if namespace in _BUILT_IN else [f"# Import here what defines torch.ops.{namespace}."]
-
-
-def _rules(rules: Mapping[Any, Callable[..., Any]], imports: list[str], remarks: list[str]) -> str:
-    entries: list[str] = []
-    for operator, rule in rules.items():
-        variable = f"rule_{sum(not each.startswith('#') for each in remarks)}"
-        _define(variable, f"The decomposition of {operator}", rule, imports, remarks)
-        entries.append(f"torch.ops.{operator}: {variable}")
-    return f"{{{', '.join(entries)}}}"
-
-
-def _define(variable: str, what: str, value: Any, imports: list[str], remarks: list[str]) -> None:
-    """Add lines that assign the function ``value`` to ``variable``, or a comment if it cannot be imported."""
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "<")
-    if module in (None, "__main__") or "<" in name:
-        where = getattr(getattr(value, "__code__", None), "co_filename", "an unknown file")
-        line = getattr(getattr(value, "__code__", None), "co_firstlineno", 0)
-        remarks.append(f"# {what} cannot be imported: define it here. It is {name}, {where}:{line}.")
-        remarks.append(f"{variable} = None")
-    else:
-        if root := _root(module):
-            imports.append(f"sys.path.insert(0, {root!r})")
-        imports.append(f"import {module}")
-        remarks.append(f"{variable} = {module}.{name}")
-
-
-def _root(module: str) -> str | None:
-    """Return the import root of ``module``, unless it is installed."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None or "site-packages" in file:
-        return None
-    path = Path(file)
-    levels = module.count(".") + (path.name == "__init__.py")
-    return str(path.parents[levels])
+    arguments = [f"output_type={definitions.expression(options.output_type)}"]
+    if options.export.quantized is not ExportOptions().quantized:
+        arguments.append(f"quantized={definitions.expression(options.export.quantized)}")
+    for group in (options.decompositions, options.lowering):
+        for option in declared(type(group)):
+            value = getattr(group, option.name)
+            if option.keyword is not None and value != option.default:
+                written = dict(value) if isinstance(value, Mapping) else value
+                arguments.append(f"{option.keyword}={definitions.expression(written)}")
+    return arguments

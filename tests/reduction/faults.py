@@ -3,11 +3,12 @@
 import os
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from fx_importer import lowers
 from fx_importer.mlir.bindings import ir
 
 
@@ -43,3 +44,18 @@ def abort_on_erf(module: ir.Operation) -> None:
         return ir.WalkResult.ADVANCE
 
     module.walk(see)
+
+
+@torch.library.custom_op("faults::half", mutates_args=())
+def half(x: Tensor) -> Tensor:
+    return x / 2
+
+
+@half.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@lowers(torch.ops.faults.half.default, into="tosa")
+def wrong_half(emit: Any, x: Any) -> Any:
+    return emit.mul(x, 0.25)

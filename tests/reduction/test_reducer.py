@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fx_importer import Lowered, StageFailed, UsageError, lower
-from fx_importer.api.reduce import Job, in_a_process, job_of, reduce
+from fx_importer.api.reduce import Job, in_a_process, job_of, reduce, request_of
 from fx_importer.options import DecompositionOptions, Options
 from fx_importer.output_types import OutputType
 from fx_importer.process.worker import Child
@@ -33,7 +33,7 @@ def job(path: Path, model, inputs, output_type="linalg", extra=None, stage=None,
 
 def test_unsupported_operator_among_100(tmp_path: Path, reducer: Child):
     out = tmp_path / "out"
-    found: Reduction = reducer.ask("reducer", (job(tmp_path, *models.with_gamma(), "stablehlo"), out))
+    found: Reduction = reducer.ask("reducer", request_of(job(tmp_path, *models.with_gamma(), "stablehlo"), out))
     assert int(found.steps[0].before) > 100
     assert found.nodes <= 5
     assert found.confirmed
@@ -73,9 +73,24 @@ def test_wrong_rule_is_reduced_to_its_operator(tmp_path: Path):
     assert "float32[1x1]" in str(found)
 
 
+class Halves(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(faults.half(x)) + 1
+
+
+def test_wrong_lowering_of_a_custom_operator(tmp_path: Path):
+    lowered: Lowered = lower(Halves(), torch.ones(2, 3), output_type="tosa", lowerings=faults.wrong_half)
+    divergence = lowered.bisect(backend="jit", isolate=False)
+    assert divergence is not None
+    assert divergence.script  # which was run, and mismatched
+    found = reduce(lowered, tmp_path / "out", backend="jit")
+    assert (found.nodes, found.confirmed) == (1, True)
+    assert "lowerings=(tests.reduction.faults.wrong_half,)" in found.script.read_text()
+
+
 def test_crash_is_reduced_to_its_operator(tmp_path: Path, reducer: Child):
     this = job(tmp_path, *models.with_gelu(2), extra={GELU: faults.abort}, stage="decompositions")
-    found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
+    found: Reduction = reducer.ask("reducer", request_of(this, tmp_path / "out"))
     assert found.nodes == 1
     assert found.confirmed
     assert found.module is None
@@ -91,7 +106,7 @@ class Doubled(torch.nn.Module):
 @pytest.mark.slow
 def test_timeout(tmp_path: Path, reducer: Child):
     this = job(tmp_path, Doubled(), (torch.ones(1),), extra={GELU: faults.loop}, patience=2.0)
-    found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
+    found: Reduction = reducer.ask("reducer", request_of(this, tmp_path / "out"))
     assert found.nodes == 1
     assert found.confirmed
     assert (found.symptom.kind, found.symptom.stage) == (Kind.TIMED_OUT, "decompositions")
@@ -110,7 +125,7 @@ def test_sizes_weights_and_dynamic_shapes_are_reduced(tmp_path: Path, reducer: C
     torch.export.save(exported, tmp_path / "program.pt2")
     options = Options(OutputType.RAW, decompositions=DecompositionOptions(extra={GELU: faults.abort}))
     this = Job(tmp_path / "program.pt2", Setting(options, None, Tolerance()), None)
-    found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
+    found: Reduction = reducer.ask("reducer", request_of(this, tmp_path / "out"))
     text = found.script.read_text()
     assert "inputs = (torch.randn(1, 1),)" in text
     assert "dynamic_shapes" not in text
@@ -123,14 +138,14 @@ def test_sizes_weights_and_dynamic_shapes_are_reduced(tmp_path: Path, reducer: C
 )
 def test_program_that_does_not_fail(tmp_path: Path, reducer: Child, stage: str | None, message: str):
     with pytest.raises(UsageError, match=message):
-        reducer.ask("reducer", (job(tmp_path, *models.with_gelu(1), stage=stage), tmp_path / "out"))
+        reducer.ask("reducer", request_of(job(tmp_path, *models.with_gelu(1), stage=stage), tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_another_failure(tmp_path: Path, reducer: Child):
     this = job(tmp_path, *models.with_gelu(1), extra={GELU: faults.abort}, stage="importing")
     with pytest.raises(UsageError, match="it failed in the stage 'importing', and here it fails otherwise"):
-        reducer.ask("reducer", (this, tmp_path / "out"))
+        reducer.ask("reducer", request_of(this, tmp_path / "out"))
 
 
 def test_unstable_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -145,13 +160,15 @@ def test_unstable_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_existing_directory(tmp_path: Path, reducer: Child):
     (tmp_path / "out").mkdir()
     with pytest.raises(UsageError, match="is there already: name another directory, or remove it"):
-        reducer.ask("reducer", (job(tmp_path, *models.with_gelu(1)), tmp_path / "out"))
+        reducer.ask("reducer", request_of(job(tmp_path, *models.with_gelu(1)), tmp_path / "out"))
 
 
 def test_rule_that_cannot_be_imported(tmp_path: Path):
     model, inputs = models.with_gelu(1)
-    lowered = lower(model, *inputs, output_type="raw", extra={GELU: lambda x, approximate="none": x})
-    with pytest.raises(UsageError, match="cannot be imported by another process .*: define it at the top of a module"):
+    rule = eval("lambda x, approximate='none': x")
+    lowered = lower(model, *inputs, output_type="raw", extra={GELU: rule})
+    message = "another process reduces the program: '<lambda>' .*cannot be imported, and its source cannot be found"
+    with pytest.raises(UsageError, match=message):
         reduce(lowered, tmp_path / "out", backend="eager")
 
 

@@ -212,13 +212,33 @@ def test_node_without_a_single_op_program_is_reported(monkeypatch):
     assert "gelu cannot be lowered alone: ValueError: not today" in str(found)
 
 
-def test_script_names_a_rule_that_cannot_be_imported():
-    found = compare_decompositions(
-        torch.sin, torch.randn(3), decomposition_table={aten.sin.default: lambda x: aten.cos.default(x)}
-    )
+def local_rule(scale):
+    def rule(x):
+        return aten.cos.default(x) * scale + helper(x)
+
+    return rule
+
+
+def helper(x):
+    return x * len(sys.argv[:0])
+
+
+@pytest.mark.parametrize(
+    "rule", [lambda x: aten.cos.default(x), local_rule(2.0)], ids=["lambda", "function that reads others"]
+)
+def test_script_copies_a_rule_that_cannot_be_imported(rule):
+    found = compare_decompositions(torch.sin, torch.randn(3), decomposition_table={aten.sin.default: rule})
     assert found is not None
-    assert found.script is not None
-    assert "# The decomposition of aten.sin.default cannot be imported: define it here." in found.script.read_text()
+    assert found.script is not None  # which was run before, and mismatched
+    assert "cos" in found.script.read_text()
+
+
+def test_rule_without_source_is_named():
+    rule = eval("lambda x: torch.cos(x)", {"torch": torch})
+    found = compare_decompositions(torch.sin, torch.randn(3), decomposition_table={aten.sin.default: rule})
+    assert found is not None
+    assert found.script is None
+    assert "no script reproduces it: '<lambda>' (<string>:1) cannot be imported, and its source cannot be" in str(found)
 
 
 def test_usage_errors():

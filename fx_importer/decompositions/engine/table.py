@@ -31,6 +31,10 @@ class Decomposition:
         """Return the result of the rule."""
         return self.rule(*args, **kwargs)
 
+    def as_python(self, expression: Callable[[Any], str]) -> str:
+        """Return the Python expression of an equal object; ``expression`` returns those of its parts."""
+        return f"fx_importer.decomposes({', '.join(map(expression, self.operators))})({expression(self.rule)})"
+
 
 def decomposes(*operators: Operator) -> Callable[[DecompositionRule], Decomposition]:
     """Decorate a function as the decomposition of ``operators``; `DecompositionTable.adding` puts it into a table."""
