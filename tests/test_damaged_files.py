@@ -197,7 +197,7 @@ TABLE = {
     "inputs of `matrix --inputs`": ("inputs",),
     "a GGUF file": ("gguf", "gguf, extreme"),
     "programs and requests of `serve`": "tests/cli/test_playground_hostile.py",
-    "requests to `llm serve`": "tests/llm/test_serving.py",
+    "requests to `llm serve`": "tests/llm/test_serving_hostile.py",
     "a folder of `llm import`": ("settings", "configuration", "model weights"),
     "cache entry": ("cache",),
 }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from fx_importer.errors import UsageError
+
+_LEAST_TEMPERATURE = torch.finfo(torch.float32).tiny
+"""Lower ones act as this one, at which only the most likely tokens have a probability."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Sampling:
     """Sample from the smallest set of most likely tokens whose total probability is at least ``top_p``."""
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
+        if not 0 <= self.temperature < math.inf:
             raise UsageError(f"a temperature of {self.temperature}: accepted is 0, for the most likely token, or more")
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"top_k={self.top_k}: accepted is 1 or more")
@@ -31,7 +35,8 @@ class Sampling:
         """Return a token for each row of ``logits``, [B, vocabulary]: int64 [B]."""
         if self.temperature == 0:
             return logits.argmax(-1)
-        scores = logits.float() / self.temperature
+        scores = logits.float()
+        scores = (scores - scores.max(-1, keepdim=True).values) / max(self.temperature, _LEAST_TEMPERATURE)
         if self.top_k is not None and self.top_k < scores.shape[-1]:
             least = scores.topk(self.top_k).values[:, -1:]
             scores = scores.masked_fill(scores < least, -torch.inf)

@@ -14,32 +14,20 @@ from openai import APIStatusError, OpenAI
 
 from fx_importer import UsageError
 from fx_importer.cli.commands.llm_serve import serve
-from fx_importer.llm import import_model, load
-from tests.llm.tiny_models import save_tiny_model, tokenizer
+from fx_importer.llm import load
 
-TEMPLATE = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}[assistant]"
 PROMPTS = ["Hello", "A longer prompt", "Third"]
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("serving")
-    save_tiny_model(folder / "model", num_hidden_layers=1)
-    made = tokenizer()
-    made.chat_template = TEMPLATE
-    made.save_pretrained(folder / "model")
-    return import_model(folder / "model", folder / "tiny", batch=2, context=96, cache="paged", page_size=8)
+def model(served_folder):
+    return load(served_folder)
 
 
 @pytest.fixture(scope="module")
-def model(out):
-    return load(out)
-
-
-@pytest.fixture(scope="module")
-def url(out):
+def url(served_folder):
     """Return the address of a server, a process that ends with the tests."""
-    command = [sys.executable, "-m", "fx_importer", "llm", "serve", str(out), "--port", "0"]
+    command = [sys.executable, "-m", "fx_importer", "llm", "serve", str(served_folder), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -190,8 +178,8 @@ def refused(url, body, status, path="completions", media="application/json"):
 
 
 def test_other_wrong_calls(url, client):
-    assert refused(url, b"{", 400)["message"].startswith("the body is no JSON")
-    assert refused(url, b"[]", 400)["message"] == "the body is accepted as an object of JSON"
+    assert refused(url, b"{", 400)["message"].startswith("the body is not JSON")
+    assert refused(url, b"[]", 400)["message"] == "the body is accepted as a JSON object"
     assert refused(url, b"{}", 415, media="text/plain")["message"].startswith("the content type 'text/plain'")
     assert refused(url, b"{}", 404, "embeddings")["message"] == "POST /v1/embeddings: Not Found"
     assert refused(url, b"{}", 405, "models")["message"] == "POST /v1/models: Method Not Allowed"
@@ -213,9 +201,11 @@ def test_other_host_names_are_refused(url):
         assert (error.code, error.read()) == (400, b"Invalid host header")
 
 
-def test_a_static_cache_is_not_served(out, tmp_path):
-    (tmp_path / "llm.json").write_text(json.dumps(json.loads((out / "llm.json").read_text()) | {"page_size": None}))
+def test_a_static_cache_is_not_served(served_folder, tmp_path):
+    (tmp_path / "llm.json").write_text(
+        json.dumps(json.loads((served_folder / "llm.json").read_text()) | {"page_size": None})
+    )
     with pytest.raises(UsageError, match="has a static cache: import the model with --cache paged"):
         serve(tmp_path, "jit", "127.0.0.1", 0, None, None)
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1"):
-        serve(out, "jit", "192.0.2.1", 0, None, None)
+        serve(served_folder, "jit", "192.0.2.1", 0, None, None)

@@ -25,6 +25,7 @@ def serve(folder: Path, engine: str, host: str, port: int, name: str | None, lor
 
     from fx_importer.llm.paged_model import PagedModel
     from fx_importer.llm.serving.app import Server
+    from fx_importer.llm.serving.connections import server_config
     from fx_importer.llm.settings import Settings
 
     with _listening(host, port) as listening:
@@ -37,8 +38,7 @@ def serve(folder: Path, engine: str, host: str, port: int, name: str | None, lor
         shown = f"[{address}]" if ":" in address else address
         echo(f"serving '{server.name}' on {engine} at http://{shown}:{port}/v1", flush=True)
         hosts = ("localhost", address) if address == "127.0.0.1" else ("*",)
-        config = uvicorn.Config(server.app(hosts), log_level="warning", timeout_graceful_shutdown=5)
-        uvicorn.Server(config).run([listening])
+        uvicorn.Server(server_config(server.app(hosts))).run([listening])
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -10,12 +10,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from fx_importer.errors import FxImporterError
 from fx_importer.llm.serving.batcher import Generation
-from fx_importer.llm.serving.requests import RequestError
+from fx_importer.llm.serving.requests import RequestError, shortened
+
+DISCONNECTED = 499
+"""The status for clients that do not wait for the answer."""
 
 
 @contextlib.asynccontextmanager
@@ -38,7 +42,7 @@ async def cancelled_with(request: Request, generation: Generation) -> AsyncItera
 async def events(
     generation: Generation, head: Mapping[str, Any], part: Callable[..., dict[str, Any]], include_usage: bool
 ) -> AsyncIterator[str]:
-    """Yield server-sent events. The generation ends when the client stops reading."""
+    """Yield server-sent events."""
     usage: dict[str, Any] = {"usage": None} if include_usage else {}
     try:
         if head["object"] == "chat.completion.chunk":
@@ -51,8 +55,20 @@ async def events(
         yield "data: [DONE]\n\n"
     except FxImporterError as error:
         yield _event({"error": described_error(str(error), "server_error", None, None)})
-    finally:
-        generation.cancel()
+
+
+class EventStream(StreamingResponse):
+    """A response of `events`. The generation ends when the client disconnects, or does not read the events."""
+
+    def __init__(self, generation: Generation, content: AsyncIterator[str]):
+        super().__init__(content, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        self.generation = generation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.generation.cancel()
 
 
 def _event(value: Mapping[str, Any]) -> str:
@@ -93,7 +109,11 @@ def _refused(_: Request, error: Exception) -> Response:
 
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+    return _error(error.status_code, f"{request.method} {shortened(request.url.path)}: {error.detail}")
+
+
+def _disconnected(_: Request, __: Exception) -> Response:
+    return Response(status_code=DISCONNECTED)
 
 
 def _failed(request: Request, error: Exception) -> Response:
@@ -104,6 +124,7 @@ def _failed(request: Request, error: Exception) -> Response:
 ERRORS: dict[Any, Callable[[Request, Exception], Response]] = {
     RequestError: _refused,
     HTTPException: _http_error,
+    ClientDisconnect: _disconnected,
     FxImporterError: _failed,
     Exception: _failed,
 }

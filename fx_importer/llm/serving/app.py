@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fx_importer.errors import UsageError
-from fx_importer.llm.chat import chat_tokens
 from fx_importer.llm.paged_model import PagedModel
 from fx_importer.llm.serving import answers
-from fx_importer.llm.serving.batcher import Batcher, Disconnected, Generation
-from fx_importer.llm.serving.bodies import read_body
-from fx_importer.llm.serving.requests import RequestError, RequestOptions, messages_of, prompts_of
-
-MAX_WAITING = 256
-"""The most sequences that may wait for a slot."""
-_DEFAULT_MAX_TOKENS = 16
-"""The default ``max_tokens`` of a completion. A chat defaults to the rest of the context."""
+from fx_importer.llm.serving.batcher import Batcher, Disconnected, Generation, QueueFull
+from fx_importer.llm.serving.bodies import SMALL_BODY, Bodies
+from fx_importer.llm.serving.preparation import Preparation, Prepared
+from fx_importer.llm.serving.requests import RequestError
 
 
 class Server:
@@ -40,6 +36,10 @@ class Server:
     def __init__(self, model: PagedModel, name: str):
         self.model, self.name = model, name
         self.batcher = Batcher(model)
+        self.bodies = Bodies(model.settings.context)
+        self.small, self.large = (Preparation(self.batcher.scheduler, name) for _ in range(2))
+        """For small and for large bodies: they do not wait for each other."""
+        self._threads = {each: ThreadPoolExecutor(1, "fx-importer-tokenizer") for each in (self.small, self.large)}
         self.created = int(time.time())
 
     def app(self, hosts: Sequence[str] = ("*",)) -> Starlette:
@@ -60,6 +60,8 @@ class Server:
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         yield
+        for thread in self._threads.values():
+            thread.shutdown(cancel_futures=True)
         self.batcher.close()
 
     async def health(self, _: Request) -> Response:
@@ -81,7 +83,7 @@ class Server:
 
     async def one_model(self, request: Request) -> Response:
         """Describe the model."""
-        self._check_model(request.path_params["name"])
+        self.small.check_model(request.path_params["name"])
         return JSONResponse(self._described())
 
     def _described(self) -> dict[str, Any]:
@@ -89,59 +91,25 @@ class Server:
 
     async def completions(self, request: Request) -> Response:
         """Complete prompts."""
-        body = await read_body(request)
-        options = RequestOptions.read(body, "prompt")
-        self._check_model(options.model)
-        tokens = [
-            self.model.tokenizer(each)["input_ids"] if isinstance(each, str) else each for each in prompts_of(body)
-        ]
-        generation = self._generation(tokens, options, options.max_tokens or _DEFAULT_MAX_TOKENS, "prompt")
-        return await self._answer(request, generation, options, "text_completion", answers.text, answers.text)
+        prepared = await self._prepared(request, Preparation.completion)
+        return await self._answer(request, prepared, "text_completion", answers.text, answers.text)
 
     async def chat(self, request: Request) -> Response:
         """Answer a conversation, in the format of the tokenizer's chat template."""
-        body = await read_body(request)
-        options = RequestOptions.read(body, "messages", "max_completion_tokens")
-        self._check_model(options.model)
-        try:
-            tokens = chat_tokens(self.model.tokenizer, messages_of(body))
-        except UsageError as error:
-            raise RequestError(str(error), "messages") from None
-        most = options.max_tokens or self.model.settings.context
-        generation = self._generation([tokens], options, most, "messages")
-        return await self._answer(request, generation, options, "chat.completion", answers.message, answers.delta)
+        prepared = await self._prepared(request, Preparation.chat)
+        return await self._answer(request, prepared, "chat.completion", answers.message, answers.delta)
 
-    def _check_model(self, name: str) -> None:
-        if name != self.name:
-            message = f"the model '{name}' does not exist: there is '{self.name}'"
-            raise RequestError(message, "model", status=404, code="model_not_found")
-
-    def _generation(
-        self, prompts: Sequence[Sequence[int]], options: RequestOptions, most: int, param: str
-    ) -> Generation:
-        scheduler = self.batcher.scheduler
-        count = len(prompts) * options.choices
-        if count + len(scheduler.waiting) > MAX_WAITING:
-            message = f"{len(scheduler.waiting)} sequences wait, and at most {MAX_WAITING} may: try again later"
-            raise RequestError(message, status=429, code="rate_limit_exceeded")
-        first = secrets.randbits(62) if options.seed is None else options.seed
-        try:
-            requests = [
-                scheduler.request(each, max_new_tokens=most, sampling=options.sampling, seed=first + choice)
-                for each in prompts
-                for choice in range(options.choices)
-            ]
-        except UsageError as error:
-            too_long = any(len(each) > self.model.settings.context for each in prompts)
-            code = "context_length_exceeded" if too_long else None
-            raise RequestError(str(error), param, code=code) from None
-        return Generation(self.batcher, requests, options.stop)
+    async def _prepared(self, request: Request, prepare: Callable[[Preparation, bytes], Prepared]) -> Prepared:
+        async with self.bodies.read(request) as body:
+            preparation = self.small if len(body) <= SMALL_BODY else self.large
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads[preparation], prepare, preparation, body
+            )
 
     async def _answer(
         self,
         request: Request,
-        generation: Generation,
-        options: RequestOptions,
+        prepared: Prepared,
         kind: str,
         whole: Callable[..., dict[str, Any]],
         part: Callable[..., dict[str, Any]],
@@ -152,11 +120,16 @@ class Server:
             "created": int(time.time()),
             "model": self.name,
         }
+        options = prepared.options
+        try:
+            generation = Generation(self.batcher, prepared.sequences, options.stop)
+        except QueueFull as error:
+            raise RequestError(f"{error}: try again later", status=429, code="rate_limit_exceeded") from None
         if options.stream:
             if kind.startswith("chat"):
                 head["object"] += ".chunk"
             events = answers.events(generation, head, part, options.include_usage)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+            return answers.EventStream(generation, events)
         texts, finished = [""] * len(generation.requests), [""] * len(generation.requests)
         try:
             async with answers.cancelled_with(request, generation):
@@ -164,6 +137,6 @@ class Server:
                     texts[piece.index] += piece.text
                     finished[piece.index] = piece.finished or ""
         except Disconnected:
-            return Response(status_code=499)  # the client is gone
+            return Response(status_code=answers.DISCONNECTED)
         choices = [whole(index, *each) for index, each in enumerate(zip(texts, finished, strict=True))]
         return JSONResponse({**head, "choices": choices, "usage": generation.usage})

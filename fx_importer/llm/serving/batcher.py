@@ -13,6 +13,11 @@ from fx_importer.llm.paged_model import PagedModel
 from fx_importer.llm.scheduler import Request, Scheduler
 from fx_importer.llm.text_stream import TextStream
 
+MAX_SEQUENCES = 256
+"""The most sequences that run or wait."""
+MAX_PROMPT_TOKENS = 2**22
+"""The most tokens of their prompts, in memory at about 40 bytes each."""
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -31,6 +36,10 @@ class Disconnected(Exception):
     """The client disconnected."""
 
 
+class QueueFull(Exception):
+    """The sequences that run or wait leave no room for more."""
+
+
 class Generation:
     """Several texts generated together for one event loop.
 
@@ -38,6 +47,9 @@ class Generation:
         batcher: the batcher that runs them.
         requests: one request per text, from `Scheduler.request`.
         stop: strings that end a text.
+
+    Raises:
+        QueueFull: if too many sequences run or wait.
     """
 
     def __init__(self, batcher: Batcher, requests: Sequence[Request], stop: Sequence[str]):
@@ -93,11 +105,22 @@ class Batcher:
         self.scheduler = Scheduler(model)
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._texts: dict[Request, tuple[Generation, int]] = {}
+        self._counting = threading.Lock()
+        self._sequences = self._prompt_tokens = 0
+        """Of all requests that were submitted and have not ended."""
         self._thread = threading.Thread(target=self._run, name="fx-importer-batcher", daemon=True)
         self._thread.start()
 
     def submit(self, generation: Generation) -> None:
-        """Queue the requests of ``generation``."""
+        """Queue the requests of ``generation``. Raises `QueueFull`."""
+        tokens = sum(len(request.prompt) for request in generation.requests)
+        with self._counting:
+            if self._sequences + len(generation.requests) > MAX_SEQUENCES:
+                raise QueueFull(f"{self._sequences} sequences run or wait, and at most {MAX_SEQUENCES} may")
+            if self._sequences and self._prompt_tokens + tokens > MAX_PROMPT_TOKENS:
+                raise QueueFull(f"{self._prompt_tokens} prompt tokens wait, and at most {MAX_PROMPT_TOKENS} may")
+            self._sequences += len(generation.requests)
+            self._prompt_tokens += tokens
 
         def command() -> None:
             for index, request in enumerate(generation.requests):
@@ -122,7 +145,10 @@ class Batcher:
 
     def _end(self, request: Request) -> None:
         self.scheduler.cancel(request)
-        self._texts.pop(request, None)
+        if self._texts.pop(request, None) is not None:
+            with self._counting:
+                self._sequences -= 1
+                self._prompt_tokens -= len(request.prompt)
 
     def _run(self) -> None:
         while self._obey():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,12 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 _COMMON = (
     "model", "n", "stream", "stream_options", "stop", "temperature", "top_p", "top_k", "seed", "max_tokens",
 )  # fmt: skip
-MAX_STOPS, MAX_CHOICES = 4, 16
+MAX_STOPS, MAX_STOP_CHARACTERS, MAX_CHOICES = 4, 256, 16
+
+
+def shortened(text: str, most: int = 64) -> str:
+    """Return ``text`` from a client, as an answer quotes it: at most ``most`` characters, then an ellipsis."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,8 @@ class RequestOptions:
             if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
                 raise RequestError(f"'{name}' is not supported: leave it out", name)
             if name not in (*_COMMON, *own, *_IGNORED, *_NEUTRAL):
-                raise RequestError(f"the field '{name}' is not known", name)
+                raise RequestError(f"the field '{shortened(name)}' is not known", shortened(name))
         stream_options = _field(body, "stream_options", dict, {}, "an object")
-        stop = body.get("stop") or []
-        stops = [stop] if isinstance(stop, str) else stop
-        if not isinstance(stops, list) or not all(map(_is_text, stops)) or len(stops) > MAX_STOPS:
-            raise RequestError(f"'stop' is accepted as a string, or a list of at most {MAX_STOPS}", "stop")
         temperature, top_p = (_number(body, name, 1.0) for name in ("temperature", "top_p"))
         most = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
         try:
@@ -88,11 +90,21 @@ class RequestOptions:
             choices=_integer(body, "n", 1, MAX_CHOICES) or 1,
             stream=_field(body, "stream", bool, False, "a boolean"),
             include_usage=_field(stream_options, "include_usage", bool, False, "a boolean"),
-            stop=tuple(stops),
+            stop=_stops(body),
             sampling=sampling,
             seed=_integer(body, "seed", -(2**63), 2**63 - 1),
             max_tokens=_integer(body, most, 1),
         )
+
+
+def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
+    stop = body.get("stop") or []
+    stops = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or len(stops) > MAX_STOPS or not all(map(_is_text, stops)):
+        raise RequestError(f"'stop' is accepted as a string, or a list of at most {MAX_STOPS}", "stop")
+    if any(len(text) > MAX_STOP_CHARACTERS for text in stops):
+        raise RequestError(f"'stop' is accepted as strings of at most {MAX_STOP_CHARACTERS} characters", "stop")
+    return tuple(stops)
 
 
 def prompts_of(body: Mapping[str, Any]) -> list[str | list[int]]:
@@ -133,7 +145,13 @@ def _message(message: Any, param: str) -> dict[str, str]:
 
 def _is_text(value: Any) -> bool:
     """Whether ``value`` is a string without lone surrogates, which JSON can have."""
-    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_tokens(value: Any) -> bool:
@@ -149,9 +167,12 @@ def _field(body: Mapping[str, Any], name: str, kind: type, default: Any, accepte
 
 def _number(body: Mapping[str, Any], name: str, default: float) -> float:
     value = default if body.get(name) is None else body[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        raise RequestError(f"'{name}' is accepted as a number", name)
-    return float(value)
+    try:
+        if isinstance(value, bool) or not math.isfinite(value):
+            raise ValueError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise RequestError(f"'{name}' is accepted as a number", name) from None
 
 
 def _integer(body: Mapping[str, Any], name: str, least: int, most: int | None = None) -> int | None:
