@@ -140,12 +140,14 @@ def main() -> int:
     arguments = _parser().parse_args()
     from testing.fuzzing.draw import DTYPES, NARROW, Settings
 
+    dtypes = ("f32",) if arguments.quantized else NARROW if "tosa" in arguments.target else DTYPES
     settings = Settings(
-        tuple(arguments.dtypes or (NARROW if arguments.target == ["tosa"] else DTYPES)),
+        tuple(arguments.dtypes or dtypes),
         arguments.dynamic,
         arguments.mutation,
         arguments.training,
-        special=not arguments.training,
+        arguments.quantized,
+        special=not (arguments.training or arguments.quantized),
         most_calls=arguments.calls,
     )
     fuzzer = Fuzzer(settings, arguments.seed, replace(LIMITS, seconds=arguments.seconds), arguments.backend)
@@ -179,6 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dynamic", action="store_true", help="dynamic sizes; run with other ones too")
     parser.add_argument("--mutation", action="store_true", help="operators that write into inputs and buffers")
     parser.add_argument("--training", action="store_true", help="gradients by the inputs")
+    parser.add_argument("--quantized", action="store_true", help="quantized programs with state, over three calls")
     parser.add_argument("--seconds", type=float, default=LIMITS.seconds, help="time limit of a program")
     parser.add_argument("--json", type=Path, help="a file to add failures to, as JSON lines")
     parser.add_argument("--index", type=int, help="one program: print it")

@@ -37,7 +37,11 @@ EXACT = frozenset(
         *("Tensor.fill_", "Tensor.clamp_", "Tensor.relu_", "Tensor.neg_", "Tensor.abs_", "Tensor.item", "Tensor.size"),
         *("Tensor.index_copy_", "Tensor.index_fill_", "Tensor.scatter_", "Tensor.masked_scatter_"),
     )
-) | {"operator.getitem", "operator.setitem", "operator.add", "operator.sub", "operator.mul"}
+) | {
+    *("operator.getitem", "operator.add", "operator.sub", "operator.mul", "testing.fuzzing.program.assigned"),
+    *("torch.t", "torch.movedim", "torch.Tensor.view", "torch.Tensor.expand_as", "torch.masked_select"),
+    *("torch.nonzero", "torch.Tensor.clamp_"),
+}
 """Targets whose results are exactly determined by their arguments. Others may be rounded."""
 
 Check = Callable[..., bool]
@@ -49,7 +53,35 @@ def is_defined(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     given = [each for each in tree_leaves((args, dict(kwargs))) if isinstance(each, Tensor)]
     if any(each.is_complex() for each in given) and not _finite(*given):
         return False  # products with infinities depend on the kernel
+    if (target.endswith("_") or target == _ASSIGNED) and not _writes_once(target, *given):
+        return False
     return check is None or check(*args, **kwargs)
+
+
+_ASSIGNED = "testing.fuzzing.program.assigned"
+_FILLS = ("torch.Tensor.zero_", "torch.Tensor.fill_")
+
+
+def _writes_once(target: str, x: Tensor, *others: Tensor) -> bool:
+    """Return whether the order of the elements does not matter when the first tensor is written."""
+    own = _positions(x)
+    if len(own) < x.numel() and not (target in (*_FILLS, _ASSIGNED) and not others):
+        return False
+    memory = x.untyped_storage().data_ptr()
+    same = (each for each in others if each.untyped_storage().data_ptr() == memory)
+    return all(_layout(each) == _layout(x) or not own & _positions(each) for each in same)
+
+
+def _layout(x: Tensor) -> tuple[Any, ...]:
+    return x.shape, x.stride(), x.storage_offset()
+
+
+def _positions(x: Tensor) -> set[int]:
+    """Return the places of the elements in memory."""
+    places = torch.tensor([int(x.storage_offset())])
+    for size, stride in zip(x.shape, x.stride(), strict=True):
+        places = (places[:, None] + torch.arange(size) * stride).flatten()
+    return set(places.tolist())
 
 
 def _whole(*values: Any) -> bool:
@@ -217,5 +249,5 @@ _CHECKS: Mapping[str, Check] = {
     "torch.index_put": _put,
     "torch.scatter_reduce": _scattered,
     "torch.nn.functional.pad": _padded,
-    "operator.setitem": _assigned,
+    "testing.fuzzing.program.assigned": _assigned,
 }

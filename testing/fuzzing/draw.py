@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from testing.fuzzing.inputs import LAYOUTS, Input, layout_for
+from testing.fuzzing.inputs import LAYOUTS, MASKS, Input, layout_for
 from testing.fuzzing.program import Ref, Size
 
 T = TypeVar("T")
@@ -43,6 +43,8 @@ class Settings:
     dynamic: bool = False
     mutation: bool = False
     training: bool = False
+    quantized: bool = False
+    """Whether programs are quantized, and run with state over three calls."""
     special: bool = True
     """Whether inputs may hold NaN, infinities and the ends of integer ranges."""
     most_calls: int = 8
@@ -112,8 +114,10 @@ class Draw:
         dtype = dtype or self.dtype()
         kinds = ("normal", "whole", "positive", *(("special",) * 2 if self.settings.special else ()))
         layout = layout or (layout_for(tuple(shape), self.one(LAYOUTS)) if self.chance(0.2) else "contiguous")
-        buffer = self.settings.mutation and not self.settings.training and not limit and self.chance(0.25)
-        fill = fill or self.one(kinds)
+        settings = self.settings
+        may_be_state = (settings.mutation or settings.quantized) and not settings.training and not limit
+        buffer = may_be_state and self.chance(0.5 if settings.quantized else 0.25)
+        fill = fill or self.one(MASKS if dtype is torch.bool else kinds)
         layout = "contiguous" if buffer else layout
         made = Input(tuple(shape), dtype, layout, fill, self.rng.randrange(10**6), buffer, limit)
         self.inputs.append(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from testing.fuzzing.defined import is_defined
 from testing.fuzzing.draw import MOST_ELEMENTS, Draw, Family, NothingFits, Settings
-from testing.fuzzing.operators import FAMILIES, IN_PLACE
-from testing.fuzzing.program import Call, Program, Ref, Size, named
+from testing.fuzzing.operators import FAMILIES, IN_PLACE, QUANTIZED
+from testing.fuzzing.program import OTHER_SIZES, Call, Program, Ref, Size, named
 
 _ATTEMPTS = 12
 """Proposals for each call; then the program is as long as it is."""
@@ -40,9 +41,10 @@ class _Generation:
     def program(self) -> Program | None:
         """Return a program, or None if it came to have no call or no input."""
         draw, settings = self.draw, self.draw.settings
-        families = FAMILIES + (IN_PLACE if settings.mutation else ())
+        families = QUANTIZED if settings.quantized else FAMILIES + (IN_PLACE if settings.mutation else ())
         chosen, weights = [family for family, _ in families], [weight for _, weight in families]
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of eager, about results that are NaN
             for _ in range(draw.rng.randint(1, settings.most_calls)):
                 family = draw.rng.choices(chosen, weights)[0]
                 any(self.extended(family) for _ in range(_ATTEMPTS))
@@ -114,9 +116,19 @@ class _Generation:
             replace(call, args=final(call.args), kwargs={key: final(each) for key, each in call.kwargs.items()})
             for call in self.calls
         ]
-        settings = self.draw.settings
-        inputs = tuple(self.draw.inputs)
-        return Program(inputs, tuple(calls), tuple(map(final, outputs)), settings.dynamic, settings.training)
+        draw, settings = self.draw, self.draw.settings
+        small = {size: draw.one((0, 1)) for size in draw.some([*OTHER_SIZES])}
+        return Program(
+            tuple(draw.inputs),
+            tuple(calls),
+            tuple(map(final, outputs)),
+            settings.dynamic,
+            settings.training,
+            settings.quantized,
+            (OTHER_SIZES, small, dict.fromkeys(OTHER_SIZES, draw.one((0, 1)))) if settings.dynamic else (),
+            draw.rng.randrange(1, 10**6) if draw.chance(0.25) else 0,
+            draw.chance(0.06),
+        )
 
 
 def _may_be_value(found: Any) -> bool:

@@ -13,6 +13,9 @@ from torch import Tensor
 
 LAYOUTS = ("transposed", "every second", "expanded", "offset", "reversed axes")
 
+MASKS = ("normal", "normal", "empty", "full")
+"""The kinds of values of bools."""
+
 _SPECIAL = (nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 1e-3, -7.0, 100.0)
 
 
@@ -37,22 +40,22 @@ class Input:
     def differentiable(self) -> bool:
         return self.dtype.is_floating_point and not self.buffer and not self.number
 
-    def tensor(self, sizes: Mapping[int, int]) -> Any:
-        """Return the tensor or number, always the same, with the sizes replaced that ``sizes`` has."""
+    def tensor(self, sizes: Mapping[int, int], call: int = 0) -> Any:
+        """Return the tensor of a call, or the number of all, with the sizes replaced that ``sizes`` has."""
         if self.number:
             (number,) = _numbers(self.fill, 1, self.dtype, random.Random(self.seed), self.limit)
             return sizes.get(number, number) if isinstance(number, int) and self.dtype is torch.int64 else number
         shape = tuple(sizes.get(each, each) for each in self.shape)
-        base = self.base(shape, sizes.get(self.limit, self.limit))
+        base = self.base(shape, sizes.get(self.limit, self.limit), call)
         return eval(f"base{_view(self.layout, shape)}", {"base": base, "torch": torch})
 
-    def base(self, shape: tuple[int, ...], limit: int) -> Tensor:
+    def base(self, shape: tuple[int, ...], limit: int, call: int = 0) -> Tensor:
         """Return the contiguous tensor that the input is a view of."""
         base = _base_shape(self.layout, shape)
         count = 1
         for each in base:
             count *= each
-        numbers = _numbers(self.fill, count, self.dtype, random.Random(self.seed), limit)
+        numbers = _numbers(self.fill, count, self.dtype, random.Random(self.seed + call), limit)
         return torch.tensor(numbers, dtype=self.dtype).reshape(base)
 
 
@@ -113,7 +116,8 @@ def _numbers(fill: str, count: int, dtype: torch.dtype, rng: random.Random, limi
         rng.shuffle(chosen)
         return [chosen[i % max(limit, 1)] if limit else 0 for i in range(count)]
     if dtype is torch.bool:
-        return [rng.random() < 0.5 for _ in range(count)]
+        probability = {"empty": 0.0, "full": 1.0}.get(fill, 0.5)
+        return [rng.random() < probability for _ in range(count)]
     if dtype.is_complex:
         return [complex(round(rng.gauss(0, 1), 3), round(rng.gauss(0, 1), 3)) for _ in range(count)]
     if dtype.is_floating_point:

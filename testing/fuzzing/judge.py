@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,12 +19,14 @@ from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import export_models, lower_exported
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.importing import FxImporter
-from fx_importer.options import ExportOptions, ImportOptions, Mutation, Options
+from fx_importer.options import ExportOptions, ImportOptions, Mutation, Options, Quantized
 from fx_importer.verification import compare
 from testing.fuzzing.defined import is_defined
 from testing.fuzzing.draw import Settings
 from testing.fuzzing.generate import program
-from testing.fuzzing.program import OTHER_SIZES, Call, Program
+from testing.fuzzing.overrides import overrides
+from testing.fuzzing.program import Call, Program
+from testing.fuzzing.quantized import compared, lost, quantized_model, values_of
 from testing.fuzzing.rounding import explained_by_rounding
 
 
@@ -91,6 +93,7 @@ class _Run:
 
     sizes: Mapping[int, int]
     values: Sequence[Tensor]
+    """After several calls, if the program has state."""
 
 
 class _Subject:
@@ -99,17 +102,28 @@ class _Subject:
     def __init__(self, given: Program):
         self.program = given
         self._exported: Any = None
+        self._quantized: torch.nn.Module | None = None
 
     def verdict(self, output_type: str, backend: str | None, note: Callable[[str], None]) -> Verdict:
         """Return the verdict for an output type; raise `_Found` for all but agreement."""
         wanted = self.eager({})
+        if self.program.quantized:
+            note("quantizing")
+            wanted = self.quantized(wanted)
         note("lowering")
         lowered = self.lowered(OutputType.get(output_type))
         note("running")
-        runs = [wanted, *self.others(lowered)]
-        kind = "agrees"
-        for run in runs:
-            kind = self.compared(lowered, backend, run) or kind
+        kind = self.compared(lowered, backend, wanted) or "agrees"
+        for sizes in self.program.other_sizes:
+            try:
+                run = self.eager(sizes)
+            except _Found:
+                continue
+            try:
+                kind = self.compared(lowered, backend, run) or kind
+            except _Found as found:
+                if found.verdict.kind != "refused":  # of sizes that the export excludes, which eager takes
+                    raise
         return Verdict(kind)
 
     def eager(self, sizes: Mapping[int, int]) -> _Run:
@@ -121,41 +135,50 @@ class _Subject:
         except Exception as error:
             raise _Found("eager raises", _line(error)) from None
 
+    def quantized(self, floats: _Run) -> _Run:
+        """Quantize the program, and run it in eager; raise `_Found` if it is far from the float model."""
+        program = self.program
+        try:
+            if self._quantized is None:
+                self._quantized = quantized_model(program)
+            values = values_of(self._quantized, program)
+        except FxImporterError as error:
+            raise _Found("refused", f"{type(error).__name__}: {_line(error)}") from None
+        except Exception as error:
+            raise _Found("untyped error", _where(error)) from None
+        if why := lost(values, floats.values[: len(values)]):
+            raise _Found("wrong", why)
+        return _Run({}, values)
+
     def lowered(self, output_type: OutputType) -> Lowered:
-        """Lower the program without diagnosing failures."""
+        """Lower the program without diagnosing failures: in two threads, if it is threaded."""
+        if not self.program.threaded:
+            return self._lowered(output_type)
+        with ThreadPoolExecutor(2) as threads:
+            return [*threads.map(self._lowered, [output_type] * 2)][-1]
+
+    def _lowered(self, output_type: OutputType) -> Lowered:
+        program = self.program
         options = Options(
             output_type,
-            export=ExportOptions(self.program.dynamic_shapes()),
+            export=ExportOptions(
+                program.dynamic_shapes(), quantized=Quantized.INTEGER if program.quantized else Quantized.FLOAT
+            ),
             importing=ImportOptions(mutation=Mutation.FUNCTIONAL),
         )
         try:
-            compilation = Compilation.of(options)
-            if self._exported is None:
-                calls = {"main": (self.program.callable(), self.program.tensors(), {})}
-                self._exported = export_models(calls, compilation, Trace())
-            return Lowered.of(lower_exported(self._exported, FxImporter(), compilation, Trace(), report=False))
+            compilation, exported = Compilation.of(options), self._exported
+            if exported is None:
+                calls = {"main": (self._quantized or program.callable(), program.tensors(), {})}
+                self._exported = exported = export_models(calls, compilation, Trace())
+            changes = overrides(exported.given["main"], output_type, program.overrides)
+            compilation = Compilation.of(replace(options, decompositions=changes))
+            return Lowered.of(lower_exported(exported, FxImporter(), compilation, Trace(), report=False))
         except FxImporterError as error:
             kind = "untyped error" if _is_ours(error) else "refused"
             raise _Found(kind, f"{type(error).__name__}: {_line(error)}") from None
         except Exception as error:
             raise _Found("untyped error", _where(error)) from None
-
-    def others(self, lowered: Lowered) -> list[_Run]:
-        """Return a run with other sizes, if some are dynamic and eager takes them."""
-        if not self.program.dynamic:
-            return []
-        nodes = lowered.exported["main"].graph.find_nodes(op="placeholder")
-        values = [each.meta["val"] for each in nodes][-len(self.program.arguments) :]
-        fixed: set[int] = set()
-        for value in values:
-            shape = value.shape if isinstance(value, Tensor) else [value]
-            fixed |= {each for each in shape if isinstance(each, int)}
-        sizes = {size: other for size, other in OTHER_SIZES.items() if size not in fixed}
-        try:
-            copy.deepcopy(lowered.exported["main"]).module()(*self.program.tensors(sizes))  # it writes into buffers
-            return [self.eager(sizes)] if sizes else []
-        except Exception:
-            return []
 
     def compared(self, lowered: Lowered, backend: str | None, run: _Run) -> str:
         """Run and compare; return ``"tolerance-limited"`` if differences are explained by rounding."""
@@ -166,23 +189,31 @@ class _Subject:
         differing = [
             (i, result)
             for i, (a, e) in enumerate(zip(found, run.values, strict=True))
-            if not (result := compare(a, e)).passed
+            if not (result := (compared if self.program.quantized else compare)(a, e)).passed
         ]
         if not differing:
             return ""
         i, result = differing[0]
-        if all(not each.problem for _, each in differing) and explained_by_rounding(
-            found, run.values, lambda around: eager_values(self.program, run.sizes, around)
+        if (
+            not self.program.quantized
+            and all(not each.problem for _, each in differing)
+            and explained_by_rounding(found, run.values, lambda around: eager_values(self.program, run.sizes, around))
         ):
             return "tolerance-limited"
         raise _Found("wrong", f"value {i} ({result.dtype}{list(result.shape)}): {result}{at}")
 
     def values(self, lowered: Lowered, backend: str | None, run: _Run) -> list[Tensor]:
         """Return what a backend gives: results, inputs as they are left, and buffers."""
-        given = self.program.tensors(run.sizes)
+        program, found = self.program, list[Any]()
         try:
             caller = lowered.caller(backend=backend)
-            results = caller(*given)
+            for call in range(program.runs):
+                given = program.tensors(run.sizes, call)
+                found += [*_several(caller(*given)), *given]
+            if program.threaded and program.runs == 1:
+                found = _together(caller, program, run.sizes, found)
+        except _Found:
+            raise
         except CrashedError as error:
             kind = "unpredictable" if "UNPREDICTABLE" in str(error) else "stops in the backend"
             raise _Found(kind, _line(error)) from None
@@ -191,18 +222,37 @@ class _Subject:
             raise _Found(kind, f"{type(error).__name__}: {_line(error)}") from None
         except Exception as error:
             raise _Found("untyped error", _where(error)) from None
-        initial: dict[str, Tensor] = dict(self.program.model().state_dict())
-        results = results if isinstance(results, tuple | list) else (results,)
-        state = (caller.state.get(name, initial[name]) for name in initial)
-        return [each if isinstance(each, Tensor) else _rank_zero(each) for each in (*results, *given, *state)]
+        initial: dict[str, Tensor] = {} if program.quantized else dict(program.model().state_dict())
+        found += [caller.state.get(name, initial[name]) for name in initial]
+        return [each if isinstance(each, Tensor) else _rank_zero(each) for each in found]
+
+
+def _several(results: Any) -> list[Any]:
+    return [*results] if isinstance(results, tuple | list) else [results]
+
+
+def _together(caller: Any, program: Program, sizes: Mapping[int, int], alone: Sequence[Any]) -> list[Any]:
+    """Call from two threads at once; return the values of one whose results differ, or those of both."""
+
+    def values(given: tuple[Any, ...]) -> list[Any]:
+        return [*_several(caller(*given)), *given]
+
+    with ThreadPoolExecutor(2) as threads:
+        for found in threads.map(values, [program.tensors(sizes) for _ in range(2)]):
+            if any(not compare(a, e).passed for a, e in zip(found, alone, strict=True)):
+                return found
+    return [*alone]
 
 
 def eager_values(given: Program, sizes: Mapping[int, int], around: Any) -> list[Tensor]:
-    """Return eager's results, the inputs as they are left, and buffers."""
-    model, inputs = given.model(around), given.tensors(sizes)
-    with torch.set_grad_enabled(given.training):
-        results = model(*inputs)
-    values = *results, *inputs, *model.state_dict().values()
+    """Return eager's results and the inputs as they are left, of each call, and buffers after the last one."""
+    model, values = given.model(around), list[Any]()
+    for call in range(given.runs):
+        inputs = given.tensors(sizes, call)
+        with torch.set_grad_enabled(given.training):
+            results = model(*inputs)
+        values += [each.clone() if isinstance(each, Tensor) else each for each in (*results, *inputs)]
+    values += model.state_dict().values()
     return [each.detach().clone() if isinstance(each, Tensor) else _rank_zero(each) for each in values]
 
 

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from testing.fuzzing.inputs import Input, direction, source_of
 
 OTHER_SIZES = {2: 3, 3: 5, 4: 6, 5: 2, 6: 4, 7: 3, 8: 4, 11: 4, 13: 6}
-"""The sizes of the second run of a dynamic program, by those of the example."""
+"""The sizes of a further run of a dynamic program, by those of the example."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,26 @@ class Program:
     dynamic: bool = False
     training: bool = False
     """Whether the gradients of the outputs by the floating-point inputs are returned too."""
+    quantized: bool = False
+    other_sizes: tuple[Mapping[int, int], ...] = ()
+    """The sizes of further runs of a dynamic program, by those of the example."""
+    overrides: int = 0
+    """The number that chooses ``keep=`` and ``extra=``; 0 for neither."""
+    threaded: bool = False
+    """Whether two threads lower and call it at the same time."""
 
     @property
     def arguments(self) -> tuple[Input, ...]:
         return tuple(each for each in self.inputs if not each.buffer)
 
-    def tensors(self, sizes: Mapping[int, int] | None = None) -> tuple[Any, ...]:
-        """Return new arguments: of the example's sizes, or with other ones for some."""
-        return tuple(each.tensor(sizes or {}) for each in self.arguments)
+    @property
+    def runs(self) -> int:
+        """The number of calls of one model: several if it has state."""
+        return 3 if any(each.buffer for each in self.inputs) else 1
+
+    def tensors(self, sizes: Mapping[int, int] | None = None, call: int = 0) -> tuple[Any, ...]:
+        """Return new arguments of a call: of the example's sizes, or with other ones for some."""
+        return tuple(each.tensor(sizes or {}, call) for each in self.arguments)
 
     def model(self, around: Around | None = None) -> Model:
         """Return a new model with its buffers as they are initially."""
@@ -132,7 +144,8 @@ class Program:
             lines += [f"        return ({returned})"]
         lines += ["", "", "def build():"]
         if self.dynamic:
-            lines += [f"    # dynamic_shapes: Dim.AUTO for every axis; then with sizes {OTHER_SIZES}"]
+            lines += [f"    # dynamic_shapes: Dim.AUTO for every axis; then with sizes {self.other_sizes}"]
+        lines += [f"    # overrides: {self.overrides}, threaded: {self.threaded}, runs: {self.runs}"]
         inputs = "".join(f"\n        {source_of(each)}," for each in self.arguments)
         model = "make_fx(Model(), tracing_mode='fake')(*inputs)" if self.training else "Model()"
         lines += [f"    inputs = ({inputs}\n    )", f"    return {model}, inputs", ""]
@@ -146,6 +159,7 @@ _HEADER = (
     "import torch",
     "from torch.fx.experimental.proxy_tensor import make_fx",
     "",
+    "import testing.fuzzing.program",
     "from testing.fuzzing.program import gradients",
     "",
     "",
@@ -207,6 +221,12 @@ def gradients(outputs: tuple[Tensor, ...], leaves: tuple[Tensor, ...]) -> tuple[
     of = [each for each in dict.fromkeys(outputs) if each.requires_grad]
     found = torch.autograd.grad(of, leaves, [direction(each) for each in of], materialize_grads=True) if of else ()
     return (*(each.detach() for each in outputs), *found)
+
+
+def assigned(x: Tensor, index: Any, value: Any) -> Tensor:
+    """Write ``value`` into a part of ``x``, and return ``x``."""
+    x[index] = value
+    return x
 
 
 def _repr(argument: Any) -> str:

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from testing.fuzzing.draw import Family
-from testing.fuzzing.operators import elementwise, in_place, indexing, nn, numbers, reductions, shapes
+from testing.fuzzing.operators import (
+    continuous,
+    elementwise,
+    in_place,
+    indexing,
+    masks,
+    nn,
+    numbers,
+    reductions,
+    shapes,
+    views,
+)
 
 FAMILIES: tuple[tuple[Family, int], ...] = (
     (elementwise.unary, 10),
@@ -32,6 +43,9 @@ FAMILIES: tuple[tuple[Family, int], ...] = (
     (indexing.selected, 6),
     (indexing.written, 6),
     (indexing.masked, 3),
+    (masks.read, 4),
+    (masks.put, 4),
+    (views.overlapping, 2),
     (indexing.embedded, 2),
     (nn.product, 6),
     (nn.convolution, 3),
@@ -46,5 +60,27 @@ IN_PLACE: tuple[tuple[Family, int], ...] = (
     (in_place.assigned, 20),
     (in_place.filled, 10),
     (in_place.put, 10),
+    (masks.assigned, 10),
+    (views.alias, 20),
+    (views.overlapping, 6),
+    (views.written, 30),
 )
 """The further families of programs with mutation."""
+QUANTIZED: tuple[tuple[Family, int], ...] = (
+    (nn.product, 14),
+    (nn.convolution, 10),
+    (nn.pool, 4),
+    (continuous.binary, 12),
+    (continuous.activation, 10),
+    (continuous.mean, 4),
+    (continuous.remembered, 10),
+    (shapes.view, 8),
+    (shapes.part, 6),
+    (shapes.joined, 6),
+    (in_place.arithmetic, 6),
+    (in_place.assigned, 6),
+    (masks.assigned, 2),
+    (views.alias, 8),
+    (views.written, 8),
+)
+"""The families of programs that are quantized."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from torch import Tensor
+
 from testing.fuzzing.draw import Draw, NothingFits, Proposal, is_real
 from testing.fuzzing.operators.indexing import masked, written
 
 
-def arithmetic(draw: Draw) -> Proposal:
-    x = draw.value()
+def _any(_: Tensor) -> bool:
+    return True
+
+
+def arithmetic(draw: Draw, where: Callable[[Tensor], bool] = _any) -> Proposal:
+    """Propose arithmetic in a value for which ``where`` is true."""
+    x = draw.value(where)
     name = draw.one(("add_", "sub_", "mul_", "copy_", "maximum", "masked_fill_"))
     other = draw.beside(x) if draw.chance(0.7) else draw.number(draw[x])
     if name == "copy_":
@@ -18,15 +27,16 @@ def arithmetic(draw: Draw) -> Proposal:
     return f"torch.Tensor.{'add_' if name == 'maximum' else name}", (x, other), {}
 
 
-def assigned(draw: Draw) -> Proposal:
-    x = draw.value(lambda each: 0 not in each.shape, least=1)
-    where = [slice(None)] * draw[x].dim()
+def assigned(draw: Draw, where: Callable[[Tensor], bool] = _any) -> Proposal:
+    """Propose the assignment of a slice of a value for which ``where`` is true."""
+    x = draw.value(lambda each: 0 not in each.shape and where(each), least=1)
+    index = [slice(None)] * draw[x].dim()
     axis = draw.rng.randrange(draw[x].dim())
     size = draw[x].shape[axis]
-    where[axis] = draw.one((slice(0, 1), slice(-1, None), slice(None, None, 2), draw.rng.randrange(size)))  # type: ignore[call-overload]
-    part = draw[x][tuple(where)]
+    index[axis] = draw.one((slice(0, 1), slice(-1, None), slice(None, None, 2), draw.rng.randrange(size)))  # type: ignore[call-overload]
+    part = draw[x][tuple(index)]
     value = draw.new(part.shape, part.dtype if draw.chance(0.7) else None) if draw.chance(0.6) else draw.number(part)
-    return "operator.setitem", (x, tuple(where), value), {}
+    return "testing.fuzzing.program.assigned", (x, tuple(index), value), {}
 
 
 def put(draw: Draw) -> Proposal:
@@ -37,8 +47,9 @@ def put(draw: Draw) -> Proposal:
     return target.replace("torch.", "torch.Tensor.", 1) + "_", args, kwargs
 
 
-def filled(draw: Draw) -> Proposal:
-    x = draw.value()
+def filled(draw: Draw, where: Callable[[Tensor], bool] = _any) -> Proposal:
+    """Propose a fill or a pointwise function in a value for which ``where`` is true."""
+    x = draw.value(where)
     match draw.rng.randrange(5):
         case 0:
             return "torch.Tensor.zero_", (x,), {}
