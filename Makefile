@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test slow nightly profile lint format docs explorer bench ratios matrix newest release clean
+.PHONY: help setup demo check fast test tests slow nightly profile lint format docs explorer bench ratios matrix newest release clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +48,10 @@ check: $(INSTALLED) ## Check style, types and layers, and run the fast tests: fo
 fast: $(INSTALLED)
 	$(BIN)/python -m pytest --quiet -k "not models and not computed_position" $(FAST)
 
-test: lint ## Check style and types, and run the tests but the slow ones.
+test: $(INSTALLED) ## Check style and types, and run the tests but the slow ones.
+	@$(MAKE) --no-print-directory --jobs 2 lint tests
+
+tests: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 slow: $(INSTALLED) ## Run the slow tests, which `make test` skips.

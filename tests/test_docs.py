@@ -93,6 +93,9 @@ def blocks(page: Path) -> list[Block]:
 ALL = [block for page in PAGES for block in blocks(page)]
 
 
+@pytest.mark.slow_rows(
+    *(f"^docs/{page}.md:" for page in ("llm-serving", "reducing", "two-stacks"))
+)  # tests run these jobs
 @pytest.mark.parametrize("block", [block for block in ALL if block.runs], ids=str)
 def test_block_runs_as_shown(block: Block, tmp_path: Path):
     if missing := [name for name in set(OTHERS.findall(block.text)) if block.language == "sh" and not find(name)]:

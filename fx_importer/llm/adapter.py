@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -124,15 +125,21 @@ def no_adapter(form: AdapterForm) -> Matrices:
     return found
 
 
-def adapter_matrices(form: AdapterForm, folder: Path) -> Matrices:
-    """Return the matrices of the PEFT adapter in ``folder``; layers that it does not change get zeros.
+def matrices_for(form: AdapterForm | None, folder: str | os.PathLike[str] | None) -> Matrices:
+    """Return the matrices of the PEFT adapter in ``folder``, or of none, for a module with arguments of ``form``.
+
+    Layers that the adapter does not change get zeros.
 
     Raises:
-        UsageError: if the folder has no adapter, or the adapter uses options beyond plain LoRA, changes layers that the
-            module was not imported for, has a larger rank, or has other sizes.
+        UsageError: if ``form`` is None, the folder has no adapter, or the adapter uses options beyond plain LoRA,
+            changes layers that the module was not imported for, has a larger rank, or has other sizes.
     """
+    if form is None:
+        raise UsageError("the module takes no adapter: import the model with adapter_rank, or merge it with lora")
     found = no_adapter(form)
-    for path, (first, second, scale) in read_adapter(folder).items():
+    if folder is None:
+        return found
+    for path, (first, second, scale) in read_adapter(Path(folder)).items():
         if path not in form.layers:
             raise UsageError(
                 f"'{folder}' changes '{path}', for which the module takes no adapter: import the model with "

@@ -7,11 +7,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fx_importer import Caller, UsageError
-from fx_importer.llm.adapter import AdaptedCaller, adapter_matrices, no_adapter
+from fx_importer.llm.adapter import AdaptedCaller, matrices_for
 from fx_importer.llm.cached_sequence import CachedSequence
 from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.settings import Settings
@@ -53,10 +52,9 @@ class LanguageModel(ABC):
         Raises:
             UsageError: if the module takes no adapter, or this adapter does not fit it.
         """
-        form = self.settings.adapter
-        if form is None or not isinstance(self.caller, AdaptedCaller):
-            raise UsageError("the module takes no adapter: import the model with adapter_rank, or merge it with lora")
-        self.caller.adapter = no_adapter(form) if folder is None else adapter_matrices(form, Path(folder))
+        matrices = matrices_for(self.settings.adapter, folder)
+        assert isinstance(self.caller, AdaptedCaller)  # of every module with a form
+        self.caller.adapter = matrices
 
     def generate(
         self,

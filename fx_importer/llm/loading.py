@@ -14,7 +14,7 @@ import torch
 from fx_importer import Caller, Manifest, UsageError, link, read_weights
 from fx_importer.calls.backend import Loaded, TakesWeights
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, backend_named, language_model_engines
-from fx_importer.llm.adapter import AdaptedCaller
+from fx_importer.llm.adapter import AdaptedCaller, matrices_for
 from fx_importer.llm.batch_model import BatchModel
 from fx_importer.llm.image_model import ImageModel
 from fx_importer.llm.imported import MODULE
@@ -55,8 +55,6 @@ def load(
         UsageError: if the engine is not supported, a file is missing, the weights do not match the module or changed
             since the import, or there is not enough memory for the cache.
     """
-    from transformers import AutoTokenizer
-
     path = Path(folder)
     if engine not in language_model_engines():
         raise UsageError(f"the engine {engine!r}: accepted are {', '.join(language_model_engines())}")
@@ -67,6 +65,9 @@ def load(
     except (OSError, UnicodeError) as error:
         raise UsageError(f"'{manifest_file}' cannot be read: {error}; import the model again") from None
     check_stamps(path, settings.weights, settings.files)
+    # Before the module is compiled, which takes longer than any error should.
+    matrices = None if lora is None and settings.adapter is None else matrices_for(settings.adapter, lora)
+    tokenizer = _tokenizer(path)
     source = [path / each for each in settings.weights]
     state = _empty_state(manifest)
     backend = backend_named(engine)
@@ -79,17 +80,23 @@ def load(
     functions: dict[str, Loaded] = {name: backend.load(module, name) for name in ("prefill", "decode")}
     for name in manifest.functions.keys() - functions.keys():
         functions[name] = _Later(functools.partial(backend.load, module, name))
+    kind = PagedModel if settings.page_size else BatchModel if settings.image_token is None else ImageModel
+    caller = Caller(manifest, functions, state)
+    if matrices is not None:
+        caller = AdaptedCaller(manifest, functions, state)
+        caller.adapter = matrices
+    return kind(caller, settings, tokenizer)
+
+
+def _tokenizer(path: Path) -> Any:
+    from transformers import AutoTokenizer
+
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # of transformers, of any type
         raise UsageError(
             f"transformers cannot read the tokenizer in '{path}': {' '.join(str(error).split())}"
         ) from error
-    kind = PagedModel if settings.page_size else BatchModel if settings.image_token is None else ImageModel
-    model = kind((AdaptedCaller if settings.adapter else Caller)(manifest, functions, state), settings, tokenizer)
-    if settings.adapter or lora is not None:
-        model.use_adapter(lora)
-    return model
 
 
 def _empty_state(manifest: Manifest) -> dict[str, torch.Tensor]:

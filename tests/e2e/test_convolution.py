@@ -112,6 +112,7 @@ def test_convolution(case, output_type):
 
 
 @pytest.mark.slow_rows(
+    "^bytes-(tosa|stablehlo)$",
     "grid_sample_of_a_volume",
     "(bilinear|nearest|average|adaptive)\\w*-(tosa|stablehlo)",
     "(adaptive_average_three_axes|adaptive_max_uneven|nearest_beyond_the_end|bicubic)-stablehlo",

@@ -182,6 +182,7 @@ SIZES_AND_CHANNELS = [
 ]
 
 
+@pytest.mark.slow_rows("^pool_gradients-(tosa|stablehlo)$", "^resized_by_fractions-(tosa|stablehlo)$")
 @pytest.mark.parametrize(
     "case, output_type",
     [

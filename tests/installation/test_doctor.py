@@ -46,7 +46,7 @@ def test_working_installation(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
     "content, sentence",
     [
         ({"torch_mlir.py": ""}, "stands before"),
-        ({"torch_mlir/ir.py": "raise ImportError('not this one')"}, "not this one"),
+        pytest.param({"torch_mlir/ir.py": "raise ImportError('not this one')"}, "not this one", marks=pytest.mark.slow),
     ],
     ids=["a module", "a folder"],
 )

@@ -58,6 +58,7 @@ def test_tokens_are_those_of_the_merged_model(tiny):
     _check_swapping(load(folder / "out"), folder / "adapter", plain, adapted)
 
 
+@pytest.mark.slow
 def test_the_command_takes_an_adapter(tiny, capsys):
     folder = tiny[0]
     texts = []

@@ -114,6 +114,7 @@ def test_chunks_that_do_not_fit_the_context(folder):
         said += answer.text
 
 
+@pytest.mark.slow
 def test_the_command_answers_lines(folder, model, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n\n/reset\nHello\n" + "a" * 200 + "\n/exit\nnever\n"))
     which = "paged" if hasattr(model, "pages") else "static"

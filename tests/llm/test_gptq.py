@@ -107,7 +107,8 @@ def test_tokens_are_those_of_the_unpacked_model(name, tmp_path):
     assert (out / "weights.safetensors").exists() == ("activations" in name)
 
 
-@pytest.mark.parametrize("name", [pytest.param("gptq by activations", marks=pytest.mark.slow), "awq"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gptq by activations", "awq"])
 def test_an_adapter_as_an_argument(name, tmp_path):
     """The tokens are those of the unpacked model with the adapter in its weight."""
     model = save_quantized(tmp_path / "model", FORMATS[name], num_hidden_layers=1)

@@ -57,7 +57,7 @@ def _type(value: Any) -> Any:
 STATIC, PAGED = StaticCache(2, 48), PagedCache(2, 48, 16, 7)
 
 
-@pytest.mark.slow_rows("gemma3_text", "mixtral", "smollm3")
+@pytest.mark.slow_rows("gemma3_text", "gpt2", "mixtral", "smollm3")
 @pytest.mark.parametrize(
     "kind, form, traced",
     [

@@ -51,7 +51,10 @@ class Products(torch.nn.Module):
         )
 
 
-@pytest.mark.parametrize("output_type", [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", "stablehlo"])
+@pytest.mark.parametrize(
+    "output_type",
+    [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", pytest.param("stablehlo", marks=pytest.mark.slow)],
+)
 def test_products_with_results_in_floating_point(output_type: str) -> None:
     model, x = Products(), some(1, 4, 8, 7)
     lowered = lower(model, x, output_type=output_type, quantized="integer")

@@ -54,7 +54,10 @@ LOOSE = {"softmax": 8, "softmax of some": 8, "norm": 8, "gelu": 2}
 """Steps of int16: powers have 15 bits; roots 2⁻¹⁵ of relative error; tables are linear between 513 places."""
 
 
-@pytest.mark.parametrize("output_type", [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", "stablehlo"])
+@pytest.mark.parametrize(
+    "output_type",
+    [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", pytest.param("stablehlo", marks=pytest.mark.slow)],
+)
 def test_int16(output_type: str) -> None:
     torch.manual_seed(0)
     model, x = Wide().eval(), torch.randint(-(2**15), 2**15, (1, 4, 8, 7)).to(torch.int16)

@@ -68,7 +68,10 @@ class Layers(nn.Module):
 MOVED = ("nearest", "nearest, odd", "amax", "min", "pad", "reflected", "replicated", "constant")
 
 
-@pytest.mark.parametrize("output_type", [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", "stablehlo"])
+@pytest.mark.parametrize(
+    "output_type",
+    [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", pytest.param("stablehlo", marks=pytest.mark.slow)],
+)
 def test_layers(output_type: str) -> None:
     torch.manual_seed(0)
     model, x = Layers().eval(), torch.randint(-128, 128, (1, 4, 8, 7), dtype=torch.int8)
