@@ -68,6 +68,10 @@ class MisspeltOptionWarning(UserWarning):
     """Warning about a keyword that resembles an option, and is passed to a model that takes any keyword."""
 
 
+class FrozenStateWarning(UserWarning):
+    """Warning about a program that writes to its buffers, and is imported with their values as constants."""
+
+
 class UsageError(FxImporterError, ValueError):
     """Invalid use of the package: an option, name, path or input."""
 

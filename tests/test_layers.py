@@ -15,7 +15,18 @@ VALUES = {"caching", "manifest", "diagnostics", "distributed", "frontend", "fx_g
 STAGES = {"decompositions", "fx_passes", "importing", "rewrites"}
 AFTER = {"calls", "engines", "probing", "reduction", "verification", "weights"}
 COMPILER = {"api", "compiler", "targets"}
-ENTRY_POINTS = {"__init__", "__main__", "extras", "fx", "cli", "installation", "dynamo", "benchmarking", "llm"}
+ENTRY_POINTS = {
+    "__init__",
+    "__main__",
+    "extras",
+    "fx",
+    "compiler_utils",
+    "cli",
+    "installation",
+    "dynamo",
+    "benchmarking",
+    "llm",
+}
 
 BELOW_STAGES = BASE | VALUES
 BELOW_TARGETS = BELOW_STAGES | STAGES | {"lowerings", "pipelines", "quantization"} | AFTER

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from fx_importer.compiler.stages import admit, new_trace, run_pipeline
+from fx_importer.diagnostics.trace import Trace
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Contract, LoweringOptions, Options, PrintOptions, RunOptions, TosaTarget
 from fx_importer.output_types import OutputType
@@ -38,10 +39,13 @@ def run_pipeline_with_repro_report(
     description: str,
     enable_ir_printing: bool = False,
     running: RunOptions = IN_THIS_PROCESS,
+    *,
+    report: bool = True,
 ) -> None:
     """Run ``pipeline``, in MLIR's syntax, on ``module``, in place. ``description`` names it in errors.
 
-    ``running`` has the options of execution, such as running in another process.
+    ``running`` has the options of execution, such as running in another process. A failure is written to a directory if
+    ``report``.
 
     Raises:
         UsageError: if ``pipeline`` is not a pipeline.
@@ -49,7 +53,7 @@ def run_pipeline_with_repro_report(
         CrashedError: if it ends its own process; likewise.
     """
     stage = Stage(description or "pipeline", "", parse_steps(pipeline))
-    trace = new_trace(Options(running=running), [stage.name])
+    trace = new_trace(Options(running=running), [stage.name]) if report else Trace()
     printing = PrintOptions(passes=enable_ir_printing)
     run_pipeline(Pipeline("", (stage,)), module, trace, stage_runner(module, running), printing)
 
@@ -84,7 +88,7 @@ def pipeline_for(
 
 def lower_mlir_module(
     verbose: bool,
-    output_type: str | Enum,
+    output_type: str | Enum | OutputType,
     module: ir.Module,
     backend_options: HasFinitePolicy | LoweringOptions | None = None,
     running: RunOptions = IN_THIS_PROCESS,

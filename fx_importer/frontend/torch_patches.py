@@ -81,6 +81,13 @@ class _CollectorSwitch(Patch):
         (gc.enable if value else gc.disable)()
 
 
+class _Setting(Patch):
+    """A setting of a configuration module of torch, which computes its attributes."""
+
+    def read(self) -> Any:
+        return getattr(self.owner, self.name)
+
+
 _NO_OPTION = "torch has an option for it; torch 2.12 to 2.15 have none"
 _WITHOUT_DEVICE = "torch traces launches of Triton kernels without a device; torch 2.12 to 2.15 do not"
 _NO_INTERPRETER_SWITCH = (
@@ -211,6 +218,11 @@ SHARD_SLICES = Patch(
 MASKED_ROWS = Patch(
     "torch.distributed.tensor.placement_types:_MaskPartial._partition_value", SHARD_SLICES.why, SHARD_SLICES.until
 )
+FUNCTIONALIZED_VIEWS = _Setting(
+    "torch._export.config:enable_auto_functionalized_v2_for_export",
+    "torch-mlir's importer lacks auto_functionalized_v2, and has the operator that this switch replaced",
+    "torch_mlir.extras.fx_importer imports auto_functionalized_v2; torch-mlir 20261001 with torch 2.13 does not",
+)
 COLLECTOR = _CollectorSwitch(
     "gc:isenabled",
     "each garbage collection visits every node of every live graph, and all of torch",
@@ -225,7 +237,7 @@ PATCHES = (
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN),
-    *(SHARD_SLICES, MASKED_ROWS, COLLECTOR),
+    *(SHARD_SLICES, MASKED_ROWS, FUNCTIONALIZED_VIEWS, COLLECTOR),
 )
 
 
