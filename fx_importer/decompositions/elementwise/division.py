@@ -16,7 +16,7 @@ from torch import SymInt, Tensor
 from fx_importer.decompositions.elementwise.scalars import Number, on_tensors
 from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
-from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.decompositions.engine.table import Decomposition, LayeredRule, decomposes
 from fx_importer.fx_graph.operators import aten
 
 Magnitude = Callable[[Tensor, Tensor], Tensor]
@@ -98,6 +98,18 @@ def _in_common_dtype(compute: Callable[[Tensor, Tensor], Tensor], a: Tensor | fl
     return compute(convert(a), convert(b)).to(dtype)
 
 
+def correct_remainder(a: Tensor | float, b: Tensor | float) -> Tensor:
+    """Return the remainder by the operator itself, whose lowering may give it the dividend's sign."""
+    if is_kept(aten.remainder.Tensor):
+        return NotImplemented
+
+    def compute(a: Tensor, b: Tensor) -> Tensor:
+        rest = by_remainder(a, b)
+        return rest + torch.where(_needs_floor_correction(rest, b), b, 0)
+
+    return _in_common_dtype(compute, a, b)
+
+
 def division_rules(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposition, ...]:
     """Return the rules of division; without ``remainders``, `remainder` of two tensors stays."""
 
@@ -112,6 +124,9 @@ def division_rules(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposi
         if not remainders:
             return _in_common_dtype(by_remainder, a, b)
         return _in_common_dtype(lambda a, b: _remainder(a, b, magnitude), a, b)
+
+    if magnitude is by_remainder and remainders:
+        remainder = Decomposition(remainder.operators, LayeredRule(remainder.rule, correct_remainder))
 
     @decomposes(aten.floor_divide.default, aten.floor_divide.Scalar)
     def floor_divide(a: Tensor, b: Tensor | float) -> Tensor:

@@ -12,6 +12,8 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from fx_importer.decompositions.engine.kept.fault_table import operators_with_faults
 from fx_importer.decompositions.engine.kept.kept_rule import KeptRule
+from fx_importer.decompositions.engine.local.operator_properties import functional_form, view_form
+from fx_importer.decompositions.engine.own_calls import OwnCallRule
 from fx_importer.decompositions.engine.table import Decomposition, DecompositionRule, DecompositionTable, overloads
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
@@ -29,11 +31,13 @@ class Overrides:
     def of(cls, keep: Iterable[Any], extra: Mapping[Any, Any]) -> Overrides:
         """Return the overrides for the options ``keep`` and ``extra``.
 
-        An operator may be given by its name, ``aten.foo`` or ``aten.foo.default``.
+        An operator may be given by its name, ``aten.foo`` or ``aten.foo.default``. An in-place operator of ``keep``
+        stands for its functional form, which it becomes before programs are decomposed.
 
         Raises:
             UsageError: listing all errors: an unknown operator, a rule that is not callable, an operator that is both
-                kept and decomposed.
+                kept and decomposed, an operator that writes to its arguments and has no functional form, or a rule
+                for it.
         """
         wrong: list[str] = []
         kept = list(_resolve(keep, "keep", wrong))
@@ -42,7 +46,7 @@ class Overrides:
             operators_of_key = list(_resolve([key], "extra", wrong))
             if not callable(rule):
                 wrong.append(f"extra: the decomposition of {key} is not a function but {rule!r}")
-            elif isinstance(key, OpOverloadPacket) or (isinstance(key, str) and len(operators_of_key) > 1):
+            elif isinstance(operator_named(key) if isinstance(key, str) else key, OpOverloadPacket):
                 rules = dict.fromkeys(operators_of_key, rule) | rules  # an overload takes precedence over its packet
             else:
                 rules |= dict.fromkeys(operators_of_key, rule)
@@ -66,7 +70,8 @@ class Overrides:
             ruled = [operator for operator in self.keep if operator in table]
             rules = {op: KeptRule(op, table[op], output_type.root, "keep=", refuses) for op in ruled}
             kept = kept.correcting(rules, because="named in keep")
-        return kept.preferring(*self.extra, because="given in extra")
+        extra = [Decomposition(each.operators, OwnCallRule(each.operators, each.rule)) for each in self.extra]
+        return kept.preferring(*extra, because="given in extra")
 
 
 def leaving(
@@ -93,13 +98,33 @@ def _resolve(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterato
     """Yield the overloads of ``operators``; append an error to ``wrong`` for each entry that is not an operator."""
     for operator in operators:
         if isinstance(operator, OpOverload | OpOverloadPacket):
-            yield from overloads([operator])
+            yield from _functional(operator, option, wrong)
         elif isinstance(operator, HigherOrderOperator) and option == "extra":
             yield operator
         elif isinstance(operator, str) and (named := operator_named(operator)) is not None:
-            yield from overloads([named])
+            yield from _functional(named, option, wrong)
         else:
             wrong.append(f"{option}: no operator is named {operator!r}{_suggestion(str(operator))}")
+
+
+def _functional(operator: OpOverload | OpOverloadPacket, option: str, wrong: list[str]) -> Iterator[OpOverload]:
+    """Yield the overloads of ``operator`` that write to no argument, and the functional forms of the others.
+
+    A packet's overloads with ``out=`` have none, and are left out.
+    """
+    forms = [
+        (functional_form(overload) or view_form(overload) if overload._schema.is_mutable else overload, overload)
+        for overload in overloads([operator])
+    ]
+    found = dict.fromkeys(form for form, _ in forms if form is not None)
+    writes = not any(form is overload for form, overload in forms)
+    if writes and option == "extra":
+        become = "".join(f"; give the rule of {form}, which it becomes" for form in found)
+        wrong.append(f"extra: {operator} writes to its arguments, and is not in programs that are decomposed{become}")
+    elif not found:
+        wrong.append(f"{option}: {operator} writes to its arguments, and has no functional form that could be kept")
+    else:
+        yield from found
 
 
 def _suggestion(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from torch._decomp import get_decompositions
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
+from fx_importer.decompositions.engine.own_calls import OwnCallRule
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import MissingOperator
 
@@ -217,7 +218,7 @@ def name_of_rule(rule: DecompositionRule) -> str:
     """Return the qualified names of the functions of ``rule``."""
     if isinstance(rule, LayeredRule):
         return f"{name_of_rule(rule.first)}, else {name_of_rule(rule.otherwise)}"
-    if isinstance(rule, Decomposition):
+    if isinstance(rule, Decomposition | OwnCallRule):
         return name_of_rule(rule.rule)
     function = rule.func if isinstance(rule, partial) else rule
     name = str(getattr(function, "__qualname__", repr(function)))

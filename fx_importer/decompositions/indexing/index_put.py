@@ -97,6 +97,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return _put_nonnegative(x, [*indices, index.long()], source, False)
 
 
+@decomposes(aten.index_put.default)
 def index_put_of_leading_axes(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -104,7 +105,7 @@ def index_put_of_leading_axes(
 
     ``x[:, i] = values`` becomes ``x.T[i] = values.T``. Indices of axes that are not adjacent are not moved.
     """
-    if _indices_nonnegative.get():
+    if _indices_nonnegative.get() or has_masks(indices):
         return NotImplemented
     indexed_axes = [axis for axis, index in enumerate(indices) if index is not None]
     first = indexed_axes[0] if indexed_axes else 0
@@ -147,7 +148,7 @@ def index_put_of_last_writes(x: Tensor, indices: Indices, values: Tensor, accumu
     """Write or add rows: of masks, too, and of indices of any axes."""
     tensors = [index for index in indices if index is not None]
     if not tensors:
-        return index_put_of_leading_axes(x, indices, values, accumulate)
+        return NotImplemented
     if any(is_empty(tensor) for tensor in (x, values, *tensors)):
         return x.clone()
     if has_masks(indices):
@@ -158,5 +159,5 @@ def index_put_of_last_writes(x: Tensor, indices: Indices, values: Tensor, accumu
         target, rows = target.float(), rows.float()
     written = (add_rows if accumulate else write_rows)(target, places.flat_index, rows)
     if written is None:
-        return index_put_of_leading_axes(x, indices, values, accumulate)
+        return NotImplemented
     return places.unflat(written.to(x.dtype), x)

@@ -43,10 +43,11 @@ from fx_importer.decompositions.tables.lowered import LOWERED
 TOSA = (
     LOWERED.replacing(
         *scatter_reduce.REDUCING_SCATTERS,
-        index_put.index_put_of_last_writes,
+        index_put.index_put_of_leading_axes,
         last_writes.scatter,
         because="TOSA's scatter writes whole rows, each at most once, without a reduction",
     )
+    .preferring(index_put.index_put_of_last_writes)
     .replacing(
         *(*pooling.POOLING, adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool),
         because="TOSA has 2-D pools only, without indices, dilation or windows that overlap the border",

@@ -12,26 +12,90 @@ from torch import Tensor
 
 from fx_importer import lower
 from fx_importer.decompositions.engine.kept.fault_table import Severity, faults_of, operators_with_faults
-from fx_importer.errors import FxImporterError, KeptOperatorError, KeptOperatorWarning
+from fx_importer.errors import FxImporterError, KeptOperatorError, KeptOperatorWarning, UsageError
 from fx_importer.output_types import OutputType
 
 X = torch.arange(12.0).reshape(4, 3) - 5
 LOWERED = ("linalg-on-tensors", "tosa", "stablehlo")
 
 
+INTEGERS = torch.arange(12).reshape(4, 3) - 5
+INDICES = torch.tensor([-1, 0])
+
+
+class Rows(torch.nn.Module):
+    """A cache that is written at a counter, also in place, and through a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.nn.Buffer(torch.zeros(4, 3))
+        self.place = torch.nn.Buffer(torch.tensor([-1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows.index_put_((self.place,), x[0:1])
+        self.rows[:, 1].remainder_(3.0)
+        self.place.sub_(1).remainder_(4)
+        return F.hardswish(self.rows, inplace=False) + x
+
+
 @pytest.mark.parametrize(
     "keep, function, inputs",
     [
-        ("aten.index.Tensor", lambda x, i: x[i], (X, torch.tensor([-1, 0]))),
-        ("aten.index_put", lambda x, i: x.index_put((i,), torch.tensor(7.0)), (X, torch.tensor([-1, 0]))),
+        ("aten.index.Tensor", lambda x, i: x[i], (X, INDICES)),
+        ("aten.index_put", lambda x, i: x.index_put((i,), torch.tensor(7.0)), (X, INDICES)),
         ("aten.remainder", lambda x: torch.remainder(x, 3.0), (X,)),
+        ("aten.remainder", lambda x: torch.remainder(x, -3), (INTEGERS,)),
+        ("aten.remainder", lambda x: torch.remainder(x.to(torch.int8), x.flip(0).clamp(max=-1)), (INTEGERS,)),
     ],
-    ids=["index", "index_put", "remainder"],
+    ids=["index", "index_put", "remainder", "of integers", "of int8 and int64"],
 )
 def test_results_are_corrected(keep: str, function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
     lowered = lower(function, *inputs, output_type="stablehlo", keep=[keep])
     assert torch.equal(lowered.run(*inputs), function(*inputs))
     assert any(str(node.target).startswith(keep) for node in lowered.program.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: x.index_put((i,), x[:2] * 10),
+        lambda x, i: torch.ops.aten.index_put(x, [None, i], x[:, :2] * 10),
+        lambda x, i: x.index_put((i, i), x[0, :2]),
+    ],
+    ids=["rows", "columns", "elements"],
+)
+def test_rows_of_tosa(function: Callable[..., Any]) -> None:
+    with pytest.warns(KeptOperatorWarning, match="repeated indices are not valid"):
+        lowered = lower(function, X, INDICES, output_type="tosa", keep=["aten.index_put"])
+    assert torch.equal(lowered.run(X, INDICES), function(X, INDICES))
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
+@pytest.mark.parametrize("suffix", ["", "_"], ids=["functional", "in place"])
+def test_state_over_several_calls(output_type: str, suffix: str) -> None:
+    keep = [f"aten.{name}{suffix}" for name in ("index_put", "remainder", "hardswish")]
+    lowered, model = lower(Rows(), X, output_type=output_type, keep=keep, mutation="functional"), Rows()
+    for factor in (1, 2, 3):
+        torch.testing.assert_close(lowered.run(X * factor), model(X * factor))
+    kept = {str(node.target).split(".")[1] for node in lowered.program.graph.nodes if node.op == "call_function"}
+    assert {"index_put", "remainder", "hardswish"} <= kept
+
+
+def test_dynamic_sizes_are_corrected() -> None:
+    def function(x: Tensor, i: Tensor) -> Tensor:
+        return x.index_put((i,), torch.tensor(7.0)) % 3
+
+    size = torch.export.Dim("size", min=2)
+    lowered = lower(
+        function,
+        X,
+        INDICES,
+        output_type="stablehlo",
+        dynamic_shapes=({0: size}, None),
+        keep=["aten.index_put", "aten.remainder"],
+    )
+    for x in (X, torch.cat([X, X])):
+        assert torch.equal(lowered.run(x, INDICES), function(x, INDICES))
 
 
 def test_difference_is_warned_of() -> None:
@@ -41,13 +105,12 @@ def test_difference_is_warned_of() -> None:
 
 
 def test_wrong_call_is_refused() -> None:
-    def rest(x: Tensor) -> Tensor:
-        return x % 3
+    def sums(x: Tensor) -> Tensor:
+        return torch.logcumsumexp(x, 1)
 
-    x = torch.arange(12).reshape(4, 3) - 5
-    with pytest.raises(KeptOperatorError, match=r"(?s)aten\.remainder\.Scalar.*test_kept_faults") as raised:
-        lower(rest, x, output_type="stablehlo", keep=["aten.remainder"])
-    assert raised.value.operator == "aten.remainder.Scalar"
+    with pytest.raises(KeptOperatorError, match=r"(?s)aten\.logcumsumexp\.default.*test_kept_faults") as raised:
+        lower(sums, X.half(), output_type="stablehlo", keep=["aten.logcumsumexp"])
+    assert raised.value.operator == "aten.logcumsumexp.default"
 
 
 def test_torch_mlirs_option_warns() -> None:
@@ -65,6 +128,19 @@ def test_extra_rule_that_declines_leaves_our_own() -> None:
     extra = {"aten.gelu": lambda x, approximate="none": NotImplemented}
     lowered = lower(torch.nn.GELU("tanh"), X, output_type="linalg-on-tensors", extra=extra)
     assert torch.allclose(lowered.run(X), F.gelu(X, approximate="tanh"), 1e-6, 1e-6)
+
+
+def test_extra_rule_may_call_its_own_operator() -> None:
+    extra = {"aten.index.Tensor": lambda x, indices: torch.ops.aten.index.Tensor(x, indices) * 1.0}
+    lowered = lower(lambda x, i: x[i], X, INDICES, output_type="stablehlo", extra=extra)
+    assert torch.equal(lowered.run(X, INDICES), X[INDICES])
+
+
+def test_extra_rule_that_writes_to_its_argument() -> None:
+    with pytest.raises(
+        UsageError, match=r"decomposition of aten\.relu\.default writes to its arguments by aten\.clamp_"
+    ):
+        lower(lambda x: torch.relu(x) + x, X, extra={"aten.relu": lambda x: x.clamp_(min=0)})
 
 
 @pytest.mark.parametrize("output_type", LOWERED)

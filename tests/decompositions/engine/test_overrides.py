@@ -83,6 +83,14 @@ def test_overrides_apply_to_a_given_table() -> None:
     }
 
 
+@pytest.mark.parametrize("keep", ["aten.hardswish_", "aten.hardswish_.default", aten.hardswish_])
+def test_in_place_operator_is_kept_in_its_functional_form(keep: Any) -> None:
+    def in_place(x: torch.Tensor) -> torch.Tensor:
+        return F.hardswish(x * 2, inplace=True)
+
+    assert "aten.hardswish.default" in operators(in_place, X, keep=[keep])
+
+
 def test_keep_of_an_operator_without_a_rule() -> None:
     assert operators(PROGRAM, keep=["aten.convolution"]) == operators(PROGRAM)
 
@@ -110,6 +118,11 @@ def test_bisection_of_a_wrong_rule(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
         ({"keep": ["gelu"]}, r"keep: no operator is named 'gelu'; is it aten\.gelu"),
         ({"keep": ["aten.relu.out2"]}, r"no operator is named 'aten\.relu\.out2'; the overloads of aten\.relu are "),
         ({"keep": ["nothing.like.it"]}, r"no operator is named 'nothing\.like\.it'$"),
+        ({"keep": ["aten.add.out"]}, r"keep: aten\.add\.out writes to its arguments, and has no functional form"),
+        (
+            {"extra": {"aten.silu_": silu}},
+            r"extra: aten\.silu_ writes to its arguments, .* give the rule of aten\.silu\.default, which it becomes",
+        ),
         ({"keep": "aten.linear"}, r"keep is a list of operators: keep=\['aten\.linear'\]"),
         ({"extra": {"aten.silu": 3}}, r"extra: the decomposition of aten\.silu is not a function but 3"),
         ({"extra": {3: silu}}, r"extra: no operator is named 3"),
@@ -119,7 +132,7 @@ def test_bisection_of_a_wrong_rule(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
         ),
         ({"keep": ["aten.a_b"], "extra": {"aten.silu": 3}}, r"(?s)no operator is named 'aten.a_b'.*not a function"),
     ],
-    ids=["name", "namespace", "overload", "unlike", "string", "value", "key", "both", "all"],
+    ids=["name", "namespace", "overload", "unlike", "out", "in place", "string", "value", "key", "both", "all"],
 )
 def test_invalid_overrides(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):

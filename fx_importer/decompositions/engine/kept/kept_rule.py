@@ -106,10 +106,26 @@ class KeptRule:
             with emissions() as emitted:
                 result = layer(*args, **kwargs)
             if result is not NotImplemented and self.operator.overloadpacket in emitted:
+                self._note_limit(args)
                 return result
         if tensors_of(args, kwargs):
             check_kept(self.operator, args, kwargs, self.output_type, self.option, refuses=self.refuses)
         return NotImplemented
+
+    def _note_limit(self, args: Sequence[Any]) -> None:
+        """Note what no correction of arguments or results can change."""
+        limit, collected = _LIMITS.get((self.output_type, str(self.operator))), _NOTES.get()
+        if limit is not None and collected is not None and any(x.numel() != 1 for x in tensors_of(args[1:2], {})):
+            name, kind = str(self.operator), self.output_type.value
+            collected[f"{self.option} leaves {name} to its C++ lowering to {kind}: {limit}"] = Severity.INEXACT
+
+
+_LIMITS = {
+    (OutputType.TOSA, "aten.index_put.default"): (
+        "tosa.scatter writes each row once at most, so repeated indices are not valid, where eager keeps the last write"
+    ),
+}
+"""By output type and operator, what differs from eager after a correction."""
 
 
 def _layers(rule: DecompositionRule | None) -> Iterator[Callable[..., Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from fx_importer.decompositions.engine.local.operator_properties import (
     is_identity,
     view_form,
 )
-from fx_importer.errors import FxImporterError
+from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.frontend.recurrent_states import lstm_without_onednn
-from fx_importer.fx_graph.aliasing import updates_running_statistics
+from fx_importer.fx_graph.aliasing import mutated_arguments, updates_running_statistics, view_bases
 from fx_importer.fx_graph.operators import aten
 
 Rules = Mapping[Any, Callable[..., Any]]
@@ -195,11 +195,22 @@ def trace_rule(
     if new:
         raise RetraceRequired("its rule makes sizes that depend on values")
     steps = live_calls(recorder.graph, result)
+    _check_writes(target, steps, placeholders)
     whole = len(steps) == 1 and steps[0] is result and steps[0].target is target
     same = whole and repr((steps[0].args, steps[0].kwargs)) == repr(
         (recorder.nodes_of(args), recorder.nodes_of(kwargs))
     )
     return Replacement(placeholders, recorder.constants, steps, result, is_whole=same)
+
+
+def _check_writes(target: OpOverload, steps: Sequence[fx.Node], inputs: Collection[fx.Node]) -> None:
+    """Raise `UsageError` if a rule writes to its arguments, whose other readers would see that."""
+    for step in steps:
+        if any(base in inputs for argument in mutated_arguments(step) for base in view_bases(argument)):
+            raise UsageError(
+                f"the decomposition of {target} writes to its arguments by {step.target}: a rule computes new values; "
+                "clone() the argument first"
+            )
 
 
 def _is_no_op_as_strided(func: OpOverload, args: Any) -> bool:
