@@ -94,8 +94,12 @@ class Unsupported(_Policy):
 class Quantized(_Policy):
     """Arithmetic of operators between dequantize and quantize operators."""
 
+    AUTO = "auto"
+    """In integers for programs of `fx_importer.quantize`, and for every quantized program in TOSA; else in floats."""
     FLOAT = "float"
+    """In floats, bit for bit as in eager PyTorch."""
     INTEGER = "integer"
+    """In integers where an operator has an integer form."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,10 @@ class ExportOptions:
     )
     strict: bool = option(False, "Let torch.export trace through Python bytecode.")
     quantized: Quantized = option(
-        Quantized.FLOAT,
-        "How to compute between dequantize and quantize operators: in floats or in integers.",
-        python="With integers, run and verify compare with the integer program.",
+        Quantized.AUTO,
+        "How to compute between dequantize and quantize operators: in floats or in integers. auto is integers for "
+        "programs of quantize, and for every quantized program in TOSA.",
+        python="With integers, verify compares with the integer program, and that with the model.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from torch.export import ExportedProgram
 
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.diagnose import expected_of
-from fx_importer.compiler.driver import canonical_programs, import_canonical_with
+from fx_importer.compiler.driver import canonical_programs, checked_programs, import_canonical_with
+from fx_importer.compiler.quantized_arithmetic import in_chosen_arithmetic
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.explanation import Expected, Explanation
 from fx_importer.errors import FxImporterError, UnsupportedNode
@@ -99,8 +101,8 @@ def _expected(program: ExportedProgram, options: Options, prober: Prober) -> Exp
     progress.enter(f"look into {options.output_type.value}")
     exported = {options.importing.func_name: program}
     try:
-        compilation = Compilation.of(options)
-        canonical = canonical_programs(exported, compilation)
-        return expected_of(canonical, compilation, import_canonical_with(FxImporter()), prober)
+        chosen = in_chosen_arithmetic(exported, (), Compilation.of(options), partial(checked_programs, exported))
+        canonical = canonical_programs(chosen.computed, chosen.compilation)
+        return expected_of(canonical, chosen.compilation, import_canonical_with(FxImporter()), prober)
     except FxImporterError as error:
         return Expected((UnsupportedNode("the program", str(error)),))

@@ -70,7 +70,8 @@ def lower(
             warn_of_misspelt(f, keywords.keys() - KEYWORDS.keys(), tuple(KEYWORDS))
         calls = {func_name: (f, args, inputs)}
     with reporting_progress(ours.get("progress", False)):
-        return Lowered.of(compile_programs(calls, importer or FxImporter(hooks=hooks), options))
+        ours = importer or FxImporter(hooks=hooks)
+        return Lowered.of(compile_programs(calls, ours, options, keep_importer=importer is not None))
 
 
 def export_and_import(

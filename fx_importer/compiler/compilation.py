@@ -36,6 +36,12 @@ class Exported:
     """As torch.export captured them, or as the user passed them: what `verify` compares with."""
     computed: Programs
     """The same in the form whose numbers the module has: with operators on integers for ``quantized="integer"``."""
+    compilation: Compilation
+    """The compilation of ``computed``, in which ``quantized="auto"`` is resolved if a program is quantized."""
+    chosen: bool = False
+    """Whether ``quantized="auto"`` chose integers."""
+    warning: str = ""
+    """What to tell the user about the choice, if anything."""
 
     @property
     def integers(self) -> Programs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -16,6 +17,7 @@ from fx_importer.compiler.device_mesh import check_plan, collectives_of, on_mesh
 from fx_importer.compiler.diagnose import ImportCanonical, all_unsupported, investigator
 from fx_importer.compiler.division import divide
 from fx_importer.compiler.outline import lower_imported
+from fx_importer.compiler.quantized_arithmetic import in_chosen_arithmetic, lowered_as_chosen
 from fx_importer.compiler.restored import recompiler, restored
 from fx_importer.compiler.result_types import check_result_types
 from fx_importer.compiler.stages import admit, new_trace
@@ -23,7 +25,7 @@ from fx_importer.diagnostics.remarks import Deviation
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.export import refuse_dtensors
-from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
+from fx_importer.errors import FxImporterError, QuantizationWarning, RandomNumbersWarning, UnsupportedProgramError
 from fx_importer.frontend.aliased_inputs import aliases_of_written
 from fx_importer.frontend.dynamic_dimensions import dimension_names
 from fx_importer.frontend.export import export_program
@@ -52,6 +54,7 @@ from fx_importer.fx_passes.sizes.sizes_of_one import FOLD_SIZES_OF_ONE
 from fx_importer.fx_passes.sizes.sizes_to_tensors import SIZES_TO_TENSORS
 from fx_importer.importing import FxImporter, ImportResult
 from fx_importer.importing.entry_points import shared_state
+from fx_importer.lowerings import EMITTERS
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions, Quantized
 from fx_importer.pipelines import Stage
@@ -69,14 +72,15 @@ def _check_quantized_dtypes(program: ExportedProgram, context: FxContext) -> Exp
     return program
 
 
-def _is_integer(context: FxContext) -> bool:
-    return context.options.export.quantized is Quantized.INTEGER
+def _may_be_integer(context: FxContext) -> bool:
+    chosen = context.options.export.quantized
+    return chosen is Quantized.INTEGER or (chosen is Quantized.AUTO and context.options.output_type.root in EMITTERS)
 
 
 EXPORTED = (
     FxPass("refuse-dtensors", _refuse_dtensors),
     FxPass("check-quantized-dtypes", _check_quantized_dtypes),
-    FxPass("quantized-to-integers", lambda program, context: to_integers(program, context.remark), _is_integer),
+    FxPass("quantized-to-integers", lambda program, context: to_integers(program, context.remark), _may_be_integer),
 )
 """Passes right after torch.export, to the program whose numbers the module has."""
 
@@ -141,6 +145,7 @@ def compile_programs(
     *,
     report: bool = True,
     trace: Trace | None = None,
+    keep_importer: bool = False,
 ) -> Compiled:
     """Export models and lower them to functions of one module, or read the result from the cache.
 
@@ -150,6 +155,7 @@ def compile_programs(
         options: for the whole compilation.
         report: whether failures are diagnosed and written to a report.
         trace: the record to add the stages to, which then controls reports and diagnosis. Nothing is cached then.
+        keep_importer: whether the result must be in the module of ``importer``, and not in that of a fresh one.
 
     Raises:
         FxImporterError: as `fx_importer.lower` does.
@@ -159,12 +165,16 @@ def compile_programs(
     if trace is None:
         names = [stage.name for stage in stages_of(compilation)]
         trace = new_trace(options, names, investigator(compilation)) if report else Trace()
-    admit(options.output_type, importer.module.context)
     exported = export_models(calls, compilation, trace)
-    if cached:
-        compiled = _through_the_cache(exported, importer, compilation, trace)
+    if trace.investigate is not None:
+        trace.investigate = investigator(exported.compilation)
+    run = partial(_lowered, cached=cached)
+    if exported.chosen:
+        exported, compiled = lowered_as_chosen(exported, importer, trace, run, report=report, keep=keep_importer)
     else:
-        compiled = lower_exported(exported, importer, compilation, trace, report=report)
+        compiled = run(exported, importer, trace, report=report)
+    if report and exported.warning:
+        warnings.warn(exported.warning, QuantizationWarning, stacklevel=3)
     names = {
         name: dimension_names(f, compiled.exported[name], options.export.dynamic_shapes)
         for name, (f, _, _) in calls.items()
@@ -178,6 +188,14 @@ def compile_programs(
             stacklevel=3,
         )
     return compiled
+
+
+def _lowered(exported: Exported, importer: FxImporter, trace: Trace, *, report: bool, cached: bool) -> Compiled:
+    """Lower exported programs, or read the result from the cache."""
+    admit(exported.compilation.options.output_type, importer.module.context)
+    if cached:
+        return _through_the_cache(exported, importer, exported.compilation, trace)
+    return lower_exported(exported, importer, exported.compilation, trace, report=report)
 
 
 def lower_exported(
@@ -249,9 +267,13 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
     with trace.stage("frontend") as record:
         options = compilation.options.export
         programs = {name: with_own_meta_storages(export_program(*call, options)) for name, call in calls.items()}
-        computed = checked_programs(programs, compilation, record.remarks.append)
-        trace.programs = record.programs = computed
-    return Exported(programs, computed)
+        exported = in_chosen_arithmetic(
+            *(programs, [f for f, _, _ in calls.values()], compilation),
+            lambda chosen, remark: checked_programs(programs, chosen, remark),
+            record.remarks.append,
+        )
+        trace.programs = record.programs = exported.computed
+    return exported
 
 
 def checked_programs(

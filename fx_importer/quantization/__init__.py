@@ -8,7 +8,18 @@ integer operators and their lowerings are in ``families``, one file for each ope
 from fx_importer.quantization.families import integer_lowerings
 from fx_importer.quantization.families.resizes import WITHOUT_RESIZE
 from fx_importer.quantization.folding import to_integers
-from fx_importer.quantization.integer_operators import integer
-from fx_importer.quantization.qdq import check_dtypes
+from fx_importer.quantization.integer_operators import INTEGER_LIBRARY, integer
+from fx_importer.quantization.qdq import check_dtypes, is_from_quantize, is_quantized
+from fx_importer.quantization.rule import DYNAMIC_SIZES
 
-__all__ = ["WITHOUT_RESIZE", "check_dtypes", "integer", "integer_lowerings", "to_integers"]
+__all__ = [
+    "DYNAMIC_SIZES",
+    "INTEGER_LIBRARY",
+    "WITHOUT_RESIZE",
+    "check_dtypes",
+    "integer",
+    "integer_lowerings",
+    "is_from_quantize",
+    "is_quantized",
+    "to_integers",
+]

@@ -39,7 +39,8 @@ _PLACES = (aten.argmax.default, aten.argmin.default)
 def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     """Return ``program`` with operators between Q/DQ on integers, in functional form.
 
-    ``remark`` receives the integer coverage, and the reason for each operator that stays in floating point.
+    A program without any such operator is returned as it is. ``remark`` receives the integer coverage, and the reason
+    for each operator that stays in floating point.
 
     Raises:
         UsageError: for an invalid scale or zero point.
@@ -50,7 +51,7 @@ def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     found = folded(program)
     for each in found.remarks:
         remark(each)
-    return found.program
+    return found.program if found.integers else program
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Folded:
     replaced: Mapping[str, str]
     """The quantize operators, by the names of the nodes that compute them."""
     remarks: Sequence[str]
+    integers: int
+    """The number of operators on integers."""
 
 
 def folded(program: ExportedProgram) -> Folded:
@@ -80,7 +83,8 @@ def folded(program: ExportedProgram) -> Folded:
     remarks += [f"float: {node.name} = {node.target}: {folder.why(node)}" for node in floats]
     remarks += [f"float: {node.name} = {node.target}: int32 sums, scaled in float32" for node in folder.scaled]
     replaced = {made.name: name for name, made in folder.replaced.items()}
-    return Folded(folder.constants.program(), replaced, remarks)
+    integers = len(asked) - len(floats) + len(folder.scaled)
+    return Folded(folder.constants.program(), replaced, remarks, integers)
 
 
 class _Folder(Scope):

@@ -22,7 +22,10 @@ from fx_importer.quantization.scales import rescaled
 integer: Any = torch.ops.fx_importer_integer
 """The namespace of the operators."""
 
-_LIBRARY = torch.library.Library("fx_importer_integer", "DEF")
+INTEGER_LIBRARY = "fx_importer_integer"
+"""The name of the namespace."""
+
+_LIBRARY = torch.library.Library(INTEGER_LIBRARY, "DEF")
 
 _OUT = "int out_zero_point, int low, int high, int bits=8"
 

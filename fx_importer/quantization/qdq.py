@@ -16,6 +16,8 @@ from fx_importer.errors import UsageError
 from fx_importer.quantization.scales import Params
 
 _PREFIX = "quantized_decomposed."
+_MARK = "fx_importer"
+"""The key of `mark_as_from_quantize` in custom metadata of a node."""
 _PER_TENSOR = {
     f"{kind}_per_tensor.{overload}" for kind in ("quantize", "dequantize") for overload in ("default", "tensor")
 }
@@ -41,6 +43,19 @@ def kind_of(node: fx.Node) -> str | None:
 def is_quantized(graph: fx.Graph) -> bool:
     """Return whether ``graph`` has quantize or dequantize operators."""
     return any(kind_of(node) for node in graph.nodes)
+
+
+def mark_as_from_quantize(graph: fx.Graph) -> None:
+    """Mark the Q/DQ of ``graph`` as made by `fx_importer.quantize`, in metadata that torch.export and .pt2 keep."""
+    for node in graph.nodes:
+        if kind_of(node):
+            node.meta["custom"] = {**node.meta.get("custom", {}), _MARK: "quantize"}
+
+
+def is_from_quantize(graph: fx.Graph) -> bool:
+    """Return whether `fx_importer.quantize` made Q/DQ of ``graph``."""
+    notes = (node.meta.get("custom") for node in graph.nodes if kind_of(node))
+    return any(isinstance(note, dict) and note.get(_MARK) == "quantize" for note in notes)
 
 
 def params_of(node: fx.Node, value: Value) -> Params | None:

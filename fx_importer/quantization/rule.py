@@ -13,6 +13,9 @@ from fx_importer.lowerings import Lowering
 from fx_importer.quantization.graph_constants import GraphConstants
 from fx_importer.quantization.scales import NoIntegerForm, Params
 
+DYNAMIC_SIZES = "its sizes are dynamic"
+"""The reason of operators that have no integer form for dynamic sizes."""
+
 
 class Scope(Protocol):
     """The graph whose operators fold to integers. Methods that return nodes raise `NoIntegerForm`."""
@@ -118,7 +121,7 @@ def shape_of(node: object) -> list[int]:
     assert isinstance(node, fx.Node)
     value = node.meta.get("val")
     if not isinstance(value, Tensor) or not all(isinstance(size, int) for size in value.shape):
-        raise NoIntegerForm("its sizes are dynamic")
+        raise NoIntegerForm(DYNAMIC_SIZES)
     return list(value.shape)
 
 

@@ -19,6 +19,7 @@ from fx_importer.quantization.post_training.integer_io import integers_outside
 from fx_importer.quantization.post_training.memory import Memory, with_memory, without_memory
 from fx_importer.quantization.post_training.plan import QuantizationPlan, is_huge, planned
 from fx_importer.quantization.post_training.wide_values import wide_values
+from fx_importer.quantization.qdq import mark_as_from_quantize
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
 _LEVELS: dict[str, dict[str, Any]] = {
@@ -64,6 +65,7 @@ def quantized(
     # torchao's module refuses eval().
     result = with_memory(converted, memory)
     result.train(False)
+    mark_as_from_quantize(result.graph)
     return integers_outside(result) if integer_io else result
 
 
