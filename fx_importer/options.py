@@ -97,9 +97,7 @@ class Quantized(_Policy):
     AUTO = "auto"
     """In integers for programs of `fx_importer.quantize`, and for every quantized program in TOSA; else in floats."""
     FLOAT = "float"
-    """In floats, bit for bit as in eager PyTorch."""
     INTEGER = "integer"
-    """In integers where an operator has an integer form."""
 
 
 @dataclass(frozen=True)

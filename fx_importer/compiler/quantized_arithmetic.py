@@ -20,7 +20,6 @@ from fx_importer.errors import CrashedError, FxImporterError, StageFailed, Unsup
 from fx_importer.importing import FxImporter
 from fx_importer.lowerings import EMITTERS, layers
 from fx_importer.options import Options, Quantized
-from fx_importer.output_types import OutputType
 from fx_importer.quantization import DYNAMIC_SIZES, INTEGER_LIBRARY, is_from_quantize, is_quantized
 
 Remark = Callable[[str], None]
@@ -62,7 +61,7 @@ def in_chosen_arithmetic(
     if kind.root not in EMITTERS:
         reason = f"{kind.value} has no integer operators, and {', '.join(each.value for each in EMITTERS)} have"
         from_quantize = False  # nothing to warn of: another lowering follows
-    elif from_quantize or kind.root is OutputType.TOSA:
+    elif from_quantize or compilation.target.integer_quantized:
         chosen = _in_integers(programs, compilation, check, remark)
         if isinstance(chosen, Exported):
             return chosen

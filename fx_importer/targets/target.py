@@ -62,6 +62,8 @@ class Target:
     """Whether functions take and return only non-empty tensors."""
     narrows: bool = False
     """Whether the pipeline can narrow integers and floats of 64 bits to 32."""
+    integer_quantized: bool = False
+    """Whether quantized operators are integer operators, so that every quantized program is lowered in integers."""
     dynamic_shapes: bool = True
     """Whether tensors can have dynamic dimensions."""
     specializes_sizes: bool = False

@@ -49,5 +49,6 @@ TOSA = Target(
     folds_constants=True,
     tensors_only=True,
     narrows=True,
+    integer_quantized=True,
     dynamic_shapes=False,
 )
