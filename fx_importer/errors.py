@@ -144,6 +144,10 @@ class UnsupportedProgramError(FxImporterError):
         super().__init__("\n".join([*lines, *filter(None, [remark])]))
 
 
+class MutatedStateError(UnsupportedProgramError):
+    """A program mutates state or inputs, and no option says what becomes of them."""
+
+
 class KeptOperatorError(UnsupportedProgramError):
     """A call of an operator that ``keep=``, or a rule that does not match, leaves to a C++ lowering that is wrong.
 

@@ -25,7 +25,7 @@ from fx_importer.compiler_utils import (
     lower_mlir_module,
     run_pipeline_with_repro_report,
 )
-from fx_importer.errors import ExportError, FrozenStateWarning, UsageError
+from fx_importer.errors import ExportError, FrozenStateWarning, MutatedStateError, UsageError
 from fx_importer.extras.fx_decomp_util import get_decomposition_table
 from fx_importer.extras.fx_importer import FxImporter, FxImporterHooks
 from fx_importer.frontend.example_inputs import check_inputs
@@ -192,8 +192,13 @@ def _lowered(
 ) -> ir.Module:
     """Return the lowered module of torch-mlir's importer, or the module of `fx_importer.lower`: ``by_us()``."""
     kind = options.output_type
-    if by_us_only or (given is None and not _is_torch_dialect(kind)):
+    if by_us_only:
         return _without_names(by_us())
+    if given is None and not _is_torch_dialect(kind):
+        try:
+            return _without_names(by_us())
+        except MutatedStateError:
+            pass  # torch-mlir's importer takes the state as constants, and returns new values
     importer = given or FxImporter(hooks=hooks)
     legal = FxImportOptions(backend_legal_ops=list(options.lowering.backend_legal_ops))
     finite = BackendLoweringOptions(options.lowering.allow_non_finites)

@@ -25,7 +25,13 @@ from fx_importer.diagnostics.remarks import Deviation
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.export import refuse_dtensors
-from fx_importer.errors import FxImporterError, QuantizationWarning, RandomNumbersWarning, UnsupportedProgramError
+from fx_importer.errors import (
+    FxImporterError,
+    MutatedStateError,
+    QuantizationWarning,
+    RandomNumbersWarning,
+    UnsupportedProgramError,
+)
 from fx_importer.frontend.aliased_inputs import aliases_of_written
 from fx_importer.frontend.dynamic_dimensions import dimension_names
 from fx_importer.frontend.export import export_program
@@ -226,6 +232,8 @@ def lower_exported(
             legal = record.programs = run_fx_passes(LEGAL, canonical, context)
         with trace.stage("importing", importer.module):
             imported = import_legal(legal, importer, compilation, elided)
+    except MutatedStateError:
+        raise  # an option decides first: what else is unsupported depends on it
     except UnsupportedProgramError as error:
         if not report or canonical is None:
             raise

@@ -11,7 +11,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 
 from fx_importer import manifest
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
-from fx_importer.errors import UnsupportedProgramError
+from fx_importer.errors import MutatedStateError, UnsupportedProgramError
 from fx_importer.importing.names import with_names
 from fx_importer.importing.program_inputs import ProgramInputs, SignaturePolicy
 from fx_importer.importing.program_results import (
@@ -37,7 +37,7 @@ def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> Importe
     """
     mutated = mutated_inputs(program)
     if mutated and policy.mutation is Mutation.ERROR:
-        raise UnsupportedProgramError(
+        raise MutatedStateError(
             "the program mutates state, and a frozen import would lose that. Pass mutation='functional' to take the "
             "state as arguments and return the new state first, or mutation='mutable' "
             "(experimental_support_mutation=True) to overwrite it in place. Mutated:",

@@ -11,9 +11,12 @@ import torch
 
 from fx_importer import FxImporter as OwnImporter
 from fx_importer import FxImporterError, UsageError
+from fx_importer.engines import backend_named, default_engine
 from fx_importer.errors import ContractWarning, FrozenStateWarning, StageFailed
 from fx_importer.mlir.bindings import func_d, ir, new_context
+from fx_importer.output_types import OutputType
 from testing.drop_in_programs import Of
+from testing.op_cases import OUTPUT_TYPES
 
 PATHS = ("fx", "compiler_utils", "extras.fx_importer", "extras.fx_decomp_util")
 
@@ -81,6 +84,22 @@ def test_frozen_state_is_a_warning():
     assert "-> (!torch.vtensor<[],f32>, !torch.vtensor<[2],f32>)" in text
     mutable = str(fx().export_and_import(model, torch.ones(2), experimental_support_mutation=True))
     assert "torch.overwrite.tensor.contents" in mutable
+
+
+@pytest.mark.parametrize("output_type", OUTPUT_TYPES)
+def test_frozen_state_is_lowered(output_type):
+    def step(self, x):
+        x[0] = 5
+        self.sums.add_(x)
+        return x * self.sums
+
+    model, x = Of(step, sums=torch.ones(3)), torch.arange(3.0)
+    with pytest.warns(FrozenStateWarning, match="buffers sums"):
+        module = fx().export_and_import(model, x, output_type=output_type)
+    engine = default_engine(OutputType.get(output_type))
+    results = backend_named(engine.name).load(module)(x.clone())
+    result = model(written := x.clone())
+    torch.testing.assert_close(tuple(results), (model.sums, written, result))
 
 
 def test_what_torch_mlir_refuses_is_lowered_by_us():
