@@ -30,7 +30,7 @@ from fx_importer.extras.fx_decomp_util import get_decomposition_table
 from fx_importer.extras.fx_importer import FxImporter, FxImporterHooks
 from fx_importer.frontend.example_inputs import check_inputs
 from fx_importer.frontend.export import export_program
-from fx_importer.frontend.torch_patches import FUNCTIONALIZED_VIEWS, patched
+from fx_importer.frontend.torch_patches import FUNCTIONALIZED_VIEWS, patched, warnings_filtered
 from fx_importer.fx_graph.retracing import run_decompositions
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import KEYWORDS, Contract, Mutation, Options
@@ -104,7 +104,8 @@ def export_and_import(
     def import_into(importer: FxImporter) -> None:
         if not isinstance(f, ExportedProgram):
             check_inputs(f, args, inputs, options=tuple(KEYWORDS))
-        program = export_program(f, args, inputs, asked.export)
+        with warnings_filtered("ignore", ".* is in training mode"):  # torch-mlir has no such warning
+            program = export_program(f, args, inputs, asked.export)
         _import_program(program, importer, asked)
 
     theirs = fx_importer if isinstance(fx_importer, FxImporter) else None
@@ -209,7 +210,7 @@ def _lowered(
         return _module_lowering(
             printing.stages, printing.passes, kind, importer.module, legal, finite, report=not again
         )
-    except (ExportError, UsageError):
+    except (ExportError, UsageError, Warning):
         raise
     except Exception as error:
         if isinstance(error, ValueError) and "as_strided" in str(error):

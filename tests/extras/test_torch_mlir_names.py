@@ -84,6 +84,9 @@ def test_frozen_state_is_a_warning():
     assert "-> (!torch.vtensor<[],f32>, !torch.vtensor<[2],f32>)" in text
     mutable = str(fx().export_and_import(model, torch.ones(2), experimental_support_mutation=True))
     assert "torch.overwrite.tensor.contents" in mutable
+    with pytest.raises(FrozenStateWarning):  # warnings are errors here
+        fx().export_and_import(model, torch.ones(2))
+    fx().export_and_import(torch.nn.Dropout(), torch.ones(2))  # in training mode
 
 
 @pytest.mark.parametrize("output_type", OUTPUT_TYPES)
@@ -97,6 +100,7 @@ def test_frozen_state_is_lowered(output_type):
     with pytest.warns(FrozenStateWarning, match="buffers sums"):
         module = fx().export_and_import(model, x, output_type=output_type)
     engine = default_engine(OutputType.get(output_type))
+    assert engine is not None
     results = backend_named(engine.name).load(module)(x.clone())
     result = model(written := x.clone())
     torch.testing.assert_close(tuple(results), (model.sums, written, result))
