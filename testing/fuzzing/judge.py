@@ -103,6 +103,7 @@ class _Subject:
         self.program = given
         self._exported: Any = None
         self._quantized: torch.nn.Module | None = None
+        self._callable: Any = None
 
     def verdict(self, output_type: str, backend: str | None, note: Callable[[str], None]) -> Verdict:
         """Return the verdict for an output type; raise `_Found` for all but agreement."""
@@ -152,6 +153,7 @@ class _Subject:
 
     def lowered(self, output_type: OutputType) -> Lowered:
         """Lower the program without diagnosing failures: in two threads, if it is threaded."""
+        self._callable = self._callable or self._quantized or self.program.callable()
         if not self.program.threaded:
             return self._lowered(output_type)
         with ThreadPoolExecutor(2) as threads:
@@ -169,7 +171,7 @@ class _Subject:
         try:
             compilation, exported = Compilation.of(options), self._exported
             if exported is None:
-                calls = {"main": (self._quantized or program.callable(), program.tensors(), {})}
+                calls = {"main": (self._callable, program.tensors(), {})}
                 self._exported = exported = export_models(calls, compilation, Trace())
             changes = overrides(exported.given["main"], output_type, program.overrides)
             compilation = Compilation.of(replace(options, decompositions=changes))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from fx_importer import lower
 from fx_importer.decompositions.reduction import variance
 
 aten = torch.ops.aten
@@ -32,3 +33,17 @@ def test_variance_of_complex_numbers() -> None:
     x = torch.randn(3, 4, dtype=torch.complex64)
     assert_close(variance.var(x, [1]), x.var(1))
     assert variance.var(torch.tensor(3.0)).isnan()
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
+@pytest.mark.parametrize("correction", [1, 2.5])
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
+def test_variance_of_dynamic_sizes_divides_by_zero_at_most(output_type: str, correction: float) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.var(x, [0, 1], correction=correction)
+
+    sizes = dict.fromkeys((0, 1), torch.export.Dim.AUTO)
+    lowered = lower(f, torch.randn(3, 4), output_type=output_type, dynamic_shapes=(sizes,))
+    for shape in ((3, 4), (1, 1), (2, 1), (0, 4), (0, 0)):
+        x = torch.randn(shape)
+        assert_close(lowered.run(x), f(x), equal_nan=True)

@@ -58,6 +58,12 @@ def inside_decompositions(x: Tensor, i: Tensor):
     return *shrunk, torch.index_fill(x, 0, torch.tensor([1]), a), x.clone().fill_(a), x.clone().masked_fill_(x > 0, a)
 
 
+def small_integers(x: Tensor, i: Tensor):
+    a, b = x[0].item(), i[0].abs().item()
+    byte, short = i.to(torch.int8), i.to(torch.int16)
+    return byte * b, byte - b, torch.rsub(byte, b), byte**b, short**b, (x > 0) ** b, byte.abs() ** a
+
+
 NOT_EXPORTED = pytest.mark.xfail(
     torch.__version__.startswith("2.12."),
     reason="torch.export of 2.12 raises 'Unknown symbol zuf0' or evaluates a number: of torch, not of this package",
@@ -72,6 +78,7 @@ PROGRAMS = (
     arguments,
     factors,
     inside_decompositions,
+    pytest.param(small_integers, marks=NOT_EXPORTED),
 )
 
 

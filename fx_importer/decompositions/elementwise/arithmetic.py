@@ -62,11 +62,16 @@ SCALAR_ARITHMETIC = (add, sub, rsub, mul)
 
 
 def for_int8(rule: Decomposition) -> Decomposition:
-    """Return ``rule`` restricted to int8 tensors."""
+    """Return ``rule`` restricted to int8 tensors. Their symbolic numbers, such as items of tensors, become tensors."""
 
-    def on_int8(*args: Any, **kwargs: Any) -> Any:
-        has_int8 = any(isinstance(argument, Tensor) and argument.dtype == torch.int8 for argument in args)
-        return rule(*args, **kwargs) if has_int8 else NotImplemented
+    def on_int8(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+        tensor = next((each for each in (a, b) if isinstance(each, Tensor) and each.dtype == torch.int8), None)
+        if tensor is None:
+            return NotImplemented
+        if isinstance(b, Tensor | Number):
+            return rule(a, b, *args, **kwargs)
+        packet = rule.operators[0].overloadpacket
+        return packet.Tensor(a, scalar_like(b, tensor), *args, **kwargs)
 
     return Decomposition(rule.operators, on_int8)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import SymInt, Tensor
+from torch import SymFloat, SymInt, Tensor
 
 from fx_importer.decompositions.elementwise.scalars import Number, on_tensors, scalar_like
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
@@ -46,6 +46,8 @@ def power(x: Tensor, exponent: float) -> Tensor:
             if isinstance(exponent, float):
                 return torch.pow(x.to(torch.result_type(x, exponent)), exponent)
             return _integer_power(x, exponent) if exponent >= 0 else NotImplemented
+    elif isinstance(exponent, SymInt | SymFloat) and not x.is_floating_point() and not x.is_complex():
+        return torch.pow(x, scalar_like(exponent, x))
     return NotImplemented
 
 

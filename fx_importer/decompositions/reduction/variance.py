@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
@@ -25,11 +25,20 @@ def _variance(x: Tensor, axes: Axes, correction: float | None, keepdim: bool) ->
     mean = wide.mean(reduced, keepdim=True)
     centered = wide - mean
     squares = centered.abs().square() if x.is_complex() else centered * centered
-    freedom = math.prod(x.shape[axis] for axis in reduced if x.dim()) - (1 if correction is None else correction)
-    if not statically_known_true(freedom >= 0):
-        freedom = torch.sym_max(freedom, 0)  # a division by zero, as eager's
-    variance = squares.sum(reduced, keepdim=keepdim) / freedom
+    correction = 1 if correction is None else correction
+    freedom = math.prod(x.shape[axis] for axis in reduced if x.dim()) - correction
+    variance = squares.sum(reduced, keepdim=keepdim) / _not_negative(freedom, correction, squares.dtype)
     return variance.to(x.dtype.to_real()), (mean if keepdim else mean.squeeze(reduced)).to(x.dtype)
+
+
+def _not_negative(freedom: Any, correction: float, dtype: torch.dtype) -> Any:
+    """Return the degrees of freedom, or 0 if they are negative: eager divides by zero then.
+
+    The maximum of a symbolic size is one of tensors: SymPy's assumes that no size is 0, which callers may pass.
+    """
+    if correction > 0 and not isinstance(freedom, int | float):
+        return torch.scalar_tensor(freedom, dtype=dtype).clamp(min=0)
+    return torch.sym_max(freedom, 0)
 
 
 @decomposes(aten.var.correction)
