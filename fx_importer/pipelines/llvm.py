@@ -17,6 +17,7 @@ from fx_importer.rewrites import (
     declare_operator_stubs,
     define_functions,
     expand_scalars,
+    expand_small_floats,
     hoist_weights,
     insert_checks,
     int8_matmuls_to_f32,
@@ -41,6 +42,7 @@ from fx_importer.rewrites import (
     vectorize_sums,
 )
 from fx_importer.rewrites.llvm.kernel_outlining import SMALL_TRIP_COUNT
+from fx_importer.rewrites.llvm.small_floats import FORMATS as SMALL_FLOATS
 
 
 def llvm(
@@ -151,11 +153,17 @@ SCALARS = Stage(
     (
         Pass("scf-parallel-for-to-nested-fors"),
         Pass("convert-complex-to-standard"),
-        Pass("arith-emulate-unsupported-floats", {"source-types": ("bf16", "f16"), "target-type": "f32"}),
+        Pass(
+            "arith-emulate-unsupported-floats",
+            {"source-types": ("bf16", "f16", *SMALL_FLOATS), "target-type": "f32"},
+        ),
+        expand_small_floats,
         Pass("math-extend-to-supported-types"),
         on_functions(
             Pass("math-expand-ops", {"ops": ("rsqrt",)}),  # the only function that libm lacks
-            Pass("arith-expand", {"include-bf16": True}),  # not all CPUs have an instruction for bf16
+            Pass(
+                "arith-expand", {"include-bf16": True, "include-f8e8m0": True}
+            ),  # not all CPUs have an instruction for bf16
         ),
         Pass("convert-math-to-funcs"),
         Pass("convert-math-to-libm"),

@@ -46,6 +46,7 @@ from fx_importer.rewrites.llvm.operator_stubs import declare_operator_stubs, pas
 from fx_importer.rewrites.llvm.parallel_loops import launch_on_threads
 from fx_importer.rewrites.llvm.runtime_checks import insert_checks, relax_layout_casts
 from fx_importer.rewrites.llvm.scalar_expansion import expand_scalars, move_bits
+from fx_importer.rewrites.llvm.small_floats import expand_small_floats
 from fx_importer.rewrites.llvm.vector_math import define_functions, replace_functions
 from fx_importer.rewrites.llvm.vector_sums import vectorize_sums
 from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights
@@ -113,6 +114,7 @@ _ALL = (
     dynamic_sizes_to_tosa,
     erase_unused_sizes,
     expand_scalars,
+    expand_small_floats,
     f64_convolutions_to_f32,
     fit_tosa_floats,
     fit_tosa_integers,

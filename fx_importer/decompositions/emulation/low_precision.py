@@ -105,6 +105,17 @@ def convert_small_floats(x: Tensor, *, dtype: torch.dtype | None = None, **setti
 
 
 @decomposes(aten._to_copy.default)
+def convert_fp8_by_float32(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
+    """Convert integers and fp8 to fp8 by way of float32, and fp8 to integers: TOSA casts fp8 to other floats only."""
+    del settings
+    narrow = {x.dtype, dtype} & set(_FORMATS)
+    others = {x.dtype, dtype} - set(_FORMATS)
+    if dtype is None or dtype == x.dtype or not narrow or any(other.is_floating_point for other in others):
+        return NotImplemented
+    return x.float().to(dtype)
+
+
+@decomposes(aten._to_copy.default)
 def saturate_e4m3fn(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
     """Clamp to the largest numbers first, where eager saturates, infinity too: the targets give NaN."""
     del settings
@@ -112,7 +123,6 @@ def saturate_e4m3fn(x: Tensor, *, dtype: torch.dtype | None = None, **settings: 
         not E4M3FN_SATURATES
         or dtype is None
         or dtype != torch.float8_e4m3fn
-        or not x.is_floating_point()
         or x.dtype == dtype
         or is_kept(aten._to_copy.default)
     ):

@@ -156,6 +156,7 @@ TOSA = (
         pad.pad_of_int16,
         indexing.index_by_flat_indices,
         low_precision.convert_half_precision,
+        low_precision.convert_fp8_by_float32,
         because="the C++ lowering emits it in a form that TOSA does not allow",
     )
     .preferring(
