@@ -9,11 +9,13 @@ from fx_importer.rewrites import (
     boolean_sums_to_or,
     copy_new_state,
     dynamic_sizes_to_tensor,
+    dynamic_slices_to_tensor,
     inline_rank_0_generics,
     loops_to_destination_style,
     scatter_sort_to_loops,
     sliced_state_to_memory,
     stablehlo_control_flow_to_scf,
+    tosa_sizes_to_tensor,
 )
 
 TO_LINALG: Mapping[str, Stage] = {
@@ -21,6 +23,7 @@ TO_LINALG: Mapping[str, Stage] = {
         "tosa-to-linalg",
         "TOSA ops are lowered to linalg, tensor, arith, math and scf.",
         (
+            tosa_sizes_to_tensor,
             on_functions("tosa-to-scf"),  # before passes that do not convert TOSA ops in regions
             on_functions("tosa-optional-decompositions"),  # transposed convolutions
             on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
@@ -36,6 +39,7 @@ TO_LINALG: Mapping[str, Stage] = {
             stablehlo_control_flow_to_scf,
             scatter_sort_to_loops,
             dynamic_sizes_to_tensor,
+            dynamic_slices_to_tensor,
             on_functions("stablehlo-legalize-to-linalg"),
             Pass("stablehlo-convert-to-signless"),  # after the conversion, which depends on the signedness of integers
             on_functions("canonicalize", "cse", "reconcile-unrealized-casts"),

@@ -57,6 +57,7 @@ from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stab
 from fx_importer.rewrites.stablehlo.control_flow_to_scf import stablehlo_control_flow_to_scf
 from fx_importer.rewrites.stablehlo.convolution_layouts import stablehlo_channels_last
 from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes_to_tensor
+from fx_importer.rewrites.stablehlo.dynamic_slices_to_tensor import dynamic_slices_to_tensor
 from fx_importer.rewrites.stablehlo.exact_floats import stablehlo_int8_matmuls_to_f32
 from fx_importer.rewrites.stablehlo.float32_accumulation import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.operators import operators_to_stablehlo
@@ -85,6 +86,7 @@ from fx_importer.rewrites.tosa.isolated_regions import isolate_tosa_regions
 from fx_importer.rewrites.tosa.rank_reduction import reduce_tosa_ranks
 from fx_importer.rewrites.tosa.removed_transposes import remove_tosa_transposes
 from fx_importer.rewrites.tosa.scalar_arguments import reject_scalar_arguments
+from fx_importer.rewrites.tosa.sizes_to_tensor import tosa_sizes_to_tensor
 from fx_importer.rewrites.tosa.transposed_weights import transpose_tosa_arguments, transpose_tosa_weights
 from fx_importer.rewrites.xla.row_matmuls import double_bf16_rows
 from fx_importer.rewrites.xla.row_writes import row_writes_to_case
@@ -111,6 +113,7 @@ _ALL = (
     dynamic_convolutions_to_tosa,
     dynamic_pools_to_tosa,
     dynamic_sizes_to_tensor,
+    dynamic_slices_to_tensor,
     dynamic_sizes_to_tosa,
     erase_unused_sizes,
     expand_scalars,
@@ -174,6 +177,7 @@ _ALL = (
     stablehlo_int8_matmuls_to_f32,
     state_to_values,
     tm_tensor_to_loops,
+    tosa_sizes_to_tensor,
     transpose_tosa_arguments,
     transpose_tosa_weights,
     values_to_memory,
