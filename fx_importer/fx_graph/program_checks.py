@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -211,10 +211,8 @@ def _check_node(node: Any) -> None:
         raise Unsafe(f"its inputs or outputs hold a {kind}, which names a function to import")
     if _names_class(context):
         raise Unsafe("the structure of its inputs or outputs names a class to import")
-    if kind == "builtins.dict":
-        for name in _keys(context):
-            if isinstance(name, str):
-                check_name(name)
+    for name in _texts(context):
+        check_name(name)
     for child in node["children_spec"]:
         _check_node(child)
 
@@ -234,6 +232,24 @@ def _names_class(context: Any) -> bool:
             raise Unsafe("the structure of its inputs or outputs cannot be read") from None
         return False
     return inner != context and _names_class(inner)
+
+
+def _texts(context: Any) -> Iterator[str]:
+    """Yield the text in ``context``, and in the JSON in its text: keys of dictionaries end up in source code."""
+    if isinstance(context, dict):
+        context = [*context, *context.values()]
+    if isinstance(context, list):
+        for part in context:
+            yield from _texts(part)
+    elif isinstance(context, str):
+        try:
+            inner = parse_json(context, finite=False)
+        except ValueError:
+            inner = context
+        if isinstance(inner, dict | list):
+            yield from _texts(inner)
+        else:
+            yield str(inner)
 
 
 def _is_json(text: str) -> bool:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import CodeType
+from typing import Any
 
-FUNCTIONS = {"max": max, "min": min, "abs": abs, "round": round, "float": float}
-_ROUNDINGS = ("ceil", "floor", "trunc")
-_FORMS = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Load)
-_OPERATORS = (
-    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.USub, ast.Not, ast.And, ast.Or),
-    *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
-)
+from fx_importer.symbolic.arithmetic import Arithmetic
+
+_ONE, _MORE = range(1, 2), range(2, 1000)
+FUNCTIONS: Mapping[str, tuple[Callable[..., Any], range]] = {
+    "max": (max, _MORE),
+    "min": (min, _MORE),
+    "abs": (abs, _ONE),
+    "round": (round, range(1, 3)),
+    "float": (float, _ONE),
+    "math.ceil": (math.ceil, _ONE),
+    "math.floor": (math.floor, _ONE),
+    "math.trunc": (math.trunc, _ONE),
+}
+"""The functions of expressions of sizes, with the numbers of arguments that they take."""
 _MAX_LENGTH = 20_000
 _LINEAR = re.compile(r"(?:(?P<factor>\d+)\*)?(?P<symbol>[A-Za-z_]\w*)(?: (?P<sign>[+-]) (?P<offset>\d+))?")
 
@@ -49,10 +56,9 @@ class LinearSize:
 
 @dataclass(frozen=True)
 class SizeExpression:
-    """A number or a condition such as ``s0 % s1 == 0``, compiled once.
+    """A number or a condition such as ``s0 % s1 == 0``, parsed once.
 
-    It has arithmetic, comparisons, ``max``, ``min``, ``abs``, ``round``, ``float``, ``math.ceil``, ``math.floor`` and
-    ``math.trunc``: the evaluation of text from a file calls nothing else.
+    It has arithmetic, comparisons and `FUNCTIONS`. The text, which may be of a file, is interpreted by `Arithmetic`.
 
     Raises:
         ValueError: if ``text`` is something else.
@@ -61,22 +67,22 @@ class SizeExpression:
     text: str
     symbols: frozenset[str] = field(init=False)
     """The names of the symbolic dimensions in it."""
-    _code: CodeType = field(init=False, repr=False, compare=False)
+    _arithmetic: Arithmetic = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or len(self.text) > _MAX_LENGTH:
-            raise ValueError("no expression of sizes")
+            raise ValueError(f"an expression of sizes is text of at most {_MAX_LENGTH:,} characters")
         try:
-            tree = ast.parse(self.text, mode="eval")
-            object.__setattr__(self, "symbols", frozenset(_symbols(tree)))
-            object.__setattr__(self, "_code", compile(tree, "<sizes>", "eval"))
+            arithmetic = Arithmetic(ast.parse(self.text, mode="eval").body, _symbol, FUNCTIONS)
         except (SyntaxError, ValueError, MemoryError, RecursionError):
-            raise ValueError(f"{self.text[:80]!r} is no expression of sizes") from None
+            raise ValueError(f"{self.text[:80]!r} is not an expression of sizes") from None
+        object.__setattr__(self, "symbols", arithmetic.symbols)
+        object.__setattr__(self, "_arithmetic", arithmetic)
 
     def value(self, sizes: Mapping[str, int]) -> float | None:
         """Return the number, or whether the condition holds, for ``sizes``; None for a division by 0."""
         try:
-            return eval(self._code, {"__builtins__": {}, "math": math, **FUNCTIONS}, dict(sizes))
+            return self._arithmetic.value(sizes)
         except (ArithmeticError, ValueError):
             return None
 
@@ -86,23 +92,5 @@ class SizeExpression:
         return re.sub(r"[A-Za-z_]\w*", lambda found: names.get(found[0], found[0]), text)
 
 
-def _symbols(node: ast.AST) -> Iterator[str]:
-    """Return the names in ``node``; raise ValueError unless it is arithmetic on them."""
-    match node:
-        case ast.Name(id=name) if name not in FUNCTIONS and name != "math":
-            yield name
-            return
-        case ast.Constant(value=int() | float()):
-            return
-        case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]) if name in FUNCTIONS:
-            pass
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr=name), args=parts, keywords=[]) if (
-            name in _ROUNDINGS
-        ):
-            pass
-        case _ if isinstance(node, _FORMS):
-            parts = [each for each in ast.iter_child_nodes(node) if not isinstance(each, _OPERATORS)]
-        case _:
-            raise ValueError(f"{type(node).__name__} in an expression of sizes")
-    for part in parts:
-        yield from _symbols(part)
+def _symbol(node: ast.expr) -> str | None:
+    return node.id if isinstance(node, ast.Name) and node.id not in FUNCTIONS and node.id != "math" else None

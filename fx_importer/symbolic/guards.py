@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fx_importer.symbolic.conversions import to_text
+from fx_importer.symbolic.file_guards import assume
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,10 +67,8 @@ def restore_guards(program: ExportedProgram) -> None:
     code = getattr(program, "_guards_code", None)
     if not code or environment is None or environment.var_to_sources:  # sizes of files have no sources
         return
-    module = program.module()
-    check = getattr(module, "_guards_fn", None)  # without example inputs, there is none
-    if check is not None:
-        check(*(node.meta["val"] for node in module.graph.find_nodes(op="placeholder")))
+    for guard in code:
+        assume(program, guard)
 
 
 def _is_irrelevant(place: object) -> bool:

@@ -156,6 +156,8 @@ ENUM = json.dumps([{"__enum__": True, "fqn": "untrusted:Colour", "name": "RED"}]
 TREE = json.dumps([1, {"type": "builtins.dict", "context": ENUM, "children_spec": []}])
 FACTORY = {"default_factory_module": "untrusted", "default_factory_name": "make", "dict_context": []}
 DEFAULTS = json.dumps([1, {"type": "collections.defaultdict", "context": FACTORY, "children_spec": []}])
+KEYS = json.dumps(["a', 1, 2); " + CODE + " #"])
+ORDERED = json.dumps([1, {"type": "collections.OrderedDict", "context": KEYS, "children_spec": []}])
 NODES = ("graph_module", "graph", "nodes", 0)
 
 
@@ -188,6 +190,7 @@ NODES = ("graph_module", "graph", "nodes", 0)
         (everywhere("target", "torch.ops.absent.twice.default"), "is not registered in this process: import what"),
         (everywhere("in_spec", TREE), "names a class to import"),
         (everywhere("in_spec", TREE.replace("__enum__", r"\\u005f_enum__")), "names a class to import"),
+        (everywhere("in_spec", ORDERED), "is no name"),
         (everywhere("out_spec", DEFAULTS), "names a function to import"),
         (everywhere("in_spec", "no JSON"), "the structure of its inputs or outputs cannot be read"),
         (edited("models/model.json", lambda found: found.update(guards_code=[CODE])), "the arithmetic of a guard"),
