@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,6 +122,14 @@ class UnsupportedNode:
         return "\n".join(lines)
 
 
+def described(causes: Sequence[Cause]) -> str:
+    """Return a text of all causes, with the suggestions that they share once, at the end."""
+    if len(causes) < 2 or any(cause.suggestions != causes[0].suggestions for cause in causes):
+        return "\n".join(map(str, causes))
+    texts = [str(replace(cause, suggestions=())) for cause in causes]
+    return "\n".join([*texts, *(f"try: {suggestion}" for suggestion in causes[0].suggestions)])
+
+
 class UnsupportedProgramError(FxImporterError):
     """A program with nodes, weights or arguments that cannot be imported; ``unsupported_nodes`` lists all of them.
 
@@ -140,7 +148,7 @@ class UnsupportedProgramError(FxImporterError):
         self.causes = tuple(causes)
         lines = [headline, *(f"  {node}".replace("\n", "\n  ") for node in self.unsupported_nodes)]
         if causes:
-            lines += ["the lowering would then fail at", *(f"  {e}".replace("\n", "\n  ") for e in self.causes)]
+            lines += ["the lowering would then fail at", f"  {described(causes)}".replace("\n", "\n  ")]
         super().__init__("\n".join([*lines, *filter(None, [remark])]))
 
 

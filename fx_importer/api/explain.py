@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.diagnose import expected_of
-from fx_importer.compiler.driver import canonical_programs, checked_programs, import_canonical_with
+from fx_importer.compiler.driver import advisor_for, canonical_programs, checked_programs, import_canonical_with
 from fx_importer.compiler.quantized_arithmetic import in_chosen_arithmetic
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.explanation import Expected, Explanation
@@ -103,6 +103,8 @@ def _expected(program: ExportedProgram, options: Options, prober: Prober) -> Exp
     try:
         chosen = in_chosen_arithmetic(exported, (), Compilation.of(options), partial(checked_programs, exported))
         canonical = canonical_programs(chosen.computed, chosen.compilation)
-        return expected_of(canonical, chosen.compilation, import_canonical_with(FxImporter()), prober)
+        calls = {name: (each, (), {}) for name, each in exported.items()}
+        advisor = advisor_for(calls, exported, FxImporter(), options)
+        return expected_of(canonical, chosen.compilation, import_canonical_with(FxImporter()), prober, advisor=advisor)
     except FxImporterError as error:
         return Expected((UnsupportedNode("the program", str(error)),))

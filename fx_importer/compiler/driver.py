@@ -10,23 +10,24 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from fx_importer.compiler.caching import CacheEntry, place_of
+from fx_importer.compiler.advice import Advisor, Change
+from fx_importer.compiler.cached_lowering import through_the_cache
 from fx_importer.compiler.compilation import Call, Compilation, Exported, Programs
 from fx_importer.compiler.compiled import Compiled, manifest_of
 from fx_importer.compiler.device_mesh import check_plan, collectives_of, on_mesh
-from fx_importer.compiler.diagnose import ImportCanonical, all_unsupported, investigator
+from fx_importer.compiler.diagnose import SEARCH_SECONDS, ImportCanonical, all_unsupported, investigator
 from fx_importer.compiler.division import divide
 from fx_importer.compiler.outline import lower_imported
 from fx_importer.compiler.quantized_arithmetic import in_chosen_arithmetic, lowered_as_chosen
-from fx_importer.compiler.restored import recompiler, restored
+from fx_importer.compiler.restored import recompiler
 from fx_importer.compiler.result_types import check_result_types
 from fx_importer.compiler.stages import admit, new_trace
-from fx_importer.diagnostics.remarks import Deviation
+from fx_importer.compiler.trials import advisor
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.export import refuse_dtensors
 from fx_importer.errors import (
-    FxImporterError,
+    ExportError,
     MutatedStateError,
     QuantizationWarning,
     RandomNumbersWarning,
@@ -62,9 +63,15 @@ from fx_importer.importing import FxImporter, ImportResult
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.lowerings import EMITTERS
 from fx_importer.mlir.bindings import ir
-from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions, Quantized
+from fx_importer.options import (
+    DecompositionOptions,
+    ExportOptions,
+    Options,
+    PrintOptions,
+    Quantized,
+)
 from fx_importer.pipelines import Stage
-from fx_importer.pipelines.isolated_runner import stage_runner
+from fx_importer.probing import Prober
 from fx_importer.quantization import check_dtypes, to_integers
 
 
@@ -171,10 +178,15 @@ def compile_programs(
     if trace is None:
         names = [stage.name for stage in stages_of(compilation)]
         trace = new_trace(options, names, investigator(compilation)) if report else Trace()
-    exported = export_models(calls, compilation, trace)
+    try:
+        exported = export_models(calls, compilation, trace)
+    except ExportError as error:
+        tries = advisor_for(calls, None, importer, options) if report else None
+        raise (tries.advised(error, SEARCH_SECONDS) if tries else error) from error.__cause__
+    tries = advisor_for(calls, exported.given, importer, options) if report else None
     if trace.investigate is not None:
-        trace.investigate = investigator(exported.compilation)
-    run = partial(_lowered, cached=cached)
+        trace.investigate = investigator(exported.compilation, tries)
+    run = partial(_lowered, cached=cached, advisor=tries)
     if exported.chosen:
         exported, compiled = lowered_as_chosen(exported, importer, trace, run, report=report, keep=keep_importer)
     else:
@@ -196,12 +208,22 @@ def compile_programs(
     return compiled
 
 
-def _lowered(exported: Exported, importer: FxImporter, trace: Trace, *, report: bool, cached: bool) -> Compiled:
+def _lowered(
+    exported: Exported,
+    importer: FxImporter,
+    trace: Trace,
+    *,
+    report: bool,
+    cached: bool,
+    advisor: Advisor | None = None,
+    prober: Prober | None = None,
+) -> Compiled:
     """Lower exported programs, or read the result from the cache."""
-    admit(exported.compilation.options.output_type, importer.module.context)
+    compilation = exported.compilation
+    admit(compilation.options.output_type, importer.module.context)
     if cached:
-        return _through_the_cache(exported, importer, exported.compilation, trace)
-    return lower_exported(exported, importer, exported.compilation, trace, report=report)
+        return through_the_cache(exported, importer, compilation, trace, partial(lower_exported, advisor=advisor))
+    return lower_exported(exported, importer, compilation, trace, report=report, advisor=advisor, prober=prober)
 
 
 def lower_exported(
@@ -212,14 +234,16 @@ def lower_exported(
     *,
     report: bool,
     elided: Mapping[object, int] | None = None,
+    advisor: Advisor | None = None,
+    prober: Prober | None = None,
 ) -> Compiled:
     """Lower exported programs to functions of one module.
 
-    With ``report``, an error that lists unsupported nodes also lists operators that would fail to lower. The weights
-    numbered in ``elided`` are left out of the module.
+    With ``report``, an error that lists unsupported nodes also lists operators that would fail to lower, and what
+    ``advisor`` suggests. The weights numbered in ``elided`` are left out of the module. With ``prober``, the stages run
+    in its process.
     """
     options = compilation.options
-    run = stage_runner(importer.module, options.running)
     canonical: Programs | None = None
     decomposed = decompose_programs(exported.computed, compilation, trace)
     try:
@@ -237,8 +261,8 @@ def lower_exported(
     except UnsupportedProgramError as error:
         if not report or canonical is None:
             raise
-        raise all_unsupported(error, canonical, compilation, import_canonical_with(importer)) from None
-    outcome = lower_imported(imported, compilation, trace, run)
+        raise all_unsupported(error, canonical, compilation, import_canonical_with(importer), advisor) from None
+    outcome = lower_imported(imported, compilation, trace, prober)
     trace.imported = None  # it was only kept for diagnosis
     if compilation.pipeline.stages:
         check_result_types(legal, imported.module)
@@ -275,13 +299,18 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
     with trace.stage("frontend") as record:
         options = compilation.options.export
         programs = {name: with_own_meta_storages(export_program(*call, options)) for name, call in calls.items()}
-        exported = in_chosen_arithmetic(
-            *(programs, [f for f, _, _ in calls.values()], compilation),
-            lambda chosen, remark: checked_programs(programs, chosen, remark),
-            record.remarks.append,
-        )
+        exported = _in_arithmetic(programs, calls, compilation, record.remarks.append)
         trace.programs = record.programs = exported.computed
     return exported
+
+
+def _in_arithmetic(
+    programs: Programs, calls: Mapping[str, Call], compilation: Compilation, remark: Callable[[str], None]
+) -> Exported:
+    models = [f for f, _, _ in calls.values()]
+    return in_chosen_arithmetic(
+        programs, models, compilation, lambda chosen, remark: checked_programs(programs, chosen, remark), remark
+    )
 
 
 def checked_programs(
@@ -353,47 +382,24 @@ def import_canonical_with(importer: FxImporter) -> ImportCanonical:
     return imported
 
 
-def _through_the_cache(exported: Exported, importer: FxImporter, compilation: Compilation, trace: Trace) -> Compiled:
-    """Return the result from the cache, or lower the programs and cache the result if possible."""
-    with trace.stage("cache") as record:
-        place = place_of(exported.given, importer, compilation.options, record.remarks.append)
-        manifest = place.read(importer.module) if place else None
-        if place and manifest:
-            record.remarks.append(f"taken from {place}")
-    if place is None:
-        return lower_exported(exported, importer, compilation, trace, report=True)
-    if manifest is None:
-        return _lower_and_keep(place, exported, importer, compilation, trace)
+def advisor_for(
+    calls: Mapping[str, Call], programs: Programs | None, importer: FxImporter, options: Options
+) -> Advisor:
+    """Return what tries other options after a failure of ``programs``, which are exported anew where necessary."""
 
-    return restored(exported.given, importer.module, manifest, compilation.options, importer, trace)
+    def lower_again(change: Change, options: Options, prober: Prober) -> None:
+        compilation, trace = Compilation.of(options), Trace()
+        if change.calls is not None or programs is None:
+            exported = export_models(change.calls or calls, compilation, trace)
+        else:
+            exported = _in_arithmetic(programs, calls, compilation, lambda remark: None)
+        run = partial(_lowered, cached=False, prober=prober)
+        if exported.chosen:
+            lowered_as_chosen(exported, importer.fresh(), trace, run, report=False, keep=False)
+        else:
+            run(exported, importer.fresh(), trace, report=False)
 
-
-def _lower_and_keep(
-    place: CacheEntry, exported: Exported, importer: FxImporter, compilation: Compilation, trace: Trace
-) -> Compiled:
-    """Lower programs with elided weights, cache the result, and link the weights into it."""
-    # No report is written for a failed attempt, since it would lack the weights.
-    attempt = replace(trace, reporter=None, investigate=None, stages=[*trace.stages])
-    try:
-        compiled = lower_exported(exported, importer, compilation, attempt, report=False, elided=place.elided.numbers)
-        with attempt.stage("keep") as record:
-            reason = _not_cached(compiled)
-            record.remarks.append(reason or place.write(compiled.module, compiled.manifest))
-            place.give_weights(compiled.module)
-    except FxImporterError:
-        whole = importer.fresh()
-        admit(compilation.options.output_type, whole.module.context)
-        return lower_exported(exported, whole, compilation, trace, report=True)
-    trace.stages = attempt.stages
-    return replace(compiled, trace=trace)
-
-
-def _not_cached(compiled: Compiled) -> str:
-    """Return why a result is not cached: what the user is told each time. Empty if it is cached."""
-    if compiled.drawn:
-        return "not cached: random numbers were drawn"
-    remarks = (remark for stage in compiled.trace.stages for remark in stage.remarks)
-    return "not cached: kept operators differ from eager" if any(isinstance(r, Deviation) for r in remarks) else ""
+    return advisor(calls, options, lower_again)
 
 
 def recompile(

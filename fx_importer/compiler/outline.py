@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fx_importer.compiler.compilation import Compilation
-from fx_importer.compiler.diagnose import investigator
+from fx_importer.compiler.diagnose import investigator, prober_for
 from fx_importer.compiler.fallback import Fallback
 from fx_importer.compiler.stages import run_pipeline
 from fx_importer.diagnostics.causes import Cause
@@ -21,7 +21,7 @@ from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Unsupported
 from fx_importer.pipelines import VERIFIERS, Pipeline
 from fx_importer.pipelines.isolated_runner import RunStage, stage_runner
-from fx_importer.probing import outline
+from fx_importer.probing import Prober, outline
 
 _ROUNDS = 4
 """Maximum number of lowering attempts. Some operators fail only after others have been outlined."""
@@ -44,10 +44,12 @@ class OutlineOutcome:
         )
 
 
-def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trace, run: RunStage) -> OutlineOutcome:
+def lower_imported(
+    imported: ImportResult, compilation: Compilation, trace: Trace, prober: Prober | None
+) -> OutlineOutcome:
     """Lower the module in place. Operators that fail go to the fallback or to PyTorch if the options allow it.
 
-    ``run`` runs stages on the module, in the process that the options select.
+    Stages run in the process of ``prober``, if there is one, or else where the options select.
 
     Raises:
         StageFailed: if a stage fails for another cause than an operator that can be outlined.
@@ -60,8 +62,9 @@ def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trac
     if options.lowering.lowerings or options.importing.outline_layers or stubs_in(module.operation):
         pipeline = pipeline.without_passes(*VERIFIERS)  # which reject calls, and the contract checks what rules emit
     if options.lowering.fallback or options.lowering.unsupported is Unsupported.OUTLINE:
-        _lower_in_rounds(module, pipeline, fallback, compilation, trace, run)
+        _lower_in_rounds(module, pipeline, fallback, compilation, trace, prober)
     else:
+        run = _runner(module, compilation, prober)
         run_pipeline(pipeline, module, trace, run, options.printing)
     stubs = stubs_in(module.operation if trace.imported is None else trace.imported)
     stubs = {name: stub for name, stub in stubs.items() if name not in fallback.modules}
@@ -73,20 +76,25 @@ def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trac
     return OutlineOutcome(stubs, (*fallback.operator_output_types, *taken))
 
 
+def _runner(module: ir.Module, compilation: Compilation, prober: Prober | None) -> RunStage:
+    return prober.runner(module) if prober else stage_runner(module, compilation.options.running)
+
+
 def _lower_in_rounds(
     module: ir.Module,
     pipeline: Pipeline,
     fallback: Fallback,
     compilation: Compilation,
     trace: Trace,
-    run: RunStage,
+    prober: Prober | None,
 ) -> None:
     """Lower ``module``; when it fails, outline the operators that caused it and lower the module again."""
     options = compilation.options
+    run = _runner(module, compilation, prober)
+    investigate = investigator(compilation, prober=prober or prober_for(compilation))
     outlines = options.lowering.unsupported is Unsupported.OUTLINE
     for _ in range(_ROUNDS):
         # No report is written for a failed attempt.
-        investigate = investigator(compilation)
         attempt = replace(trace, reporter=None, investigate=investigate, stages=[*trace.stages], imported=None)
         try:
             run_pipeline(pipeline, module, attempt, run, options.printing)
@@ -94,7 +102,7 @@ def _lower_in_rounds(
             assert attempt.imported is not None  # or there would have been no stage to fail
             again = _outlined(attempt.imported, error.causes, fallback, outlines)
             replace_contents(module, again or attempt.imported.clone())
-            run = stage_runner(module, options.running)
+            run = _runner(module, compilation, prober)
             if again is None:
                 break
             pipeline = pipeline.without_passes(*VERIFIERS)

@@ -54,6 +54,7 @@ class Cause:
     reason: str
     """MLIR's diagnostic when the operator is lowered alone, or how the process crashed."""
     suggestions: tuple[str, ...] = ()
+    """Changes with which the whole program lowers; the same for all causes of a failure."""
 
     def __str__(self) -> str:
         times = f", {len(self.places)} times" if len(self.places) > 1 else ""
@@ -63,6 +64,18 @@ class Cause:
             lines.append(f"  {place}" + (f" ({count} times)" if 1 < count < len(self.places) else ""))
         lines.extend(f"  try: {suggestion}" for suggestion in self.suggestions)
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is known of a failed lowering."""
+
+    causes: tuple[Cause, ...] = ()
+    """The operators that fail alone."""
+    suggestions: tuple[str, ...] = ()
+    """Changes with which the whole program lowers."""
+    remark: str = ""
+    """Why ``causes`` may be incomplete, if they may."""
 
 
 class IncompleteSearch(Exception):

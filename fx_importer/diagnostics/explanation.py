@@ -9,7 +9,7 @@ from typing import Any
 
 from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.html import preformatted
-from fx_importer.errors import UnsupportedNode
+from fx_importer.errors import UnsupportedNode, described
 from fx_importer.output_types import OutputType
 
 
@@ -55,9 +55,8 @@ class Explanation:
         lines: list[str] = []
         for output_type, each in self.expected.items():
             lines.append(f"{output_type.value}: {_verdict(each)}")
-            lines += [
-                f"  {line}" for found in (*each.unsupported_nodes, *each.causes) for line in str(found).splitlines()
-            ]
+            texts = [*map(str, each.unsupported_nodes), described(each.causes)]
+            lines += [f"  {line}" for text in texts for line in text.splitlines()]
         return "\n".join(lines)
 
 

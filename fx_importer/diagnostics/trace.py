@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fx_importer.diagnostics import progress
-from fx_importer.diagnostics.causes import Cause, IncompleteSearch, headline
+from fx_importer.diagnostics.causes import Cause, Diagnosis, headline
 from fx_importer.diagnostics.html import folded
 from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of, reason_of
 from fx_importer.diagnostics.observers import Observer, stage_observers, within_stage
-from fx_importer.errors import CrashedError, FxImporterError, StageFailed
+from fx_importer.errors import CrashedError, FxImporterError, StageFailed, described
 from fx_importer.mlir.bindings import ir
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ Reporter = Callable[["Trace", StageRecord, tuple[Diagnostic, ...]], Path | None]
 """Writes a report of the failed stage and returns its directory, or None if there is nothing to report."""
 
 
-Investigator = Callable[[ir.Operation], tuple[Cause, ...]]
-"""Finds the unsupported operators of an imported module."""
+Investigator = Callable[[ir.Operation], Diagnosis]
+"""Finds the unsupported operators of an imported module, and what to try."""
 
 
 @dataclass
@@ -194,7 +194,7 @@ class Trace:
         remarks = self._find_causes(record) if diagnostics else []
         report = self.reporter(self, record, diagnostics) if self.reporter else None
         title = headline(record.causes) if record.causes else ""
-        reason = "\n".join(map(str, record.causes)) or reason_of(error)
+        reason = described(record.causes) or reason_of(error)
         lines = [f"stage '{record.name}' failed: {title}".strip(), *(f"  {line}" for line in reason.splitlines())]
         lines += remarks
         if report:
@@ -203,14 +203,14 @@ class Trace:
         return StageFailed(record.name, message, causes=record.causes, diagnostics=diagnostics, report=report)
 
     def _find_causes(self, record: StageRecord) -> list[str]:
-        """Record the unsupported operators; or return a message if finding them fails."""
+        """Record the unsupported operators. Return suggestions if there are none, and messages about the search."""
         if self.investigate and self.imported:
             progress.enter(f"{record.name} failed: finding the unsupported operators")
             try:
-                record.causes = self.investigate(self.imported)
-            except IncompleteSearch as stopped:
-                record.causes = stopped.causes
-                return [str(stopped)]
+                diagnosis = self.investigate(self.imported)
             except Exception as problem:  # must not hide the failure
                 return [f"the unsupported operators could not be determined: {type(problem).__name__}: {problem}"]
+            record.causes = diagnosis.causes
+            tried = [] if record.causes else [f"  try: {suggestion}" for suggestion in diagnosis.suggestions]
+            return [*tried, *filter(None, [diagnosis.remark])]
         return []

@@ -70,15 +70,19 @@ class IsolatedStages:
     this object; the first stage waits for it.
     """
 
-    def __init__(self, module: ir.Module, limits: Limits = NO_LIMITS):
-        """Raise `UsageError` for a memory limit on systems without ``/proc``."""
+    def __init__(self, module: ir.Module, limits: Limits = NO_LIMITS, child: Child | None = None):
+        """Start a process, unless ``child`` is one.
+
+        Raises `UsageError` for a memory limit on systems without ``/proc``.
+        """
         self._module = module
-        self._child = _start_child(limits)
+        self._child = child or _start_child(limits)
         self._limits = limits
         self._scratch = Scratch()
         self._names = itertools.count()
         self._transfer = ModuleTransfer(module.context)
         self._sent = False
+        self._is_known = child is None
 
     def run(self, stage: Stage, *, print_passes: bool = False) -> None:
         """Run ``stage``; in this process, if it has a function that another process cannot import.
@@ -102,6 +106,9 @@ class IsolatedStages:
             self._sent = True
         sent = given if given.exists() else None
         request = ("run", sent, stage.name, str(stage), made, print_passes, context.allow_unregistered_dialects)
+        if not self._is_known:  # a process that exists has weights of other modules
+            self._child.ask("the pipeline's process", ("begin",))
+            self._is_known = True
         (warned, failure), context.allow_unregistered_dialects = _ask_child(self._child, request, self._limits)
         if print_passes:
             sys.stderr.write(self._child.output())
@@ -155,6 +162,10 @@ class IsolatedProber:
                 return outcome
             text = outcome.module
         return PipelineOutcome(None, text if result and not isinstance(text, str) else None)
+
+    def runner(self, module: ir.Module) -> RunStage:
+        """Return a function that runs stages on ``module`` in this process, as `IsolatedStages` does."""
+        return IsolatedStages(module, self._limits, self._worker.running()).run
 
     def _run_in_child(self, module: str | bytes, stages: Sequence[Stage], result: bool) -> PipelineOutcome:
         request = ("probe", module, [(stage.name, str(stage)) for stage in stages], result)

@@ -32,6 +32,9 @@ class Runner:
 
     def __call__(self, request: Any) -> Any:
         match request:
+            case ("begin",):
+                self._transfer = ModuleTransfer(self._context)
+                return None
             case ("run", given, name, text, made, print_passes, allow_unregistered):
                 self._context.allow_unregistered_dialects = allow_unregistered
                 ran = self._run(given, name, text, made, print_passes)

@@ -4,7 +4,6 @@ from fx_importer.probing.outline_operators import outline
 from fx_importer.probing.probe_store import ProbeStore
 from fx_importer.probing.prober import Prober
 from fx_importer.probing.search import causes_in
-from fx_importer.probing.suggestions import Alternatives
 from fx_importer.probing.whole_program import expected
 
-__all__ = ["Alternatives", "ProbeStore", "Prober", "causes_in", "expected", "outline"]
+__all__ = ["ProbeStore", "Prober", "causes_in", "expected", "outline"]

@@ -6,9 +6,11 @@ import functools
 from collections.abc import Callable
 
 from fx_importer.errors import CrashedError, StageFailed
+from fx_importer.mlir.bindings import ir
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, isolated_runner
+from fx_importer.pipelines.isolated_runner import RunStage
 from fx_importer.pipelines.python_passes import calls_functions
 from fx_importer.probing.probe_store import ProbeStore
 from fx_importer.probing.search import LoweringFailure, reason_of
@@ -35,6 +37,10 @@ class Prober:
         made = Prober(pipeline, self._store)
         made.__dict__["_process"] = self._process
         return made
+
+    def runner(self, module: ir.Module) -> RunStage:
+        """Return a function that runs stages on ``module`` in the prober's process."""
+        return self._process.runner(module)
 
     def __call__(self, text: str, output_type: OutputType) -> LoweringFailure | None:
         """Return the failure of lowering ``text``, a module in the torch dialect; None if it succeeds."""

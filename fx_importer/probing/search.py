@@ -17,7 +17,6 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.runner import NOT_LOWERED
 from fx_importer.probing.operator_modules import call_of, maker_of, overload, probes_of
-from fx_importer.probing.suggestions import Alternatives, suggestions
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,6 @@ _MAX_MESSAGES = 3
 _MAX_NEIGHBOURS = 64
 """Number of operations near an operator without a source line that are asked for theirs."""
 
-NO_ALTERNATIVES = Alternatives()
-
-
 Lower = Callable[[str, OutputType], LoweringFailure | None]
 """Lowers the text of a module in the torch dialect; returns None if that succeeds."""
 
@@ -46,12 +42,11 @@ def causes_in(
     module: ir.Operation,
     output_type: OutputType,
     lower: Lower,
-    alternatives: Alternatives = NO_ALTERNATIVES,
     seconds: float = math.inf,
 ) -> list[Cause]:
     """Return the operators of ``module``, which is in the torch dialect, that ``output_type`` does not support.
 
-    Each distinct call of an operator is lowered alone. ``alternatives`` are what suggestions try.
+    Each distinct call of an operator is lowered alone.
 
     Raises:
         IncompleteSearch: after ``seconds``, with the operators found so far.
@@ -74,10 +69,9 @@ def causes_in(
         for call in probe.numbers if numbers else probe.calls:
             text = call_of(call)  # one of several results suffices
             if text not in causes:
-                tried = tuple(suggestions(probe, call, module, output_type, lower, alternatives))
                 op = overload(call)
                 reason = _data_dependent_remark(op, text) + failure.reason + _no_match_reason(call)
-                causes[text] = Cause(op, text, (), failure.stage, reason, tried), {}
+                causes[text] = Cause(op, text, (), failure.stage, reason), {}
             causes[text][1][call] = None
     return _causes(causes)
 

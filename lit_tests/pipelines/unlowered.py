@@ -11,7 +11,7 @@ from fx_importer import StageFailed, lower
 
 class Model(torch.nn.Module):
     def forward(self, x):
-        return torch._standard_gamma(x), torch.binomial(torch._standard_gamma(x), x)
+        return torch._standard_gamma(x), torch.binomial(torch._standard_gamma(x), x)  # pyright: ignore
 
 
 with tempfile.TemporaryDirectory() as directory:
@@ -29,9 +29,9 @@ with tempfile.TemporaryDirectory() as directory:
 # CHECK-NEXT: aten._standard_gamma.default(f32[2], None) -> f32[2], 2 times
 # CHECK-NEXT: stage 'backend-types': nothing lowered 'torch.aten._standard_gamma'
 # CHECK-NEXT: at {{.*}}unlowered.py:14: return torch._standard_gamma(x), torch.binomial(torch._standard_gamma(x), x)
-# CHECK-NEXT: try: unsupported='outline'
-# CHECK-NEXT: try: a decomposition of your own
 # CHECK-NEXT: aten.binomial.default(f32[2], f32[2], None) -> f32[2]
+# CHECK: try: unsupported='outline': PyTorch computes these operators, as functions that the module declares
+# CHECK-NEXT: try: decompositions of your own, extra={torch.ops.aten._standard_gamma.default: function,
 # CHECK: reproducer in {{.*}}fx-importer-backend-types-failed-
 # CHECK: tosa stage 'backend-types' failed: 2 unsupported operators, in 3 calls
 # CHECK: stablehlo stage 'backend-types' failed: 2 unsupported operators, in 3 calls

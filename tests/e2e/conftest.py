@@ -13,4 +13,4 @@ def no_search_for_causes(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     takes seconds.
     """
     if request.node.get_closest_marker("xfail"):
-        monkeypatch.setattr(driver, "investigator", lambda options: None)
+        monkeypatch.setattr(driver, "investigator", lambda *_: None)

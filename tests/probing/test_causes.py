@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import fx_importer
-from fx_importer.compiler import diagnose
+from fx_importer.compiler import advice, diagnose
 from fx_importer.diagnostics.causes import Cause
+from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
 from fx_importer.pipelines.python_passes import imported_step
@@ -85,22 +86,87 @@ def test_three_operators_are_named_with_their_lines_and_counts() -> None:
     }
 
 
-def test_suggestions_were_tried() -> None:
+def test_suggestions_are_of_the_whole_program() -> None:
+    """linalg lowers only one of the operators, and no decomposition makes a data-dependent size."""
     causes = causes_of(Three(), torch.randn(4, 4), output_type="stablehlo")
-    assert any("output_type='linalg-on-tensors'" in each for each in causes["aten.nonzero.default"].suggestions)
-    assert any("fallback='linalg-on-tensors'" in each for each in causes["aten.nonzero.default"].suggestions)
-    assert not any("static sizes" in each for cause in causes.values() for each in cause.suggestions)
-    assert not any("output_type" in each for each in causes["aten._standard_gamma.default"].suggestions)
-    assert any(
-        "extra={torch.ops.fx_importer_tests.twice.default" in e
-        for e in causes["fx_importer_tests.twice.default"].suggestions
+    assert {cause.suggestions for cause in causes.values()} == {
+        ("unsupported='outline': PyTorch computes these operators, as functions that the module declares",)
+    }
+    fx_importer.lower(Three(), torch.randn(4, 4), output_type="stablehlo", unsupported="outline")
+
+
+def mask(x):
+    return x[x.sum(-1) > 0]
+
+
+def pad_to_four(x):
+    return torch.nn.functional.pad(x, (0, -x.shape[1] % 4)) * 2
+
+
+def gamma(x):
+    return torch.ops.aten._standard_gamma(x) * 2
+
+
+DYNAMIC = ({1: torch.export.Dim.DYNAMIC},)
+LINALG, BOTH = "output_type='linalg-on-tensors'", "output_type='linalg-on-tensors' or output_type='stablehlo'"
+OWN = "a decomposition of your own, extra={torch.ops.%s: function}"
+SUGGESTED = {
+    "mask": (mask, {}, (f"{LINALG}, which supports it", "unsupported='outline'")),
+    "pad": (pad_to_four, {"dynamic_shapes": DYNAMIC}, ("static sizes, without dynamic_shapes", BOTH)),
+    "gamma": (gamma, {}, ("unsupported='outline'", OWN % "aten._standard_gamma.default")),
+    "keep": (
+        torch.nn.LogSigmoid(),
+        {"keep": ["aten.log_sigmoid_forward"]},
+        ("without keep='aten.log_sigmoid_forward': it has a decomposition", "unsupported='outline'"),
+    ),
+    "table": (torch.special.i0e, {"decomposition_table": {}}, ("without decomposition_table",)),
+}
+"""Programs that TOSA does not take, with options, and how their first suggestions begin."""
+
+
+@pytest.mark.parametrize("name", SUGGESTED)
+def test_suggestions_were_tried(name: str) -> None:
+    f, options, expected = SUGGESTED[name]
+    (cause,) = causes_of(f, torch.rand(2, 7), output_type="tosa", **options).values()
+    found = cause.suggestions
+    assert all(suggestion.startswith(text) for suggestion, text in zip(found, expected, strict=False)), found
+    assert len(found) >= len(expected)
+
+
+def test_other_dtypes_are_suggested_if_they_lower() -> None:
+    class Spectrum(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(4, dtype=torch.float64))
+
+        def forward(self, x):
+            assert x.dtype != torch.float32 or self.scale.dtype == torch.float32
+            return twice(x * self.scale) if x.dtype == torch.float64 else x * self.scale
+
+    causes = causes_of(Spectrum(), torch.ones(4, dtype=torch.float64), output_type="linalg")
+    assert causes["fx_importer_tests.twice.default"].suggestions[0] == "float32 instead of float64"
+
+
+def test_no_suggestion_begins_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice.time, "monotonic", lambda: 0.0)
+    tried: list[str] = []
+    advisor = advice.Advisor(
+        {}, Options(), lambda change: bool(tried.append(change.text)), prober=lambda: NotImplemented
     )
+    assert advisor.suggestions((), 0.0, dynamic=True) == ()
+    assert tried == []
 
 
-def test_suggestion_to_drop_keep() -> None:
-    model = torch.nn.Sequential(torch.nn.LogSigmoid())
-    causes = causes_of(model, torch.randn(4), output_type="tosa", keep=["aten.log_sigmoid_forward"])
-    assert any("without keep=" in each for each in causes["aten.log_sigmoid_forward.default"].suggestions)
+def test_suggestion_after_a_failed_export() -> None:
+    targets = torch.tensor([0, 1, 3], dtype=torch.uint8)
+    with pytest.raises(fx_importer.errors.ExportError, match=r"try: t.long\(\): int64 instead of torch.uint8"):
+        fx_importer.lower(lambda x, t: torch.nn.functional.nll_loss(x, t), torch.randn(3, 4), targets)
+
+    def positions(x):
+        return x + torch.linspace(0, 1, x.shape[0])
+
+    with pytest.raises(fx_importer.errors.ExportError, match="try: dynamic_shapes with None for 'frames'"):
+        fx_importer.lower(positions, torch.ones(5), dynamic_shapes=({0: "frames"},))
 
 
 def test_operator_is_named_if_mlir_names_a_constant() -> None:
@@ -115,11 +181,7 @@ def test_operator_is_named_if_mlir_names_a_constant() -> None:
 
 
 def test_operator_is_named_if_an_operand_is_computed_from_a_size() -> None:
-    def pad_to_four(x):
-        return torch.nn.functional.pad(x, (0, -x.shape[1] % 4)) * 2
-
-    sizes = ({1: torch.export.Dim.DYNAMIC},)
-    causes = causes_of(pad_to_four, torch.randn(2, 7), output_type="tosa", dynamic_shapes=sizes)
+    causes = causes_of(pad_to_four, torch.randn(2, 7), output_type="tosa", dynamic_shapes=DYNAMIC)
     (cause,) = causes.values()
     assert cause.op == "aten.constant_pad_nd.default"
     assert cause.places[0].source == "return torch.nn.functional.pad(x, (0, -x.shape[1] % 4)) * 2"

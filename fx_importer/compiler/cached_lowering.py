@@ -1,0 +1,86 @@
+"""Lowering through the cache: the result of an earlier one, or a new result that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from fx_importer.compiler.caching import CacheEntry, place_of
+from fx_importer.compiler.compilation import Compilation, Exported
+from fx_importer.compiler.compiled import Compiled
+from fx_importer.compiler.restored import restored
+from fx_importer.compiler.stages import admit
+from fx_importer.diagnostics.remarks import Deviation
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.errors import FxImporterError
+from fx_importer.importing import FxImporter
+
+
+class LowerExported(Protocol):
+    """Lowers exported programs, as `fx_importer.compiler.driver.lower_exported` does."""
+
+    def __call__(
+        self,
+        exported: Exported,
+        importer: FxImporter,
+        compilation: Compilation,
+        trace: Trace,
+        *,
+        report: bool,
+        elided: Mapping[object, int] | None = None,
+    ) -> Compiled: ...
+
+
+def through_the_cache(
+    exported: Exported,
+    importer: FxImporter,
+    compilation: Compilation,
+    trace: Trace,
+    lower: LowerExported,
+) -> Compiled:
+    """Return the result from the cache, or lower the programs and cache the result if possible."""
+    with trace.stage("cache") as record:
+        place = place_of(exported.given, importer, compilation.options, record.remarks.append)
+        manifest = place.read(importer.module) if place else None
+        if place and manifest:
+            record.remarks.append(f"taken from {place}")
+    if place is None:
+        return lower(exported, importer, compilation, trace, report=True)
+    if manifest is None:
+        return _lower_and_keep(place, exported, importer, compilation, trace, lower)
+
+    return restored(exported.given, importer.module, manifest, compilation.options, importer, trace)
+
+
+def _lower_and_keep(
+    place: CacheEntry,
+    exported: Exported,
+    importer: FxImporter,
+    compilation: Compilation,
+    trace: Trace,
+    lower: LowerExported,
+) -> Compiled:
+    """Lower programs with elided weights, cache the result, and link the weights into it."""
+    # No report is written for a failed attempt, since it would lack the weights.
+    attempt = replace(trace, reporter=None, investigate=None, stages=[*trace.stages])
+    try:
+        compiled = lower(exported, importer, compilation, attempt, report=False, elided=place.elided.numbers)
+        with attempt.stage("keep") as record:
+            reason = _not_cached(compiled)
+            record.remarks.append(reason or place.write(compiled.module, compiled.manifest))
+            place.give_weights(compiled.module)
+    except FxImporterError:
+        whole = importer.fresh()
+        admit(compilation.options.output_type, whole.module.context)
+        return lower(exported, whole, compilation, trace, report=True)
+    trace.stages = attempt.stages
+    return replace(compiled, trace=trace)
+
+
+def _not_cached(compiled: Compiled) -> str:
+    """Return why a result is not cached: what the user is told each time. Empty if it is cached."""
+    if compiled.drawn:
+        return "not cached: random numbers were drawn"
+    remarks = (remark for stage in compiled.trace.stages for remark in stage.remarks)
+    return "not cached: kept operators differ from eager" if any(isinstance(r, Deviation) for r in remarks) else ""
