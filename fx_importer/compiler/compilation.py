@@ -19,6 +19,7 @@ from fx_importer.options import ImportOptions, Options, Quantized, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline
 from fx_importer.quantization import integer_lowerings
+from fx_importer.quantization.functional_form import functional
 from fx_importer.targets import EXECUTABLE, Target, target_for
 
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
@@ -91,7 +92,7 @@ class Compilation:
 
         options = replace(self.options, importing=self.importing)
         dtypes = self.target.dtypes_for(options.lowering)
-        return FxContext(self.target, options, dtypes, decomposed, remark, exported)
+        return FxContext(self.target, options, dtypes, decomposed, functional, remark, exported)
 
     def table(self, program: ExportedProgram | None = None) -> DecompositionTable:
         """Return the decompositions of the output type, and of the library operators that ``program`` calls.

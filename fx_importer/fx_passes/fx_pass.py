@@ -33,6 +33,8 @@ class Capabilities(Protocol):
     def folds_constants(self) -> bool: ...
     @property
     def dynamic_shapes(self) -> bool: ...
+    @property
+    def data_dependent_sizes(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class FxContext:
     """The dtypes of the output type, with these options."""
     decompose: Callable[[ExportedProgram], ExportedProgram]
     """Decomposes a program with the table of the compilation."""
+    functionalize: Callable[[ExportedProgram], ExportedProgram]
+    """Returns a program without writes to memory, whose other operators stay."""
     remark: Callable[[str], None] = field(default=lambda remark: None)
     """Records a message about the compilation in its trace."""
     exported: Mapping[str, ExportedProgram] = field(default_factory=dict[str, ExportedProgram])

@@ -46,6 +46,7 @@ STABLEHLO = Target(
     scalars=False,
     assertions=False,
     portable_artifacts=True,
+    data_dependent_sizes=False,
     specializes_sizes=True,
     collectives=Collectives.LOWERED,
 )

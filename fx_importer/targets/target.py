@@ -66,6 +66,8 @@ class Target:
     """Whether quantized operators are integer operators, so that every quantized program is lowered in integers."""
     dynamic_shapes: bool = True
     """Whether tensors can have dynamic dimensions."""
+    data_dependent_sizes: bool = True
+    """Whether tensors can have sizes that depend on values, as the results of ``nonzero`` have."""
     specializes_sizes: bool = False
     """Whether engines recompile a module with dynamic sizes for each set of sizes."""
     collectives: Collectives = Collectives.REFUSED

@@ -51,4 +51,5 @@ TOSA = Target(
     narrows=True,
     integer_quantized=True,
     dynamic_shapes=False,
+    data_dependent_sizes=False,
 )

@@ -1,0 +1,96 @@
+"""Elements selected by masks, computed with and written back, in output types without data-dependent sizes."""
+
+import pytest
+import torch
+from torch.export import Dim
+from torch.nn import functional as F
+
+from fx_importer import StageFailed, lower
+from tests.e2e.harness import STABLEHLO, TOSA, assert_same, normal
+
+MASKS = [torch.tensor(mask) for mask in ([True, False, True, False, True], [False] * 5, [True] * 5)]
+WEIGHT, LABELS = normal(4, 4), torch.tensor([1, 0, -100, 2, 0])
+
+
+def updates(x, rows):
+    """Read-modify-writes at masks of leading, trailing and all axes."""
+    a, b, c, d = x.clone(), x.clone(), x.clone(), x.clone()
+    columns = x[0] > 0
+    a[..., columns] += 1
+    a[:, columns] *= torch.arange(5.0)[:, None]
+    b[b > 0] = torch.log(b[b > 0]) - b[b > 0].mean()
+    c[rows, 1] -= c[rows, 0]
+    d[rows & (x[:, 1] > 0)] = d[rows & (x[:, 1] > 0)] / 2
+    return a, b, c, d, x.masked_scatter(x > 0, x.masked_select(x > 0) + 1)
+
+
+def experts(x, rows):
+    """Tokens of experts: linear layers, norms and attention of selected rows."""
+    out = torch.zeros_like(x)
+    index = torch.where(rows)[0]
+    out[rows] += torch.relu(F.linear(x[rows], WEIGHT)) @ WEIGHT
+    out.index_add_(0, index, F.layer_norm(x[index], (4,)) * 0.5)
+    some = x[~rows]
+    out[~rows] = torch.softmax(some @ some.t(), -1) @ some
+    return out, torch.zeros(5, 4).index_copy(0, index, x[index]), x.index_put((torch.flip(rows, [0]),), x[rows])
+
+
+def statistics(x, rows):
+    """Reductions and losses of selected elements, and their number."""
+    y, labels = x[rows], LABELS.clamp(min=0)
+    kept = y[y[:, 0] > 0]
+    mean = y.sum() / y.shape[0]
+    losses = F.cross_entropy(y, labels[rows]), F.mse_loss(y, y * 2), kept.sum()
+    return mean, y.mean(0), y.var(0), y.std(1).sum(), (y > 0).any(), *losses, x[rows, labels[rows]].sum()
+
+
+def integers(x, rows):
+    """Integers, bools and half precision; divisors and indices that are invalid where they are not selected."""
+    whole, flags, half = (x * 10).long(), x > 0, x.half()
+    divisor = rows.long()[:, None] * 3
+    whole[rows] = whole[rows] // divisor[rows]
+    flags[rows] = ~flags[rows]
+    half[rows] *= 2
+    picked = torch.where(rows, LABELS.abs() % 4, -100)
+    chosen = torch.zeros(5)
+    chosen[rows] = x[rows].gather(1, picked[rows][:, None]).squeeze(1)
+    return whole, flags, half, chosen
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("output_type", [STABLEHLO, TOSA], ids=lambda output_type: output_type.value)
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("function", [updates, experts, statistics, integers])
+def test_selected_elements(function, dynamic, output_type):
+    x = normal(5, 4)
+    shapes = ({0: Dim.AUTO}, {0: Dim.AUTO}) if dynamic else None
+    lowered = lower(function, x, MASKS[0], output_type=output_type, dynamic_shapes=shapes)
+    for rows in MASKS:
+        assert_same(lowered.run(x, rows), function(x, rows), None)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, rows: x[rows],
+        lambda x, rows: (x[rows] * x[torch.flip(rows, [0])]).sum(),
+        lambda x, rows: x[rows].flip(0).sum() + x[rows][:1].sum(),
+        lambda x, rows: torch.cat([x[rows], x]).sum(0),
+    ],
+    ids=["result", "two_masks", "order", "concatenation"],
+)
+def test_data_dependent_sizes_that_remain_are_refused(function):
+    with pytest.raises(StageFailed, match="data-dependent size"):
+        lower(function, normal(5, 4), MASKS[0], output_type=STABLEHLO)
+
+
+def test_update_is_one_select():
+    def update(x, mask):
+        y = x.clone()
+        y[..., mask] += 1
+        return y
+
+    lowered = lower(update, normal(3, 5), MASKS[0], output_type=STABLEHLO)
+    operations = [line.split("=")[1].split()[0] for line in str(lowered.module).splitlines() if " = stablehlo." in line]
+    assert operations.count("stablehlo.select") == 1
+    assert not any("scatter" in name or "gather" in name or "while" in name for name in operations)
