@@ -25,7 +25,15 @@ from fx_importer.compiler_utils import (
     lower_mlir_module,
     run_pipeline_with_repro_report,
 )
-from fx_importer.errors import ExportError, FrozenStateWarning, MutatedStateError, UsageError
+from fx_importer.diagnostics.causes import Place
+from fx_importer.errors import (
+    ExportError,
+    FrozenStateWarning,
+    MutatedStateError,
+    UnsupportedNode,
+    UnsupportedProgramError,
+    UsageError,
+)
 from fx_importer.extras.fx_decomp_util import get_decomposition_table
 from fx_importer.extras.fx_importer import FxImporter, FxImporterHooks
 from fx_importer.frontend.example_inputs import check_inputs
@@ -33,6 +41,8 @@ from fx_importer.frontend.export import export_program
 from fx_importer.frontend.torch_patches import FUNCTIONALIZED_VIEWS, patched, warnings_filtered
 from fx_importer.fx_graph.retracing import run_decompositions
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.types import short_text
+from fx_importer.mlir.walk import operations
 from fx_importer.options import KEYWORDS, Contract, Mutation, Options
 from fx_importer.targets import target_for
 
@@ -165,7 +175,7 @@ def _import_program(program: ExportedProgram, importer: FxImporter, options: Opt
         table = get_decomposition_table()
     if table:
         with patched({FUNCTIONALIZED_VIEWS: False} if FUNCTIONALIZED_VIEWS.exists() else {}):
-            program = run_decompositions(program, dict(table))
+            program = run_decompositions(program, dict(table), keep_composites=True)
     if options.printing.graph:
         program.graph_module.print_readable()
     name, shapes = options.importing.func_name, options.importing.symbolic_shapes
@@ -241,6 +251,7 @@ def _module_lowering(
         print(torch_mod)
     if not target_for(output_type).pipelines:
         return torch_mod
+    _check_no_crash(torch_mod)
     legal = f"backend-legal-ops={','.join(options.backend_legal_ops)} " if options.backend_legal_ops else ""
     library = options.extra_library_file_name or ""
     run_pipeline_with_repro_report(
@@ -252,6 +263,19 @@ def _module_lowering(
         report=report,
     )
     return lower_mlir_module(verbose, output_type, torch_mod, backend_options)
+
+
+def _check_no_crash(module: ir.Module) -> None:
+    """Raise `UnsupportedProgramError` for calls on which torch-mlir's pipeline ends the process."""
+    calls = [op for op in operations(module.operation, ("torch.aten.nonzero",)) if _is_scalar(op.operands[0])]
+    if calls:
+        reason = "its tensor has rank 0: x.reshape(1).nonzero()[:, :0] is the same"
+        found = [UnsupportedNode("aten.nonzero", f"{reason}, {Place.of(op.location)}") for op in calls]
+        raise UnsupportedProgramError("torch-mlir's pipeline to the backend form crashes at", found)
+
+
+def _is_scalar(value: ir.Value) -> bool:
+    return short_text(value.type).endswith("[]")
 
 
 def _without_names(module: ir.Module) -> ir.Module:

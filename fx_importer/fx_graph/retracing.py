@@ -32,11 +32,16 @@ from fx_importer.fx_graph.view_writes import with_direct_writes
 
 @tracing()
 def run_decompositions(
-    program: ExportedProgram, rules: dict[Any, Callable[..., Any]], *, launch_kernels: bool = False
+    program: ExportedProgram,
+    rules: dict[Any, Callable[..., Any]],
+    *,
+    launch_kernels: bool = False,
+    keep_composites: bool = False,
 ) -> ExportedProgram:
     """Return ``program`` in functional form, traced again by torch with ``rules``.
 
-    With ``launch_kernels``, operators of ``torch.library.triton_op`` become the launches of their kernels.
+    With ``launch_kernels``, operators of ``torch.library.triton_op`` become the launches of their kernels. With
+    ``keep_composites``, composite operators that another operator calls are kept too, as torch does; it takes longer.
 
     Raises:
         UnsupportedProgramError: as `with_direct_writes` does.
@@ -45,7 +50,7 @@ def run_decompositions(
     _forget_pending_symbols(program)
     # torch 2.13 copies pytree specs in a way that it warns of itself.
     copies = warnings_filtered("ignore", ".*isinstance\\(treespec, LeafSpec\\)", FutureWarning)
-    with copies, patched(_few_overrides(program, rules)):
+    with copies, patched({} if keep_composites else _few_overrides(program, rules)):
         return program.run_decompositions(rules, decompose_custom_triton_ops=launch_kernels)
 
 

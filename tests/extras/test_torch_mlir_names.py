@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fx_importer import FxImporter as OwnImporter
-from fx_importer import FxImporterError, UsageError
+from fx_importer import FxImporterError, UnsupportedProgramError, UsageError
 from fx_importer.engines import backend_named, default_engine
 from fx_importer.errors import ContractWarning, FrozenStateWarning, StageFailed
 from fx_importer.mlir.bindings import func_d, ir, new_context
@@ -240,6 +240,13 @@ def test_references_are_tracked_by_identity():
     del tensor
     gc.collect()
     assert tracker.track(other).is_empty
+
+
+def test_crashes_of_torch_mlirs_pipeline_are_avoided():
+    program = torch.export.export(Of(lambda x: x.nonzero()), (torch.tensor(2.0),))
+    assert "-> !torch.vtensor<[?,0],si64>" in str(fx().export_and_import(program, output_type="torch"))
+    with pytest.raises(UnsupportedProgramError, match=r"aten.nonzero: its tensor has rank 0: .*, at .*\.py:\d+"):
+        fx().export_and_import(program, output_type="torch", fx_importer=fx().FxImporter())
 
 
 def test_failures_are_reported():
