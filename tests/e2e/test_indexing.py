@@ -122,6 +122,17 @@ def indexed_by_a_number(x, rows, i, source):
     Case("nonzero_static", lambda: (lambda x: torch.nonzero_static(x > 0, size=70), (X,))),
     Case("repeats", lambda: (lambda x, i: x.repeat_interleave(i, 0, output_size=9), (X, ROWS + torch.arange(4) % 2))),
     Case("written_slices", lambda: (write, (X,))),
+    Case(
+        "index_put_at_axes_apart",
+        lambda: (
+            lambda x, i, j: (
+                torch.ops.aten.index_put(x, [i, None, j], x[:2, :, 0] + 1),
+                torch.ops.aten.index_put(x, [i.unsqueeze(1), None, j], x[0, :, 0], accumulate=True),
+                torch.ops.aten.index_put(x, [i[0], None, j[1]], x[0, :, 0]),
+            ),
+            (X, torch.tensor([-1, 0]), torch.tensor([1, -2])),
+        ),
+    ),
     Case("written_from_the_end", lambda: (lambda x, i: x.index_put((i,), x[:1]), (X, torch.tensor([-1, 0])))),
     Case("select_scatter", lambda: (lambda x: (x.select_scatter(x[0], 0, 2), x.slice_scatter(x[:2], 0, 1, 3)), (X,))),
     Case("masked_fill", lambda: (lambda x: x.masked_fill(x > 0, -1.0), (X,))),

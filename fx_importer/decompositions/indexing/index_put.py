@@ -33,7 +33,23 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         return put_by_masks(x, indices, values, accumulate)
     if _indices_nonnegative.get():
         return NotImplemented
+    indexed_axes = [axis for axis, index in enumerate(indices) if index is not None]
+    if indexed_axes and len(indexed_axes) <= indexed_axes[-1] - indexed_axes[0]:
+        return _put_at_axes_apart(x, indexed_axes, indices, values, accumulate)
     return _put_nonnegative(x, *_scalar_indices_to_rank_one(x, nonnegative_indices(x, indices), values), accumulate)
+
+
+def _put_at_axes_apart(
+    x: Tensor, indexed_axes: Sequence[int], indices: Sequence[Tensor | None], values: Tensor, accumulate: bool
+) -> Tensor:
+    """Write at indices of axes that are not adjacent (``x[i, :, j] = values``), with these axes first.
+
+    The lowerings take adjacent ones only. The axes of ``values`` are the same: what is picked comes first.
+    """
+    order = [*indexed_axes, *(axis for axis in range(x.dim()) if axis not in indexed_axes)]
+    tensors = [indices[axis] for axis in indexed_axes]
+    written = aten.index_put(x.permute(order), tensors, values, accumulate)
+    return written.permute([order.index(axis) for axis in range(x.dim())])
 
 
 def _scalar_indices_to_rank_one(
