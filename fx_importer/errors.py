@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -208,6 +209,19 @@ class NotInstalledError(UsageError):
         super().__init__(f"{what} needs {packages}, which is not installed: pip install 'fx-importer[{extra}]'")
 
 
+_FAULT = "Fatal Python error: "
+"""What faulthandler's report of a crash begins with."""
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_INSTALLED = (str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+
+
+def _python_line(output: str) -> str | None:
+    """Return the innermost line of the crashed thread that is outside of installed packages, if ``output`` has it."""
+    thread = output.partition(_FAULT)[2].partition("Current thread")[2].partition("\n\n")[0]
+    frames = (f"{file}:{line} in {name}" for file, line, name in _FRAME.findall(thread) if file[0] != "<")
+    return next((frame for frame in frames if not frame.startswith(_INSTALLED)), None)
+
+
 class CrashedError(FxImporterError):
     """Crash or forced termination of another process that ran a request.
 
@@ -217,7 +231,9 @@ class CrashedError(FxImporterError):
         output: the end of its standard error; of a worker process, also of its standard output.
         stage: the stage of the compilation that ran, if any.
         pass_name: the pass of the stage that ran, in MLIR's syntax, if one had started.
-        causes: the operators that fail alone, for a stage of a lowering.
+        where: the line of Python that ran, outside of installed packages: "file:line in function"; None if there is
+            none, or the process did not write it.
+        causes: the operators that fail alone, for a stage of a lowering; none for a function of the user.
         report: the directory that reproduces the crash, if there is one.
     """
 
@@ -239,8 +255,11 @@ class CrashedError(FxImporterError):
         self.causes: tuple[Cause, ...] = ()
         self.report: Path | None = None
         how = f"was ended by the signal {signal}" if signal else f"was ended at its {limit}" if limit else "failed"
-        lines = [line for line in output.splitlines() if line and not line.startswith((" ", "Traceback"))][-5:]
-        super().__init__("\n  ".join([f"{what} {how}" + (", with the output:" if lines else ""), *lines]))
+        self.where = _python_line(output)
+        shown = output.partition(_FAULT)[0]
+        lines = [line for line in shown.splitlines() if line and not line.startswith((" ", "Traceback"))][-5:]
+        at = [f"at {self.where}"] if self.where else []
+        super().__init__("\n  ".join([f"{what} {how}" + (", with the output:" if lines else ""), *lines, *at]))
 
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {line}" for cause in self.causes for line in str(cause).splitlines())]

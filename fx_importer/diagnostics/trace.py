@@ -157,7 +157,8 @@ class Trace:
             record.failure = error
             record.seconds = time.perf_counter() - start
             error.stage = name
-            self._find_causes(record)
+            if not (error.pass_name or "").startswith((IMPORTED_FUNCTION, LOCAL_FUNCTION)):
+                self._find_causes(record)  # no operator is to blame for the crash of a function
             error.causes = record.causes
             self._take_snapshot(record, recreate)
             error.report = self.reporter(self, record, ()) if self.reporter else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ class Runner:
     """Runs stages, and notes the stage and the pass before each pass."""
 
     def __init__(self, note: Note):
+        faulthandler.enable()  # a crash leaves the line of Python that ran, of a function of the user
         self._note = note
         self._context = new_context()  # making one takes longer than lowering a small module
         self._transfer = ModuleTransfer(self._context)

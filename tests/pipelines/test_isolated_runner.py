@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_importer import ContractWarning, CrashedError, StageFailed, UsageError, export_and_import
+from fx_importer import ContractWarning, CrashedError, StageFailed, UsageError, export_and_import, lower
 from fx_importer.diagnostics.mlir_diagnostics import PassError
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
@@ -19,6 +19,7 @@ from fx_importer.pipelines.isolated_runner import IsolatedProber, IsolatedStages
 from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.pipelines.stage import on_functions
 from fx_importer.targets import pipeline_for
+from tests.pipelines import faults
 
 LOWERED = [OutputType.TORCH, OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO]
 T = "!torch.vtensor<[2],f32>"
@@ -252,3 +253,15 @@ def test_no_process_is_left_running(monkeypatch):
             return
         time.sleep(0.1)
     raise AssertionError("they still run")
+
+
+def test_crash_of_a_users_pass_names_its_line_and_no_operator():
+    def change(pipeline: Pipeline) -> Pipeline:
+        return pipeline.after("tosa", faults.segfault)
+
+    with pytest.raises(CrashedError) as crash:
+        lower(torch.tanh, torch.ones(2), output_type="tosa", pipeline=change, isolate=True)
+    assert re.fullmatch(r".*tests/pipelines/faults.py:\d+ in segfault", crash.value.where or "")
+    assert f"\n  at {crash.value.where}" in str(crash.value)
+    assert crash.value.causes == ()
+    assert "Fatal Python error" not in str(crash.value)
