@@ -132,14 +132,14 @@ def matrices_for(form: AdapterForm | None, folder: str | os.PathLike[str] | None
 
     Raises:
         UsageError: if ``form`` is None, the folder has no adapter, or the adapter uses options beyond plain LoRA,
-            changes layers that the module was not imported for, has a larger rank, or has other sizes.
+            changes layers that the module was not imported for, lacks some, has a larger rank, or has other sizes.
     """
     if form is None:
         raise UsageError("the module takes no adapter: import the model with adapter_rank, or merge it with lora")
     found = no_adapter(form)
     if folder is None:
         return found
-    for path, (first, second, scale) in read_adapter(Path(folder)).items():
+    for path, (first, second, scale) in read_adapter(Path(folder), form.layers).items():
         if path not in form.layers:
             raise UsageError(
                 f"'{folder}' changes '{path}', for which the module takes no adapter: import the model with "

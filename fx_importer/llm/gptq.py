@@ -35,6 +35,8 @@ class WordFormat:
     """Whether words hold zeros - 1, as AutoGPTQ writes them."""
     ordered: bool = False
     """Whether rows are grouped by activations (``desc_act``), in the order of ``g_idx``."""
+    group: int | None = None
+    """The number of values along K in a group, -1 for all of them; None if the configuration does not state it."""
 
     @property
     def values(self) -> int:
@@ -60,11 +62,16 @@ class WordFormat:
             UsageError: if the method or an option is not supported.
         """
         method, bits = config.get("quant_method"), config.get("bits", config.get("w_bit", 4))
+        group = config.get("group_size", config.get("q_group_size"))
+        if group is not None and (type(group) is not int or (group < 1 and group != -1)):
+            raise UsageError(
+                f"the model's quantization_config has group_size={group!r}: accepted are 1 or more, and -1"
+            )
         version = str(config.get("checkpoint_format") or config.get("format") or config.get("version") or "").lower()
         if method == "gptq" and bits in _BITS and version in ("", "gptq", "gptq_v2"):
-            return cls(method, bits, zeros_less_one=version != "gptq_v2", ordered=bool(config.get("desc_act")))
+            return cls(method, bits, version != "gptq_v2", bool(config.get("desc_act")), group)
         if method == "awq" and bits == 4 and version in ("", "gemm") and config.get("zero_point", True):
-            return cls(method)
+            return cls(method, group=group)
         raise UsageError(
             f"the model is quantized by {method!r} with bits={bits!r}, format={version!r}: accepted are gptq in 2, 4 "
             "or 8 bits of the formats gptq and gptq_v2, and awq in 4 bits with zero points of the version gemm"
@@ -197,6 +204,11 @@ def _shape(path: str, parts: Mapping[str, Tensor | None], layout: WordFormat) ->
     if not fits or not types or rows % layout.values or words.shape[0] % groups:
         found = ", ".join(f"{each.dtype} {list(each.shape)}" for each in (words, zeros_, scales))
         raise UsageError(f"'{path}' has tensors that are not those of {layout.bits} bits in groups: {found}")
+    if layout.group is not None and groups != (1 if layout.group == -1 else -(-columns // layout.group)):
+        raise UsageError(
+            f"'{path}' has {groups} groups of {columns // groups} values, and the model's quantization_config states "
+            f"group_size={layout.group}"
+        )
     order = parts["g_idx"]
     if order is None and layout.ordered and groups > 1:
         raise UsageError(f"'{path}.g_idx' is missing: the model is quantized with desc_act, which groups rows by it")

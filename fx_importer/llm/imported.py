@@ -27,6 +27,7 @@ from fx_importer.llm.packed_weights import check_format
 from fx_importer.llm.settings import SETTINGS, Settings
 from fx_importer.llm.vision import takes_images
 from fx_importer.llm.weight_stamps import stamps_of
+from fx_importer.mlir.output_files import complete_directory
 from fx_importer.targets import target_for
 from fx_importer.weights import write_weights
 
@@ -61,8 +62,9 @@ def import_model(
 
     Args:
         folder: a folder with config.json, tokenizer and safetensors, as `save_pretrained` writes it; or a GGUF file.
-        output: the folder to write: ``model.mlirbc`` and its manifest, ``llm.json``, tokenizer and generation config.
-            Weights stay in their original files where possible; otherwise they are written here.
+        output: the folder to write, which is complete or left as it was: ``model.mlirbc`` and its manifest,
+            ``llm.json``, tokenizer and generation config. Weights stay in their original files where possible;
+            otherwise they are written here.
         output_type: the output type of the module; ``raw`` is not supported.
         batch: the number of sequences, 1 to 8.
         context: the number of positions, at most the model's maximum; defaults to that maximum, capped at 4096.
@@ -125,23 +127,25 @@ def import_model(
     )
     image_token = model.config.image_token_id if takes_images(model) else None
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        weights = _save(lowered, loaded, path, target, partly=isinstance(source, GgufFile))
-        settings = Settings(
-            batch,
-            positions,
-            chunk,
-            weights,
-            _stop_tokens(model),
-            form.page_size,
-            form.pages,
-            draft,
-            image_token,
-            adapters and adapters.form,
-            stamps_of(target, weights),
-        )
-        (target / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
-        source.write_tokenizer(target)
+        with complete_directory(target) as new:
+            weights = _save(lowered, loaded, path, new, partly=isinstance(source, GgufFile))
+            settings = Settings(
+                batch,
+                positions,
+                chunk,
+                weights,
+                _stop_tokens(model),
+                form.page_size,
+                form.pages,
+                draft,
+                image_token,
+                adapters and adapters.form,
+                stamps_of(new, weights),
+            )
+            (new / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
+            source.write_tokenizer(new)
+            if WEIGHTS not in weights:
+                (target / WEIGHTS).unlink(missing_ok=True)  # of an earlier import
     except OSError as error:
         raise UsageError(f"'{target}' cannot be written: {error}") from None
     return target
@@ -207,7 +211,6 @@ def _save(lowered: Lowered, loaded: LoadedModel, source: Path, target: Path, *, 
         for name, weight in listed.items()
         if not any(_is_same(loaded.stored.get(each), held[name]) for each in (name, *weight.also))
     }
-    (target / WEIGHTS).unlink(missing_ok=True)
     if changed and not partly:
         lowered.save(target / MODULE, weights=target / WEIGHTS)
         return (WEIGHTS,)

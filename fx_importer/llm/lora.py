@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ _MUST_BE_UNSET = (
     "kasa_config",
 )
 """Options with which an adapter does more than add B A to weights, or something else."""
+_ALL = "all-linear"
+"""The text of ``target_modules`` for all linear layers but the output layer."""
+_ADAPTABLE = (torch.nn.Linear, torch.nn.Embedding, Conv1D)
 _INITIALIZATIONS = (True, False, "gaussian", "eva", "orthogonal")
 """The initializations that do not change the model's weights."""
 
@@ -43,20 +46,22 @@ Adapter = dict[str, tuple[Tensor, Tensor, float]]
 """A [r, K], B [N, r] and the scale of B A, keyed by module path."""
 
 
-def read_adapter(folder: Path) -> Adapter:
-    """Return the matrices of the adapter in ``folder``. It must not change embeddings.
+def read_adapter(folder: Path, layers: Iterable[str]) -> Adapter:
+    """Return the matrices of the adapter in ``folder``, which changes linear ``layers`` and no embeddings.
 
     Raises:
-        UsageError: if the folder has no adapter, or the adapter uses options beyond plain LoRA or changes embeddings.
+        UsageError: if the folder has no adapter, or the adapter uses options beyond plain LoRA, changes embeddings, or
+            lacks matrices of its target modules or has others.
     """
     config, tensors = _config(folder), _tensors(folder)
     for name in tensors:
         if (match := _NAME.fullmatch(name)) is None or "lora_embedding" in name:
             path = (match or _COPY.fullmatch(name) or {"path": name})["path"]
             raise UsageError(f"'{folder}' changes '{path}' other than by a sum: merge it at import, with lora=")
+    pairs = _pairs(tensors, folder)
+    _check_targets(config, pairs, [path for path in layers if is_targeted(config, path)], folder)
     return {
-        path: (first, second, _scale(config, path, first.shape[0], folder))
-        for path, (first, second) in _pairs(tensors, folder).items()
+        path: (first, second, _scale(config, path, first.shape[0], folder)) for path, (first, second) in pairs.items()
     }
 
 
@@ -66,8 +71,8 @@ def merge(model: Any, folder: Path) -> None:
     The computation runs in float32 and is rounded to the dtype of the weight, like PEFT's `merge_and_unload`.
 
     Raises:
-        UsageError: if the folder has no adapter, or the adapter uses options beyond plain LoRA or does not fit the
-            model's modules.
+        UsageError: if the folder has no adapter, or the adapter uses options beyond plain LoRA, does not fit the
+            model's modules, or lacks matrices of its target modules or has others.
     """
     config = _config(folder)
     users: dict[int, list[str]] = {}
@@ -75,7 +80,9 @@ def merge(model: Any, folder: Path) -> None:
         users.setdefault(id(parameter), []).append(name)
     tensors = _tensors(folder)
     _check_copies(model, tensors, folder)
-    for path, (first, second) in _pairs(tensors, folder).items():
+    pairs = _pairs(tensors, folder)
+    _check_targets(config, pairs, _targets(config, model), folder)
+    for path, (first, second) in pairs.items():
         module = _module(model, path, folder)
         if len(names := users[id(module.weight)]) > 1:
             raise UsageError(f"'{folder}' changes '{path}', whose weight the model shares: {', '.join(names)}")
@@ -108,7 +115,62 @@ def _config(folder: Path) -> Mapping[str, Any]:
     if refused:
         given = ", ".join(f"{each}={config[each]!r}" for each in refused)
         raise UsageError(f"'{folder}' has options that are not merged here: {given}; merge it with peft")
+    try:
+        is_targeted(config, "layers.0.")
+    except (TypeError, ValueError, re.error) as error:
+        raise UsageError(f"'{folder / CONFIG}' does not say target_modules: {type(error).__name__}: {error}") from None
     return config
+
+
+def _targets(config: Mapping[str, Any], model: Any) -> list[str]:
+    """Return the modules of ``model`` that the adapter has matrices for, as its configuration states."""
+    kinds = (torch.nn.Linear, Conv1D) if config.get("target_modules") == _ALL else _ADAPTABLE
+    modules = {path: module for path, module in model.named_modules() if isinstance(module, kinds)}
+    if config.get("target_modules") == _ALL:
+        modules = {path: module for path, module in modules.items() if module is not model.get_output_embeddings()}
+    return [path for path in modules if is_targeted(config, path)]
+
+
+def is_targeted(config: Mapping[str, Any], path: str) -> bool:
+    """Return whether the adapter's ``target_modules``, and what limits them, name the module at ``path``."""
+    targets, excluded = config.get("target_modules"), config.get("exclude_modules")
+    if targets is None or (targets != _ALL and not _is_named(targets, path)):
+        return False
+    if excluded and _is_named(excluded, path):
+        return False
+    if (layers := config.get("layers_to_transform")) is None:
+        return True
+    patterns = config.get("layers_pattern") or [r"[^.]*"]
+    found = (
+        re.match(rf".*\.{each}\.(\d+)\.", path) for each in ([patterns] if isinstance(patterns, str) else patterns)
+    )
+    number = next((int(match[1]) for match in found if match is not None), None)
+    return number in (layers if isinstance(layers, list) else [layers])
+
+
+def _is_named(names: Any, path: str) -> bool:
+    """Return whether ``path`` matches a regular expression, or one of several names is at its end, as PEFT does."""
+    if isinstance(names, str):
+        return re.fullmatch(names, path) is not None
+    return any(path == name or path.endswith(f".{name}") for name in names)
+
+
+def _check_targets(config: Mapping[str, Any], paths: Iterable[str], targets: Sequence[str], folder: Path) -> None:
+    """Raise `UsageError` unless there are matrices for ``targets``, and for no module that is not a target."""
+    given = set(paths)
+    if missing := [f"'{path}'" for path in targets if path not in given]:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise UsageError(
+            f"'{folder / WEIGHTS}' lacks the matrices of {', '.join(missing[:3])}{more}, which the target_modules in "
+            f"{CONFIG} name: it is incomplete, or of another model"
+        )
+    if config.get("target_modules") in (None, _ALL):
+        return
+    if unknown := [path for path in given if not is_targeted(config, path)]:
+        raise UsageError(
+            f"'{folder / WEIGHTS}' has matrices of '{min(unknown)}', which the target_modules in {CONFIG} do not name: "
+            f"{config['target_modules']!r}"
+        )
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
@@ -148,7 +210,7 @@ def _module(model: Any, path: str, folder: Path) -> Any:
         module = model.get_submodule(path)
     except AttributeError:
         module = None
-    if not isinstance(module, torch.nn.Linear | torch.nn.Embedding | Conv1D):
+    if not isinstance(module, _ADAPTABLE):
         found = "it does not have" if module is None else f"is a {type(module).__name__}"
         raise UsageError(
             f"'{folder}' changes the module '{path}' of {type(model).__name__}, which {found}: accepted are linear "

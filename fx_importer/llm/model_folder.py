@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fx_importer.errors import UsageError
+from fx_importer.errors import UsageError, first_line
 from fx_importer.json_text import parse_json
 from fx_importer.llm.checkpoint_loading import load_checkpoint
 from fx_importer.llm.vision import VISION
@@ -189,8 +189,13 @@ class GgufFile(ModelSource):
 
     def write_tokenizer(self, target: Path) -> None:
         """Write the tokenizer and the configuration to the folder ``target``."""
-        self.tokenizer.save_pretrained(target)
-        self.config.save_pretrained(target)
+        try:
+            self.tokenizer.save_pretrained(target)
+            self.config.save_pretrained(target)
+        except OSError:
+            raise
+        except Exception as error:  # of the tokenizers library, where the disk is full
+            raise OSError(first_line(error)) from error
 
 
 def read_source(path: Path) -> ModelSource:

@@ -144,6 +144,30 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
+def complete_directory(path: Path) -> Iterator[Path]:
+    """Yield a new directory whose files are moved to ``path`` at the end, or removed on an exception.
+
+    Files that ``path`` has under other names stay there. Raises `OSError` if it cannot be made.
+    """
+    path = path.resolve()
+    made = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))  # relative paths are the same there
+    remove_when_killed(temporary)
+    try:
+        yield temporary
+        files = [each for each in temporary.rglob("*") if not each.is_dir()]
+        for file in files:
+            (path / file.relative_to(temporary)).parent.mkdir(parents=True, exist_ok=True)
+            file.replace(path / file.relative_to(temporary))
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for directory in made:
+            with suppress(OSError):  # it has files
+                directory.rmdir()
+
+
+@contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a new file next to ``path`` that replaces it at the end, or is removed on an exception."""
     try:

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from fx_importer import UsageError
 from fx_importer.llm import import_model, load
-from fx_importer.llm.gptq import WordFormat, _layer
+from fx_importer.llm.gptq import WordFormat, _layer, _shape
 from fx_importer.llm.model_folder import read_source
 from tests.llm.test_architectures import expected
 from tests.llm.test_lora import save_adapter
@@ -140,6 +140,30 @@ def test_what_is_not_handled_is_said(tmp_path):
             source.load(None)
     with pytest.raises(UsageError, match="quantize and lora need a model that is not quantized"):
         import_model(tmp_path, tmp_path / "out", quantize="int8")
+
+
+@pytest.mark.parametrize("method, bits", [("gptq", 4), ("awq", 4), ("gptq", 8)])
+def test_group_size_is_that_of_the_tensors(method, bits):
+    """Of 64 values along K in groups of 32; a group may be larger than K."""
+    values, columns = 32 // bits, 64
+    words = (columns // values, 32) if method == "gptq" else (columns, 32 // values)
+
+    def shape(size, groups):
+        layout = WordFormat.of_config({"quant_method": method, "bits": bits, "group_size": size})
+        parts = {
+            "qweight": torch.zeros(words, dtype=torch.int32),
+            "qzeros": torch.zeros(groups, 32 // values, dtype=torch.int32),
+            "scales": torch.ones(groups, 32),
+            "g_idx": None,
+        }
+        return _shape("layer", parts, layout)
+
+    assert shape(32, 2) == shape(-1, 1) == shape(128, 1) == (32, 64)
+    for size, groups in [(16, 2), (-1, 2), (128, 2), (64, 2)]:
+        with pytest.raises(UsageError, match=f"'layer' has 2 groups of 32 values, .* states group_size={size}"):
+            shape(size, groups)
+    with pytest.raises(UsageError, match="group_size='x': accepted are 1 or more, and -1"):
+        shape("x", 2)
 
 
 def test_groups_of_other_sizes_are_an_error():

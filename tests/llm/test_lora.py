@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from fx_importer import UsageError
 from fx_importer.llm import import_model, load
+from fx_importer.llm.adapter import AdapterArguments, matrices_for
 from fx_importer.llm.lora import merge
 from tests.llm.test_architectures import expected
 from tests.llm.tiny_models import save_tiny_model
@@ -17,8 +18,8 @@ from tests.llm.tiny_models import save_tiny_model
 def save_adapter(folder, shapes, **options):
     """Write an adapter with random matrices A [r, K] and B [N, r] for each of ``shapes``, and return these."""
     folder.mkdir(exist_ok=True)
-    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "target_modules": ["q_proj"], "bias": "none", **options}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "target_modules": [*shapes], "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config | options))
     generator = torch.Generator().manual_seed(1)
     pairs = {
         path: (torch.randn(rank, columns, generator=generator), torch.randn(rows, rank, generator=generator))
@@ -95,6 +96,36 @@ def test_other_adapters_are_said(tmp_path, shape, options, message):
     save_adapter(tmp_path / "adapter", {shape[0]: shape[1:]}, **options)
     with pytest.raises(UsageError, match=re.escape(message)):
         merge(model, tmp_path / "adapter")
+
+
+QUERY = "model.layers.{}.self_attn.q_proj"
+
+
+@pytest.mark.parametrize(
+    "targets, message",
+    [
+        ({"target_modules": ["q_proj"]}, f"lacks the matrices of '{QUERY.format(1)}', which the target_modules in"),
+        ({"target_modules": r".*\.q_proj"}, f"lacks the matrices of '{QUERY.format(1)}'"),
+        ({"target_modules": "all-linear"}, "lacks the matrices of 'model.layers.0.self_attn.k_proj', "),
+        ({"target_modules": ["k_proj"], "layers_to_transform": []}, f"has matrices of '{QUERY.format(0)}', which"),
+        ({"target_modules": 3}, "does not say target_modules: TypeError"),
+        ({"target_modules": ["q_proj"], "layers_to_transform": [0]}, None),
+        ({"target_modules": ["q_proj"], "layers_to_transform": 0, "layers_pattern": "layers"}, None),
+        ({"target_modules": ["q_proj"], "exclude_modules": ["layers.1.self_attn.q_proj"]}, None),
+        ({"target_modules": None}, None),
+    ],
+)
+def test_matrices_are_those_of_the_target_modules(tmp_path, targets, message):
+    """At import, and where the module takes adapters as arguments."""
+    model = save_tiny_model(tmp_path / "model")
+    save_adapter(tmp_path / "adapter", {QUERY.format(0): (32, 32, 4)}, **targets)
+    form = AdapterArguments(model, 4, ["q_proj", "k_proj"]).form
+    for read in (lambda: matrices_for(form, tmp_path / "adapter"), lambda: merge(model, tmp_path / "adapter")):
+        if message is None:
+            read()
+        else:
+            with pytest.raises(UsageError, match=re.escape(message)):
+                read()
 
 
 def test_shared_weights_and_missing_files_are_said(tmp_path):
