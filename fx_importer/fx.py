@@ -7,7 +7,8 @@ it. What these refuse, and other output types, have the IR of `fx_importer.lower
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -39,6 +40,7 @@ from fx_importer.extras.fx_importer import FxImporter, FxImporterHooks
 from fx_importer.frontend.example_inputs import check_inputs
 from fx_importer.frontend.export import export_program
 from fx_importer.frontend.torch_patches import FUNCTIONALIZED_VIEWS, patched, warnings_filtered
+from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.retracing import run_decompositions
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.types import short_text
@@ -116,7 +118,8 @@ def export_and_import(
             check_inputs(f, args, inputs, options=tuple(KEYWORDS))
         with warnings_filtered("ignore", ".* is in training mode"):  # torch-mlir has no such warning
             program = export_program(f, args, inputs, asked.export)
-        _import_program(program, importer, asked)
+        with _own_strides_refused(program.graph):
+            _import_program(program, importer, asked)
 
     theirs = fx_importer if isinstance(fx_importer, FxImporter) else None
     return _lowered(asked, theirs, hooks, import_into, by_us, by_us_only=ours or bool(more))
@@ -161,7 +164,8 @@ def stateless_fx_import(
     def import_into(importer: FxImporter) -> None:
         if enable_graph_printing:
             gm.print_readable()
-        importer.import_stateless_graph(gm.graph, func_name=model_name)
+        with _own_strides_refused(gm.graph):
+            importer.import_stateless_graph(gm.graph, func_name=model_name)
 
     asked = options_of(given)
     theirs = fx_importer if isinstance(fx_importer, FxImporter) else None
@@ -190,6 +194,18 @@ def _import_program(program: ExportedProgram, importer: FxImporter, options: Opt
             stacklevel=5,
         )
     importer.import_frozen_program(program, func_name=name, import_symbolic_shape_expressions=shapes)
+
+
+@contextmanager
+def _own_strides_refused(graph: torch.fx.Graph) -> Iterator[None]:
+    """Raise torch-mlir's refusal of an ``as_strided`` of the model, and not of a decomposition, as `UsageError`."""
+    own = graph.find_nodes(op="call_function", target=aten.as_strided.default)
+    try:
+        yield
+    except ValueError as error:
+        if own and "as_strided" in str(error):
+            raise UsageError(str(error)) from error
+        raise
 
 
 def _lowered(
@@ -222,9 +238,7 @@ def _lowered(
         )
     except (ExportError, UsageError, Warning):
         raise
-    except Exception as error:
-        if isinstance(error, ValueError) and "as_strided" in str(error):
-            raise UsageError(str(error)) from error
+    except Exception:
         if not again:
             raise  # a hook may have raised it
         return _without_names(by_us())

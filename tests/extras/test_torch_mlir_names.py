@@ -120,6 +120,12 @@ def test_what_torch_mlir_refuses_is_lowered_by_us():
         )
 
 
+def test_strides_of_a_decomposition_are_no_refusal():
+    shapes = {"input": {0: torch.export.Dim("n")}}
+    module = fx().export_and_import(torch.nn.GroupNorm(2, 4), torch.ones(3, 4, 5), dynamic_shapes=shapes)
+    assert "!torch.vtensor<[?,4,5],f32>" in str(module)
+
+
 def test_options_of_ours_and_importers():
     model, x = torch.nn.Linear(2, 3), torch.ones(1, 2)
     assert "dense_resource<weight>" in str(fx().export_and_import(model, x, mutation="functional"))
