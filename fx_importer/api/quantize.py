@@ -68,8 +68,9 @@ def quantize(
     program = exported(f, calls, ExportOptions(dynamic_shapes=dynamic_shapes, strict=strict))
     check_float(program)
     check_calls(program, calls)
-    result = quantized(program, calls, observer, integer_io, keep_float, activations)
-    check_changed(result)
+    losses: list[str] = []
+    result = quantized(program, calls, observer, integer_io, keep_float, activations, losses.append)
+    check_changed(result, losses)
     return result
 
 

@@ -73,7 +73,7 @@ def params_of(node: fx.Node, value: Value) -> Params | None:
         return None
     check_scales(node, [scale])
     if not low <= zero_point <= high:
-        raise UsageError(f"{_place(node)}: the zero point {zero_point} is outside of the range {low} to {high}")
+        raise UsageError(f"{described(node)}: the zero point {zero_point} is outside of the range {low} to {high}")
     if dtype is torch.int16 and zero_point == 0:  # TOSA's int16 has no zero points
         return Params(float(scale), 0, int(low), int(high), 16)
     offset = 128 if dtype is torch.uint8 else 0
@@ -135,7 +135,7 @@ def check_dtypes(program: ExportedProgram) -> None:
             named = next((each for each in node.args if isinstance(each, torch.dtype)), given)
             if given != named:
                 what = "the program's input" if operand.op == "placeholder" else "its operand"
-                raise UsageError(f"{_place(node)}: {what} '{operand.name}' is {given}; the operator takes {named}")
+                raise UsageError(f"{described(node)}: {what} '{operand.name}' is {given}; the operator takes {named}")
 
 
 def check_scales(node: fx.Node, scales: list[float]) -> None:
@@ -143,12 +143,13 @@ def check_scales(node: fx.Node, scales: list[float]) -> None:
     wrong = [each for each in scales if not (math.isfinite(each) and each > 0)]
     if wrong:
         raise UsageError(
-            f"{_place(node)}: {'a scale' if len(scales) > 1 else 'the scale'} is {wrong[0]}; scales are positive and "
-            "finite: calibrate with inputs that are finite, and not all zero"
+            f"{described(node)}: {'a scale' if len(scales) > 1 else 'the scale'} is {wrong[0]}; scales are positive "
+            "and finite: calibrate with inputs that are finite, and not all zero"
         )
 
 
-def _place(node: fx.Node) -> str:
+def described(node: fx.Node) -> str:
+    """Return the name and the operator of ``node``, and the user's line if it is known."""
     where = unsupported_node(node, "").where
     return f"{node.name} = {node.target}" + (f" (at {where})" if where else "")
 

@@ -90,12 +90,15 @@ def _check_varies(name: str, tensors: Sequence[Tensor]) -> None:
     if all(bool((tensor == value).all()) for tensor in tensors):
         _warn(
             f"calibration: all elements of '{name}' are {float(value):g}, and other values will be beyond the range of "
-            "its scale: pass representative inputs"
+            "its scale: pass representative inputs",
+            depth=2,
         )
 
 
-def check_changed(module: fx.GraphModule) -> None:
-    """Warn if nothing in ``module``, which `quantize` returns, is quantized."""
+def check_changed(module: fx.GraphModule, losses: Sequence[str] = ()) -> None:
+    """Warn if nothing in ``module``, which `quantize` returns, is quantized, and of ``losses`` of accuracy."""
+    for loss in losses:
+        _warn(loss)
     if not is_quantized(module.graph):
         targets = {str(node.target) for node in _operators(module) if kind_of(node) is None}
         _warn(
@@ -108,5 +111,6 @@ def _operators(module: fx.GraphModule) -> Iterator[fx.Node]:
     return (node for node in module.graph.nodes if node.op == "call_function")
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, QuantizationWarning, stacklevel=4)
+def _warn(message: str, depth: int = 1) -> None:
+    """Warn at the line that calls `quantize`, which is ``depth`` functions above the caller."""
+    warnings.warn(message, QuantizationWarning, stacklevel=3 + depth)

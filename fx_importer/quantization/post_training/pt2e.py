@@ -18,6 +18,7 @@ from fx_importer.quantization.post_training.calibration import Call
 from fx_importer.quantization.post_training.integer_io import integers_outside
 from fx_importer.quantization.post_training.memory import Memory, with_memory, without_memory
 from fx_importer.quantization.post_training.plan import QuantizationPlan, is_huge, planned
+from fx_importer.quantization.post_training.shared_scales import OperandRanges
 from fx_importer.quantization.post_training.wide_values import wide_values
 from fx_importer.quantization.qdq import mark_as_from_quantize
 
@@ -43,11 +44,13 @@ def quantized(
     integer_io: bool,
     kept: Collection[str] = (),
     activations: str = "int8",
+    warn: Callable[[str], None] = lambda _: None,
 ) -> fx.GraphModule:
     """Return the module of ``program`` with quantize and dequantize operators, calibrated by ``calls`` in order.
 
     The module has copies of the buffers that it writes, as they were. With ``integer_io``, inputs and results that are
-    quantized are int8, and their scales are in ``meta``. What ``kept`` names stays in floating point.
+    quantized are int8, and their scales are in ``meta``. What ``kept`` names stays in floating point. ``warn`` gets a
+    sentence for each tensor whose one scale loses much of a part of it.
 
     Raises:
         UsageError: if a value that is to be quantized is not finite in one of the calls.
@@ -60,8 +63,12 @@ def quantized(
         module, _quantizer(lambda graph: planned(graph, excluded, kept), observer, activations)
     )
     with torch.no_grad():
+        ranges = OperandRanges.observing(prepared)
         _calibrate(prepared, calls, memory)
+        ranges.stop()
         converted = entry.convert_pt2e(prepared)
+    for loss in ranges.losses(converted):
+        warn(loss)
     # torchao's module refuses eval().
     result = with_memory(converted, memory)
     result.train(False)
