@@ -32,6 +32,7 @@ def experts(x, rows):
     out.index_add_(0, index, F.layer_norm(x[index], (4,)) * 0.5)
     some = x[~rows]
     out[~rows] = torch.softmax(some @ some.t(), -1) @ some
+    out = out.scatter(0, index[:, None], 2.0).scatter_add(0, index[:, None], x[index])
     return out, torch.zeros(5, 4).index_copy(0, index, x[index]), x.index_put((torch.flip(rows, [0]),), x[rows])
 
 

@@ -117,9 +117,8 @@ class Selections:
         return (leaf for leaf in nodes_in(arguments) if leaf in self.selected)
 
     def axes(self, node: fx.Node) -> dict[int, Selection]:
-        """Return the selected axes of ``node``, a tensor."""
-        selections = self.selected[node].selections if node in self.selected else {}
-        return axes_with(value_of(node), selections) or {}
+        """Return the selected axes of ``node``, a tensor; none of a number."""
+        return axes_with(value_of(node), self.selected[node].selections) or {} if node in self.selected else {}
 
     def joint(self, node: fx.Node) -> dict[sympy.Symbol, Selection] | None:
         """Return the selections of the arguments of ``node``; None if one symbol stands for different masks."""
