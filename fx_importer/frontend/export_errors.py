@@ -177,6 +177,16 @@ def _dtype_hint(error: Exception, call: UserCall) -> str:
     )
 
 
+def _number_hint(error: Exception, call: UserCall) -> str:
+    """Return a line about a size that Python reads from a tensor as a number, if that is what ``error`` is about."""
+    if "specialized integer from data-dependent" not in str(error) or call.function == "one_hot":
+        return ""
+    return (
+        "The line needs the value of a tensor as a number (int(), range(), a function that takes only numbers): read "
+        "it with .item(), which slices, views and torch.zeros take as a size."
+    )
+
+
 def _data_dependent_hint(error: Exception, call: UserCall) -> str:
     """Return a line about control flow that depends on values, if that is what ``error`` is about; else nothing."""
     if "data-dependent" not in str(error).lower() or call.function == "one_hot":
@@ -199,6 +209,6 @@ def _kernel_hint(error: Exception, call: UserCall) -> str:
 
 
 _HINTS: tuple[Callable[[Exception, UserCall], str], ...] = (
-    *(_one_hot_hint, _packed_hint, _dtype_hint),
+    *(_one_hot_hint, _packed_hint, _dtype_hint, _number_hint),
     *(_data_dependent_hint, _kernel_hint),
 )

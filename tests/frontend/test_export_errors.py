@@ -112,6 +112,7 @@ REFUSED = {
     "cross_entropy": (lambda x, t: F.cross_entropy(x, t), (torch.randn(3, 4), BYTES), "cross_entropy takes int64"),
     "one_hot": (lambda t: F.one_hot(t), (BYTES.long(),), "one_hot without num_classes .*: pass num_classes"),
     "packed": (Packed(), (torch.randn(2, 5, 3), torch.tensor([5, 3])), "A packed sequence .* mask of the lengths"),
+    "int": (lambda x, n: x[: int(n)], (torch.ones(4), torch.tensor(2)), r"read it with .item\(\)"),
     "branch": (lambda x: x if x.sum() > 0 else -x, (torch.ones(2),), "torch.cond"),
 }
 

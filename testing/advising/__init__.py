@@ -1,0 +1,1 @@
+"""Failing programs, and how their suggestions are followed."""
