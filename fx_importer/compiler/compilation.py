@@ -80,7 +80,12 @@ class Compilation:
         if integer:
             _check_integer(options)
         target = target_for(options.output_type)
-        handlers = handlers_for(rules, options.output_type, lowering.fallback)
+        handlers = handlers_for(
+            rules,
+            options.output_type,
+            lowering.fallback,
+            refuses=lowering.pipeline is None and options.output_type.pipeline is None,
+        )
         return cls(options, target, target.pipeline(lowering), rules, handlers, _importing(options, target))
 
     def fx_context(self, exported: Programs, remark: Callable[[str], None] = lambda remark: None) -> FxContext:

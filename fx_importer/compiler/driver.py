@@ -23,6 +23,7 @@ from fx_importer.compiler.restored import recompiler
 from fx_importer.compiler.result_types import check_result_types
 from fx_importer.compiler.stages import admit, new_trace
 from fx_importer.compiler.trials import advisor
+from fx_importer.decompositions.engine.kept.kept_calls import passing_notes
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.export import refuse_dtensors
@@ -38,6 +39,7 @@ from fx_importer.frontend.dynamic_dimensions import dimension_names
 from fx_importer.frontend.export import export_program
 from fx_importer.frontend.torch_patches import tracing, without_collections
 from fx_importer.fx_graph.programs import with_own_meta_storages
+from fx_importer.fx_graph.result_types import check_types_of_results
 from fx_importer.fx_passes.as_strided import RESOLVE_STRIDES, RESOLVE_STRIDES_OF_DECOMPOSITIONS
 from fx_importer.fx_passes.assertions import REMOVE_ASSERTIONS
 from fx_importer.fx_passes.axis_of_cross import FIX_AXIS_OF_CROSS
@@ -91,6 +93,12 @@ def _may_be_integer(context: FxContext) -> bool:
     return chosen is Quantized.INTEGER or (chosen is Quantized.AUTO and context.options.output_type.root in EMITTERS)
 
 
+def _decompose(program: ExportedProgram, context: FxContext) -> ExportedProgram:
+    decomposed = context.decompose(program)
+    check_types_of_results(decomposed, program)
+    return decomposed
+
+
 EXPORTED = (
     FxPass("refuse-dtensors", _refuse_dtensors),
     FxPass("check-quantized-dtypes", _check_quantized_dtypes),
@@ -107,7 +115,7 @@ DECOMPOSED = (
     WITHOUT_SELECTIONS,
     RESOLVE_STRIDES,
     NUMBERS_TO_TENSORS,
-    FxPass("decompose", lambda program, context: context.decompose(program)),
+    FxPass("decompose", _decompose),
     NUMBERS_OF_DECOMPOSITIONS_TO_TENSORS,
 )
 """Passes to a functional program of the operators that the output type supports."""
@@ -256,7 +264,7 @@ def lower_exported(
                 for program in canonical.values():
                     program.graph_module.print_readable()
             legal = record.programs = run_fx_passes(LEGAL, canonical, context)
-        with trace.stage("importing", importer.module):
+        with trace.stage("importing", importer.module) as record, passing_notes(record.remarks.append):
             imported = import_legal(legal, importer, compilation, elided)
     except MutatedStateError:
         raise  # an option decides first: what else is unsupported depends on it

@@ -6,12 +6,17 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from torch import fx
+from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.decompositions.engine.kept.fault_table import is_measured
+from fx_importer.decompositions.engine.kept.kept_rule import WrongWhenKept, check_kept
 from fx_importer.diagnostics.causes import NO_MATCH_ATTRIBUTE
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.importing import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.handlers import Handler
 from fx_importer.importing.handlers.schema_operators import import_overload
@@ -31,11 +36,12 @@ from fx_importer.rewrites.torch.region_types import UnsupportedRegionType
 
 
 def handlers_for(
-    layers: Sequence[Lowerings], output_type: OutputType, fallback: Sequence[OutputType] = ()
+    layers: Sequence[Lowerings], output_type: OutputType, fallback: Sequence[OutputType] = (), *, refuses: bool = True
 ) -> dict[Any, Handler]:
     """Return handlers of the operators that rules lower into ``output_type``, or to external calls.
 
     An operator with rules only into a type of ``fallback`` becomes a call of a function in `FxImporter.defined`.
+    A call that no rule matches, and whose built-in lowering is wrong, is refused with ``refuses``, or else warned of.
     """
     rules: dict[Any, list[tuple[Lowering | External, OutputType]]] = {}
     for into in (output_type, *fallback):
@@ -44,14 +50,38 @@ def handlers_for(
                 for operator in rule.operators:
                     if into is output_type or operator.namespace not in BUILT_IN:
                         rules.setdefault(operator, []).append((rule, into))
-    return {operator: _handler(found, output_type) for operator, found in rules.items()}
+    built_in = _BuiltIn(tuple(dict.fromkeys(each.root for each in (output_type, *fallback))), refuses)
+    return {operator: _handler(found, output_type, built_in) for operator, found in rules.items()}
 
 
 BUILT_IN = ("aten", "prims")
 """Namespaces with built-in lowerings. Operators of others have only their rules."""
 
 
-def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_type: OutputType) -> Handler:
+@dataclass(frozen=True)
+class _BuiltIn:
+    """The built-in lowering of calls that no rule matches."""
+
+    output_types: tuple[OutputType, ...]
+    """The one that is asked for, and those of the fallback."""
+    refuses: bool
+
+    def check(self, node: fx.Node, unmatched: Sequence[str]) -> None:
+        """Raise `UnsupportedNodeError` if it is known to be wrong for ``node``, whose operator rules keep."""
+        measured = any(is_measured(str(node.target), each) for each in self.output_types)
+        if self.output_types[0] not in EMITTERS or not measured:
+            return
+        operator: Any = node.target
+        args, kwargs = cast("Any", map_aggregate((node.args, dict(node.kwargs)), value_of))
+        try:
+            check_kept(operator, args, kwargs, self.output_types, "lowerings=", refuses=self.refuses)
+        except WrongWhenKept as wrong:
+            raise UnsupportedNodeError("; ".join((*unmatched, wrong.sentence))) from None
+
+
+def _handler(
+    rules: Sequence[tuple[Lowering | External, OutputType]], output_type: OutputType, built_in: _BuiltIn
+) -> Handler:
     def import_by_rules(node: fx.Node, build: NodeBuilder) -> Any:
         unmatched: list[str] = []
         for rule, into in rules:
@@ -63,6 +93,7 @@ def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_typ
                 return _RuleCall(rule, node, build, EMITTERS[into.root]).lowered()
             except NoMatch as reason:
                 unmatched.append(f"{rule} does not match{f': {reason}' if str(reason) else ''}")
+        built_in.check(node, unmatched)
         found = import_overload(node, build)
         first = next(iter([found] if isinstance(found, ir.Value) else found or ()), None)
         if first is not None:

@@ -116,8 +116,10 @@ class Target:
         if legal := {name.removeprefix("torch.") for name in options.lowering.backend_legal_ops}:
             whole = [each for each in table if legal & {str(each), str(getattr(each, "overloadpacket", each))}]
             table = leaving(table, whole, kind, "backend_legal_ops=", because="named in backend_legal_ops")
-        own_pipeline = kind.pipeline is not None or options.lowering.pipeline is not None
-        return table_with(rules, changes.applied_to(table, kind, refuses=not own_pipeline), kind)
+        lowering = options.lowering
+        own_pipeline = kind.pipeline is not None or lowering.pipeline is not None
+        kept = changes.keeping(table, kind, refuses=not own_pipeline, fallback=lowering.fallback)
+        return changes.preferring(table_with(rules, kept, kind))
 
     def dtypes_for(self, options: LoweringOptions) -> Dtypes:
         """Return the dtypes of programs that are lowered with ``options``."""

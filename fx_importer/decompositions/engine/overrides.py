@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,21 +57,31 @@ class Overrides:
             raise UsageError("\n".join(wrong))
         return cls(tuple(kept), tuple(Decomposition((operator,), rule) for operator, rule in rules.items()))
 
-    def applied_to(
-        self, table: DecompositionTable, output_type: OutputType, *, refuses: bool = True
+    def keeping(
+        self,
+        table: DecompositionTable,
+        output_type: OutputType,
+        *,
+        refuses: bool = True,
+        fallback: Sequence[OutputType] = (),
     ) -> DecompositionTable:
-        """Return the ``table`` of ``output_type`` with these overrides.
+        """Return the ``table`` of ``output_type`` with the operators to keep.
 
-        Where a rule of ``extra`` returns ``NotImplemented``, the table's own applies. If kept operators are lowered,
-        our rules correct what they can; ``refuses`` tells whether a call that would still be wrong is refused.
+        If they are lowered, our rules correct what they can; ``refuses`` tells whether a call that would still be wrong
+        is refused. Operators that ``output_type`` does not take are lowered to the types of ``fallback``.
         """
         kept = table.keeping(*self.keep, because="named in keep")
         if output_type.root in LOWERED_TYPES:
             ruled = [operator for operator in self.keep if operator in table]
-            rules = {op: KeptRule(op, table[op], output_type.root, "keep=", refuses) for op in ruled}
+            types = (output_type.root, *(each.root for each in fallback))
+            rules = {op: KeptRule(op, table[op], types, "keep=", refuses) for op in ruled}
             kept = kept.correcting(rules, because="named in keep")
+        return kept
+
+    def preferring(self, table: DecompositionTable) -> DecompositionTable:
+        """Return ``table`` with the rules to add first; where one returns ``NotImplemented``, the table's applies."""
         extra = [Decomposition(each.operators, OwnCallRule(each.operators, each.rule)) for each in self.extra]
-        return kept.preferring(*extra, because="given in extra")
+        return table.preferring(*extra, because="given in extra")
 
 
 def leaving(
@@ -86,7 +96,7 @@ def leaving(
     if output_type.root not in LOWERED_TYPES:
         return plain
     faulty = operators_with_faults(output_type.root)
-    rules = {op: KeptRule(op, None, output_type.root, option, False) for op in operators if str(op) in faulty}
+    rules = {op: KeptRule(op, None, (output_type.root,), option, False) for op in operators if str(op) in faulty}
     return plain.correcting(rules, because)
 
 

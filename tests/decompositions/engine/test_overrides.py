@@ -107,8 +107,8 @@ def test_bisection_of_a_wrong_rule(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
     assert found is not None
     assert found.script is not None
     text = found.script.read_text()
-    assert "keep=['aten.linear']" in text
-    assert "extra={torch.ops.aten.silu: rule_0}" in text
+    assert "keep=('aten.linear',)" in text
+    assert "extra={'aten.silu': torch.neg}" in text
 
 
 @pytest.mark.parametrize(

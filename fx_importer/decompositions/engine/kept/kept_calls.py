@@ -27,24 +27,31 @@ def noting_kept_operators(program: ExportedProgram, remark: Callable[[str], None
     Raises:
         KeptOperatorError: for `WrongWhenKept`, with the line of the user's program.
     """
-    with notes() as collected:
-        try:
+    try:
+        with passing_notes(remark):
             yield
-        except WrongWhenKept as wrong:
-            node = wrong.node or _call_of(wrong.operator, program)
-            name = str(wrong.operator)
-            found = (
-                UnsupportedNode(name, wrong.sentence)
-                if node is None
-                else unsupported_node_at(node, f"{node.name} = {name}", wrong.sentence)
-            )
-            raise KeptOperatorError(found, name) from None
+    except WrongWhenKept as wrong:
+        node = wrong.node or _call_of(wrong.operator, program)
+        name = str(wrong.operator)
+        found = (
+            UnsupportedNode(name, wrong.sentence)
+            if node is None
+            else unsupported_node_at(node, f"{node.name} = {name}", wrong.sentence)
+        )
+        raise KeptOperatorError(found, name) from None
+
+
+@contextmanager
+def passing_notes(remark: Callable[[str], None] | None) -> Iterator[None]:
+    """Pass what `check_kept` notes in the body on, as remarks, and as warnings of finite results."""
+    with notes() as collected:
+        yield
     for sentence, severity in collected.items():
         warned = severity in (Severity.WRONG, Severity.INEXACT)
         if remark is not None:
             remark(Deviation(sentence) if warned else sentence)
         if warned:
-            warnings.warn(sentence, KeptOperatorWarning, stacklevel=4)
+            warnings.warn(sentence, KeptOperatorWarning, stacklevel=5)
 
 
 def check_undecomposed(program: ExportedProgram, rules: Mapping[Any, Callable[..., Any]]) -> None:

@@ -45,17 +45,21 @@ def check_kept(
     operator: OpOverload,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    output_type: OutputType,
+    output_types: Sequence[OutputType],
     option: str,
     *,
     refuses: bool,
 ) -> None:
     """Look a call of ``operator``, which ``option`` leaves to the C++ lowering, up in the table of its faults.
 
+    ``output_types`` are the one that is asked for, and those of the fallback: the first that takes the operator counts.
+
     Raises:
         WrongWhenKept: if the lowering is wrong, and ``refuses``. Otherwise a sentence is noted.
     """
-    fault, name, kind = fault_of(operator, args, kwargs, output_type), str(operator), output_type.value
+    name = str(operator)
+    output_type = next((each for each in output_types if is_measured(name, each)), output_types[0])
+    fault, kind = fault_of(operator, args, kwargs, output_type), output_type.value
     collected = _NOTES.get()
     if fault is None:
         if collected is not None and not is_measured(name, output_type):
@@ -85,7 +89,8 @@ class KeptRule:
     operator: OpOverload
     own: DecompositionRule | None
     """Our rule; None where the operator stays as it is."""
-    output_type: OutputType
+    output_types: tuple[OutputType, ...]
+    """The one that is asked for, and those of the fallback."""
     option: str
     """Names the option in sentences: ``keep=``."""
     refuses: bool
@@ -109,14 +114,14 @@ class KeptRule:
                 self._note_limit(args)
                 return result
         if tensors_of(args, kwargs):
-            check_kept(self.operator, args, kwargs, self.output_type, self.option, refuses=self.refuses)
+            check_kept(self.operator, args, kwargs, self.output_types, self.option, refuses=self.refuses)
         return NotImplemented
 
     def _note_limit(self, args: Sequence[Any]) -> None:
         """Note what no correction of arguments or results can change."""
-        limit, collected = _LIMITS.get((self.output_type, str(self.operator))), _NOTES.get()
+        limit, collected = _LIMITS.get((self.output_types[0], str(self.operator))), _NOTES.get()
         if limit is not None and collected is not None and any(x.numel() != 1 for x in tensors_of(args[1:2], {})):
-            name, kind = str(self.operator), self.output_type.value
+            name, kind = str(self.operator), self.output_types[0].value
             collected[f"{self.option} leaves {name} to its C++ lowering to {kind}: {limit}"] = Severity.INEXACT
 
 

@@ -1,0 +1,110 @@
+"""Types of a program's results after decomposition, compared with those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+from torch import SymInt, Tensor, fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
+from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import fake_mode_of
+
+_TRIED = (2, 3, 5, 8, 13, 64)
+"""Sizes to tell with whether an expression is constant, as far as they are in the ranges of its symbols."""
+
+
+def check_types_of_results(program: ExportedProgram, exported: ExportedProgram) -> None:
+    """Check that the results of ``program``, after decomposition, have the dtypes and sizes of ``exported``.
+
+    A rule may compute another type; torch traces the whole program with it.
+
+    Raises:
+        UnsupportedProgramError: naming the operators of the results.
+    """
+    made, wanted = _results(program), _results(exported)
+    pairs = list(zip(made, wanted, strict=True)) if len(made) == len(wanted) else []
+    wrong = [each for ours, theirs in pairs for each in _differences(ours, theirs, exported)]
+    if wrong:
+        things = "1 result has" if len(wrong) == 1 else f"{len(wrong)} results have"
+        raise UnsupportedProgramError(
+            f"{things} another type after the decompositions. A rule of extra=, decomposition_table= or lowerings= "
+            "returns the dtype and the sizes of its operator, also where sizes are dynamic:",
+            wrong,
+        )
+
+
+def _results(program: ExportedProgram) -> list[Any]:
+    """Return what the outputs of the user are, in order."""
+    specs, values = program.graph_signature.output_specs, program.graph.output_node().args[0]
+    kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+    return [value for spec, value in zip(specs, values, strict=True) if spec.kind in kinds]  # type: ignore[arg-type]
+
+
+def _differences(made: Any, wanted: Any, exported: ExportedProgram) -> Iterator[UnsupportedNode]:
+    if not isinstance(made, fx.Node) or not isinstance(wanted, fx.Node):
+        return
+    ours, theirs = made.meta.get("val"), wanted.meta.get("val")
+    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
+        return
+    origin, reason = wanted, ""
+    if ours.dtype != theirs.dtype:
+        reason = f"the result is {theirs.dtype} in the exported program, and {ours.dtype} after its decompositions"
+    elif ours.dim() != theirs.dim():
+        reason = f"the result has {theirs.dim()} axes in the exported program, and {ours.dim()} after"
+    for axis, (size, now) in enumerate(zip(theirs.shape, ours.shape, strict=not reason)):
+        if not reason and isinstance(now, int) and not may_be(size, now, exported):
+            origin = origin_of_size(size, exported) or wanted
+            reason = f"size {axis} of the result is {size} in the exported program, and {now} after its decompositions"
+    if reason:
+        yield unsupported_node_at(origin, f"{origin.name} = {origin.target}", reason)
+
+
+def may_be(size: int | SymInt, lowered: int, program: ExportedProgram) -> bool:
+    """Return whether ``size`` is ``lowered`` for all inputs."""
+    if not isinstance(size, SymInt):
+        return size == lowered
+    expression: sympy.Expr = size.node.expr
+    if free_unbacked_symbols(expression):  # sizes that constants determine are numbers by now
+        return not _depends_on_inputs(origin_of_size(size, program), program)
+    ranges = getattr(getattr(fake_mode_of(program.graph), "shape_env", None), "var_to_range", {})
+    for offset in range(len(_TRIED)):
+        values: dict[Any, int] = {}
+        for number, symbol in enumerate(sorted(expression.free_symbols, key=str)):
+            found, tried = ranges.get(symbol), _TRIED[(offset + number) % len(_TRIED)]
+            within = found is None or bool(found.lower <= tried <= found.upper)
+            values[symbol] = tried if found is None or within else int(found.lower)
+        if expression.subs(values) != lowered:
+            return False
+    return True
+
+
+def origin_of_size(size: int | SymInt, program: ExportedProgram) -> fx.Node | None:
+    """Return the first operator whose result has a symbol of ``size``; None for a size that is a number."""
+    symbols = size.node.expr.free_symbols if isinstance(size, SymInt) else set()
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        sizes = value.shape if isinstance(value, Tensor) else (value,)
+        here: set[Any] = set().union(*(each.node.expr.free_symbols for each in sizes if isinstance(each, SymInt)))
+        if node.op == "call_function" and isinstance(value, Tensor) and symbols & here:
+            return node
+    return None
+
+
+def _depends_on_inputs(node: fx.Node | None, program: ExportedProgram) -> bool:
+    """Return whether ``node`` is computed from the values of an input, and not of its sizes alone."""
+    inputs = frozenset(program.graph_signature.user_inputs)
+    seen: set[fx.Node] = set()
+    waiting = [] if node is None else [node]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen and node.target is not aten.sym_size.int:
+            seen.add(node)
+            waiting += node.all_input_nodes
+    return any(node.op == "placeholder" and node.name in inputs for node in seen)
