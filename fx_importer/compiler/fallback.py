@@ -20,6 +20,7 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines import VERIFIERS
 from fx_importer.pipelines.isolated_runner import stage_runner
 from fx_importer.pipelines.runner import run_text
+from fx_importer.probing import Prober
 
 _INLINE = "builtin.module(inline{default-pipeline=},symbol-dce)"
 """Inlining without simplification, which preserves the form that the stages established."""
@@ -41,6 +42,8 @@ class Fallback:
     """Output types for operators that the requested one does not support."""
 
     compilation: Compilation
+    prober: Prober | None = None
+    """Its process runs the stages, if there is one."""
     modules: dict[str, ir.Module] = field(default_factory=dict[str, ir.Module])
     """Lowered functions of the operators taken so far, by name."""
     operator_output_types: list[OperatorOutputType] = field(default_factory=list[OperatorOutputType])
@@ -90,7 +93,8 @@ class Fallback:
         pipeline = self.compilation.pipeline_of(output_type)
         if self.compilation.rules:
             pipeline = pipeline.without_passes(*VERIFIERS)
-        run_pipeline(pipeline, module, trace, stage_runner(module, self.compilation.options.running))
+        run = self.prober.runner(module) if self.prober else stage_runner(module, self.compilation.options.running)
+        run_pipeline(pipeline, module, trace, run)
         return module
 
     def link(self, module: ir.Module) -> None:

@@ -56,7 +56,7 @@ def lower_imported(
         CrashedError: if a stage ends its own process; likewise.
     """
     module, options = imported.module, compilation.options
-    fallback = Fallback(compilation)
+    fallback = Fallback(compilation, prober)
     fallback.take_defined(imported.defined, module.operation)
     pipeline = compilation.pipeline
     if options.lowering.lowerings or options.importing.outline_layers or stubs_in(module.operation):
