@@ -16,11 +16,11 @@ from testing.fuzzing.program import named
 
 STATIC = Settings(NARROW, most_calls=3)
 KINDS = {
-    "static": (STATIC, 6),
-    "dynamic": (replace(STATIC, dynamic=True), 3),
-    "mutation": (replace(STATIC, mutation=True), 3),
-    "training": (Settings(("f32",), most_calls=2, training=True, special=False), 2),
-    "quantized": (Settings(("f32",), most_calls=3, quantized=True, special=False), 3),
+    "static": (STATIC, 4),
+    "dynamic": (replace(STATIC, dynamic=True), 2),
+    "mutation": (replace(STATIC, mutation=True), 2),
+    "training": (Settings(("f32",), most_calls=2, training=True, special=False), 1),
+    "quantized": (Settings(("f32",), most_calls=3, quantized=True, special=False), 1),
 }
 """Settings, and the number of programs."""
 FUZZER = Fuzzer(STATIC, seed=2)
