@@ -153,7 +153,7 @@ def own_relu(x: Tensor) -> Tensor:
             "integers cannot be lowered: .* requires any of .pro_int",
         ),
     ],
-    ids=str,
+    ids=["weights", "arguments", "keep", "lowerings", "target"],
 )
 def test_floating_point_is_never_silent(
     net: tuple[nn.Module, list[Tensor], Any], options: dict[str, Any], reason: str
