@@ -21,6 +21,6 @@ def __getattr__(name: str) -> Any:
     try:
         return _attribute(name)
     except ImportError as error:
-        from fx_importer.installation.misfits import explained
+        from fx_importer.installation.incompatible_packages import explained
 
         raise explained(error) from error

@@ -32,7 +32,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fx_importer.process.lifeline import ending_with_parent
+from fx_importer.process.parent_watchdog import ending_with_parent
 
 ROOT = Path(__file__).parents[1]
 CLIENT = Path(__file__).with_name("fork_client.py")

@@ -52,6 +52,6 @@ def _run() -> None:
     try:
         app(prog_name="fx-importer")
     except ImportError as error:
-        from fx_importer.installation.misfits import explained
+        from fx_importer.installation.incompatible_packages import explained
 
         raise explained(error) from error

@@ -42,9 +42,9 @@ from fx_importer.fx_graph.programs import with_own_meta_storages
 from fx_importer.fx_graph.result_types import check_types_of_results
 from fx_importer.fx_passes.as_strided import RESOLVE_STRIDES, RESOLVE_STRIDES_OF_DECOMPOSITIONS
 from fx_importer.fx_passes.assertions import REMOVE_ASSERTIONS
-from fx_importer.fx_passes.axis_of_cross import FIX_AXIS_OF_CROSS
 from fx_importer.fx_passes.constant_folding import FOLD_CONSTANTS, random_functions
 from fx_importer.fx_passes.dead_code import ELIMINATE_DEAD_CODE
+from fx_importer.fx_passes.default_cross_dim import FIX_AXIS_OF_CROSS
 from fx_importer.fx_passes.empty_tensors import FOLD_EMPTY_TENSORS
 from fx_importer.fx_passes.emulation.rank_zero import RANK_ZERO_TO_RANK_ONE
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass, FxStage

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fx_importer.llm.adapter import AdapterArguments, Matrices
 from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION
 from fx_importer.llm.cache_layers import CacheLayer, Steps, cache_argument, cache_buffers, cache_layer
 from fx_importer.llm.layers_cache import LayersCache
+from fx_importer.llm.lora_arguments import AdapterArguments, Matrices
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
 from fx_importer.llm.vision import takes_images, with_images
 

@@ -16,7 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from fx_importer.errors import UsageError
 from fx_importer.llm.cache_layers import zeros
-from fx_importer.llm.checkpoint_loading import load_checkpoint
+from fx_importer.llm.checkpoint_tensors import load_checkpoint
 from fx_importer.llm.gguf_blocks import FORMATS, BlockEmbedding, BlockLinear
 from fx_importer.llm.model_folder import LoadedModel
 from fx_importer.llm.quantize import embedding_factor

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fx_importer.errors import UsageError
 from fx_importer.llm.cache_layers import zeros
-from fx_importer.llm.checkpoint_loading import load_checkpoint
+from fx_importer.llm.checkpoint_tensors import load_checkpoint
 from fx_importer.llm.packed_weights import PackedLinear, frozen
 
 _AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)

@@ -19,8 +19,8 @@ from fx_importer.engines.engine_table import language_model_engine, language_mod
 from fx_importer.errors import ExportError, FxImporterError, first_line
 from fx_importer.fx_graph.programs import rename_state
 from fx_importer.llm import gguf_blocks
-from fx_importer.llm.adapter import AdapterArguments
 from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
+from fx_importer.llm.lora_arguments import AdapterArguments
 from fx_importer.llm.memory import check_conversion
 from fx_importer.llm.model_folder import GgufFile, LoadedModel, ModelFolder, check_batch, read_source
 from fx_importer.llm.packed_weights import check_format

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx_importer import Caller, UsageError
-from fx_importer.llm.adapter import AdaptedCaller, matrices_for
 from fx_importer.llm.cached_sequence import CachedSequence
+from fx_importer.llm.lora_arguments import AdaptedCaller, matrices_for
 from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.settings import Settings
 from fx_importer.llm.text_stream import Completion, TextStream

@@ -14,7 +14,7 @@ import torch
 
 from fx_importer.errors import UsageError, first_line
 from fx_importer.json_text import parse_json
-from fx_importer.llm.checkpoint_loading import load_checkpoint
+from fx_importer.llm.checkpoint_tensors import load_checkpoint
 from fx_importer.llm.vision import VISION
 from fx_importer.weights import stored_in
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
-from fx_importer.process import lifeline
+from fx_importer.process import parent_watchdog
 from fx_importer.process.child_process import (
     child_environment,
     group_memory,
@@ -59,7 +59,7 @@ def run_isolated(
         CrashedError: if the process ends by a signal or an exception, or exceeds a limit.
     """
     code = function.__code__
-    command = python_command(_CALL, lifeline.__file__, code.co_filename, code.co_name, *arguments)
+    command = python_command(_CALL, parent_watchdog.__file__, code.co_filename, code.co_name, *arguments)
     _run(what, command, limits, environment, directory)
 
 
@@ -71,7 +71,7 @@ def run_command(what: str, command: Sequence[str | Path], limits: Limits | None 
     Raises:
         CrashedError: if it ends by a signal, or with an exit code other than 0, or exceeds a limit.
     """
-    _run(what, lifeline.ending_with_parent(command), limits)
+    _run(what, parent_watchdog.ending_with_parent(command), limits)
 
 
 def output_of(command: Sequence[str | Path], seconds: float) -> subprocess.CompletedProcess[str]:
@@ -86,7 +86,7 @@ def output_of(command: Sequence[str | Path], seconds: float) -> subprocess.Compl
     reading, lifeline_end = os.pipe()
     try:
         return subprocess.run(
-            lifeline.ending_with_parent(command),
+            parent_watchdog.ending_with_parent(command),
             stdin=reading,
             capture_output=True,
             text=True,

@@ -18,7 +18,7 @@ from typing import Any
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
 from fx_importer.process.child_process import anonymous_memory, child_environment, python_command, signal_name
-from fx_importer.process.lifeline import end_with_parent
+from fx_importer.process.parent_watchdog import end_with_parent
 from fx_importer.process.scratch import SCRATCH, Scratch
 
 Note = Callable[[str], None]

@@ -53,7 +53,7 @@ if code:
 """
 
 
-_LIFELINE = "from fx_importer.process.lifeline import ending_with_parent"
+_LIFELINE = "from fx_importer.process.parent_watchdog import ending_with_parent"
 
 
 @dataclass(frozen=True)

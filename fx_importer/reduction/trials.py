@@ -19,7 +19,7 @@ from typing import IO, NoReturn
 from fx_importer.diagnostics import progress
 from fx_importer.frontend.torch_patches import warnings_filtered
 from fx_importer.process.child_process import signal_name
-from fx_importer.process.lifeline import end_with_parent
+from fx_importer.process.parent_watchdog import end_with_parent
 from fx_importer.process.scratch import Scratch
 from fx_importer.reduction.symptom import Kind, Symptom, crash, symptom_of
 

@@ -48,7 +48,7 @@ from fx_importer.rewrites.llvm.runtime_checks import insert_checks, relax_layout
 from fx_importer.rewrites.llvm.scalar_expansion import expand_scalars, move_bits
 from fx_importer.rewrites.llvm.small_floats import expand_small_floats
 from fx_importer.rewrites.llvm.vector_math import define_functions, replace_functions
-from fx_importer.rewrites.llvm.vector_sums import vectorize_sums
+from fx_importer.rewrites.llvm.vectorization import vectorize_sums
 from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensions

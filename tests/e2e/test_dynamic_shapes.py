@@ -724,7 +724,7 @@ def test_axis_of_cross_by_a_dynamic_size(output_type):
     torch.testing.assert_close(rows.run(x[0, :4], y[0, :4]), torch.cross(x[0, :4], y[0, :4]))
     with pytest.raises(UsageError, match=r"shape\[0\] != 3"):  # of a symbol that torch.export has put another for
         rows.run(x[0, :3], y[0, :3])
-    without_guards = mock.patch("fx_importer.fx_passes.axis_of_cross.guards_of", return_value=[])
+    without_guards = mock.patch("fx_importer.fx_passes.default_cross_dim.guards_of", return_value=[])
     with without_guards, pytest.raises(UnsupportedProgramError, match="of size 3, which depends on a dynamic size"):
         lower(torch.cross, x, y, dynamic_shapes=sizes, output_type=output_type)
     after = lower(torch.cross, x.mT, y.mT, dynamic_shapes=({2: ANY}, {2: ANY}), output_type=output_type)

@@ -10,7 +10,7 @@ from fx_importer.process.child_process import child_environment, python_command
 
 FORKS = """
 import os, time
-from fx_importer.process.lifeline import end_with_parent
+from fx_importer.process.parent_watchdog import end_with_parent
 lifeline, held = os.pipe()
 child = os.fork()
 if child == 0:

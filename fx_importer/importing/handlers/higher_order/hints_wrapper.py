@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from fx_importer.importing.handlers.hop.wrap_with_mode import inlined
+from fx_importer.importing.handlers.higher_order.wrap_with_mode import inlined
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import ir
 

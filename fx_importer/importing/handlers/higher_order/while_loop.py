@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from fx_importer.importing.handlers.hop.operands import arguments_of
+from fx_importer.importing.handlers.higher_order.operands import arguments_of
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import ir
 

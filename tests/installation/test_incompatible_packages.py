@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fx_importer.errors import MisfitError
-from fx_importer.installation.misfits import explained
+from fx_importer.installation.incompatible_packages import explained
 
 USE = {
     "api": ("-c", "import fx_importer; fx_importer.lower"),

@@ -10,7 +10,7 @@ from fx_importer.diagnostics.observers import Observer, observing
 from fx_importer.llm.gguf_blocks import DECOMPOSITIONS, FORMATS, block_linear
 from fx_importer.rewrites.llvm import row_products
 from fx_importer.rewrites.llvm.vector_math import replace_functions
-from fx_importer.rewrites.llvm.vector_sums import vectorize_sums
+from fx_importer.rewrites.llvm.vectorization import vectorize_sums
 
 LANES, _ = row_products.registers()
 pytestmark = pytest.mark.skipif(not LANES, reason="no vectors")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from fx_importer.importing.handlers.hop.auto_functionalized import call_functionally, operator_of, written_by
-from fx_importer.importing.handlers.hop.base_views import BaseView, read_view
+from fx_importer.importing.handlers.higher_order.auto_functionalized import call_functionally, operator_of, written_by
+from fx_importer.importing.handlers.higher_order.base_views import BaseView, read_view
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.value_map import Results
 

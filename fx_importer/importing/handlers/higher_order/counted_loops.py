@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fx_importer.importing.handlers.hop.size_operands import Sizes
+from fx_importer.importing.handlers.higher_order.size_operands import Sizes
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import ir
 

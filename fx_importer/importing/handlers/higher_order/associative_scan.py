@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from fx_importer.importing.handlers.hop.counted_loops import LeadingAxis, counted_loop
-from fx_importer.importing.handlers.hop.operands import arguments_of
+from fx_importer.importing.handlers.higher_order.counted_loops import LeadingAxis, counted_loop
+from fx_importer.importing.handlers.higher_order.operands import arguments_of
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import ir
 
