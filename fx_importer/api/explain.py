@@ -85,23 +85,32 @@ def explain(
         lowering=LoweringOptions(lowerings=listed(lowerings)),
     )
     program = export_program(f, args, inputs, options.export)
-    return explain_program(program, options, [OutputType.get(output_type) for output_type in output_types])
+    return explain_program(program, options, [OutputType.get(output_type) for output_type in output_types], models=(f,))
 
 
 def explain_program(
-    program: ExportedProgram, options: Options, output_types: Sequence[OutputType], store: ProbeStore | None = None
+    program: ExportedProgram,
+    options: Options,
+    output_types: Sequence[OutputType],
+    store: ProbeStore | None = None,
+    models: Sequence[Any] = (),
 ) -> Explanation:
-    """Report what each of ``output_types`` does not support of ``program``. Raises `UsageError` for invalid options."""
+    """Report what each of ``output_types`` does not support of ``program``, exported from ``models``.
+
+    Raises `UsageError` for invalid options.
+    """
     prober = Prober(lambda output_type: target_for(output_type).pipeline(options.lowering), store or ProbeStore())
-    return Explanation({each: _expected(program, replace(options, output_type=each), prober) for each in output_types})
+    return Explanation(
+        {each: _expected(program, replace(options, output_type=each), prober, models) for each in output_types}
+    )
 
 
-def _expected(program: ExportedProgram, options: Options, prober: Prober) -> Expected:
+def _expected(program: ExportedProgram, options: Options, prober: Prober, models: Sequence[Any]) -> Expected:
     """Return what cannot be imported or lowered to the output type in ``program``, including invalid options."""
     progress.enter(f"look into {options.output_type.value}")
     exported = {options.importing.func_name: program}
     try:
-        chosen = in_chosen_arithmetic(exported, (), Compilation.of(options), partial(checked_programs, exported))
+        chosen = in_chosen_arithmetic(exported, models, Compilation.of(options), partial(checked_programs, exported))
         canonical = canonical_programs(chosen.computed, chosen.compilation)
         calls = {name: (each, (), {}) for name, each in exported.items()}
         advisor = advisor_for(calls, exported, FxImporter(), options)

@@ -197,7 +197,7 @@ def _tensors_of(call: Call) -> Iterator[Tensor]:
 
 def bytes_of(calls: Iterable[Call]) -> int:
     """Return the size of the weights and inputs of models."""
-    return sum(tensor.nbytes for call in calls for tensor in _tensors_of(call))
+    return sum(tensor.numel() * tensor.element_size() for call in calls for tensor in _tensors_of(call))
 
 
 def _dtypes_of(call: Call) -> dict[torch.dtype, None]:

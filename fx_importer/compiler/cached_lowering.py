@@ -38,6 +38,8 @@ def through_the_cache(
     compilation: Compilation,
     trace: Trace,
     lower: LowerExported,
+    *,
+    report: bool,
 ) -> Compiled:
     """Return the result from the cache, or lower the programs and cache the result if possible."""
     with trace.stage("cache") as record:
@@ -46,9 +48,9 @@ def through_the_cache(
         if place and manifest:
             record.remarks.append(f"taken from {place}")
     if place is None:
-        return lower(exported, importer, compilation, trace, report=True)
+        return lower(exported, importer, compilation, trace, report=report)
     if manifest is None:
-        return _lower_and_keep(place, exported, importer, compilation, trace, lower)
+        return _lower_and_keep(place, exported, importer, compilation, trace, lower, report=report)
 
     return restored(exported.given, importer.module, manifest, compilation.options, importer, trace)
 
@@ -60,6 +62,8 @@ def _lower_and_keep(
     compilation: Compilation,
     trace: Trace,
     lower: LowerExported,
+    *,
+    report: bool,
 ) -> Compiled:
     """Lower programs with elided weights, cache the result, and link the weights into it."""
     # No report is written for a failed attempt, since it would lack the weights.
@@ -73,7 +77,7 @@ def _lower_and_keep(
     except FxImporterError:
         whole = importer.fresh()
         admit(compilation.options.output_type, whole.module.context)
-        return lower(exported, whole, compilation, trace, report=True)
+        return lower(exported, whole, compilation, trace, report=report)
     trace.stages = attempt.stages
     return replace(compiled, trace=trace)
 

@@ -232,7 +232,9 @@ def _lowered(
     compilation = exported.compilation
     admit(compilation.options.output_type, importer.module.context)
     if cached:
-        return through_the_cache(exported, importer, compilation, trace, partial(lower_exported, advisor=advisor))
+        return through_the_cache(
+            exported, importer, compilation, trace, partial(lower_exported, advisor=advisor), report=report
+        )
     return lower_exported(exported, importer, compilation, trace, report=report, advisor=advisor, prober=prober)
 
 

@@ -100,7 +100,9 @@ def lowered_as_chosen(
             compiled = lower(floats, importer.fresh(), quiet, report=False)
         except _NOT_LOWERED:
             return exported, lower(exported, importer, trace, report=report)
-        trace.stages[0].remarks = [f"quantized: in floating point: {reason}"]
+        record = next(stage for stage in trace.stages if stage.name == "frontend")
+        others = [text for text in record.remarks if not text.startswith(("quantized: ", "float: "))]
+        record.remarks = [*others, f"quantized: in floating point: {reason}"]
         trace.programs = floats.computed
         exported = floats
     if keep:

@@ -8,6 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
+_MOST_BITS = 4096
+"""Bits of the largest power of integers."""
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if not isinstance(exponent, int) or not 0 <= exponent <= 64:
+        raise ValueError("exponents are accepted as integers from 0 to 64")
+    if isinstance(base, int) and base.bit_length() * exponent > _MOST_BITS:
+        raise ValueError(f"a power of more than {_MOST_BITS} bits")
+    return base**exponent
+
+
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -15,6 +27,7 @@ _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Pow: _power,
 }
 _UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {ast.USub: operator.neg, ast.Not: operator.not_}
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {

@@ -60,7 +60,7 @@ def assume(program: ExportedProgram, guard: str) -> None:
 
     try:
         arithmetic = Arithmetic(ast.parse(guard.strip(), mode="eval").body, symbol, _FUNCTIONS)
-    except (SyntaxError, ValueError, IndexError, MemoryError, RecursionError):
+    except (SyntaxError, ValueError, TypeError, IndexError, MemoryError, RecursionError):
         _LOG.warning("callers do not check the guard %s of the program", guard[:200])
         return
     try:

@@ -129,7 +129,8 @@ class Definitions:
             case list() if type(value) is list:
                 return f"[{', '.join(map(self.expression, value))}]"
             case set() | frozenset() if value:
-                return f"{{{', '.join(sorted(map(self.expression, value)))}}}"
+                text = f"{{{', '.join(sorted(map(self.expression, value)))}}}"
+                return f"frozenset({text})" if isinstance(value, frozenset) else text
             case dict() if type(value) is dict:
                 items = (f"{self.expression(key)}: {self.expression(item)}" for key, item in value.items())
                 return f"{{{', '.join(items)}}}"

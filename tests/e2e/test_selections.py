@@ -58,10 +58,28 @@ def integers(x, rows):
     return whole, flags, half, chosen
 
 
+def several_masks(x, rows):
+    """Values that one mask selects, written or selected by another; equal masks of different operators."""
+    columns = x[0] > 0
+    z = x.clone()
+    z[rows.nonzero(), columns.nonzero().squeeze(1)] = 1.0
+    added = x.index_put((rows.nonzero(), columns.nonzero().squeeze(1)), torch.tensor(2.0), accumulate=True)
+    sums = x[:, columns][rows].sum(1)
+    half = (x * 0 + 300).half()
+    first, second = x[x[:, 0] > 0], x[x[:, 0] > 0]
+    return (
+        z,
+        added,
+        x[rows][sums > 0].sum(),
+        F.mse_loss(half[rows], half[rows] * 0.5),
+        (first * second).sum(),
+    )
+
+
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 @pytest.mark.parametrize("output_type", [STABLEHLO, TOSA], ids=lambda output_type: output_type.value)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@pytest.mark.parametrize("function", [updates, experts, statistics, integers])
+@pytest.mark.parametrize("function", [updates, experts, statistics, integers, several_masks])
 def test_selected_elements(function, dynamic, output_type):
     x = normal(5, 4)
     shapes = ({0: Dim.AUTO}, {0: Dim.AUTO}) if dynamic else None
@@ -77,8 +95,10 @@ def test_selected_elements(function, dynamic, output_type):
         lambda x, rows: (x[rows] * x[torch.flip(rows, [0])]).sum(),
         lambda x, rows: x[rows].flip(0).sum() + x[rows][:1].sum(),
         lambda x, rows: torch.cat([x[rows], x]).sum(0),
+        lambda x, rows: x[rows].gather(1, (x.abs() > 1).long()[torch.flip(rows, [0])]).sum(),
+        lambda x, rows: torch.bucketize(x[:1], torch.arange(5.0)[rows]),
     ],
-    ids=["result", "two_masks", "order", "concatenation"],
+    ids=["result", "two_masks", "order", "concatenation", "gather", "boundaries"],
 )
 def test_data_dependent_sizes_that_remain_are_refused(function):
     with pytest.raises(StageFailed, match="data-dependent size"):
@@ -95,3 +115,14 @@ def test_update_is_one_select():
     operations = [line.split("=")[1].split()[0] for line in str(lowered.module).splitlines() if " = stablehlo." in line]
     assert operations.count("stablehlo.select") == 1
     assert not any("scatter" in name or "gather" in name or "while" in name for name in operations)
+
+
+def test_sizes_that_are_asserted_to_be_others_are_not_selections():
+    def product(x, rows, y):
+        selected = x[rows]
+        torch._check(selected.shape[0] == y.shape[0])
+        return (selected * y).sum()
+
+    shapes = ({0: "n"}, {0: "n"}, {0: "k"})
+    with pytest.raises(StageFailed, match="data-dependent size"):
+        lower(product, normal(5, 4), MASKS[0], normal(3, 4), output_type=STABLEHLO, dynamic_shapes=shapes)

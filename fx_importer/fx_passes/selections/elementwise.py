@@ -31,7 +31,7 @@ _POINTWISE = frozenset(
         ),
         *(aten.true_divide.Scalar, aten.expand_as.default, aten.silu.default, aten.log_sigmoid.default),
         *(aten.add.Scalar, aten.sub.Scalar, aten.mul.Scalar, aten.div.Scalar, aten.one_hot.default),
-        *(aten.isin.Tensor_Scalar, aten.bucketize.Tensor, aten.broadcast_tensors.default),
+        *(aten.isin.Tensor_Scalar, aten.broadcast_tensors.default),
     )
 )
 """Operators without the tag of pointwise ones."""
@@ -101,7 +101,7 @@ def along(argument: int, default: int | None = 0) -> Callable[[fx.Node, Selectio
     def rule(node: fx.Node, state: Selections) -> Result:
         operands = nodes_in(node.args[0])
         dims = node.args[argument] if len(node.args) > argument else node.kwargs.get("dim", default)
-        if dims is None or not operands:
+        if dims is None or dims == [] or not operands:
             return None
         rank = max(value_of(operand).dim() for operand in operands)
         listed = {dim % max(rank, 1) for dim in (dims if isinstance(dims, list | tuple) else [dims])}
@@ -129,9 +129,13 @@ def trailing(node: fx.Node, state: Selections) -> Result:
 def batched(node: fx.Node, state: Selections) -> Result:
     """Compute each element of the first axis alone, as convolutions and poolings of images do."""
     x = node.args[0]
-    others = list(state.among((node.args[1:], node.kwargs)))
-    unbatched = any(operand.name != x.name and value_of(operand).dim() == value_of(x).dim() + 1 for operand in others)  # type: ignore[union-attr]
-    return None if others or unbatched or state.axes(x).keys() != {0} else state.recomputed(node)  # type: ignore[arg-type]
+    others = any(state.among((node.args[1:], node.kwargs)))
+    return None if others or state.axes(x).keys() != {0} else state.recomputed(node)  # type: ignore[arg-type]
+
+
+def bucketize(node: fx.Node, state: Selections) -> Result:
+    """Find each selected element among boundaries that are all there."""
+    return None if any(state.among((node.args[1:], node.kwargs))) else state.recomputed(node)
 
 
 def expand(node: fx.Node, state: Selections) -> Result:

@@ -11,6 +11,7 @@ from torch import fx
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_passes.selections.reads import Result, aligned
+from fx_importer.fx_passes.selections.reductions import accumulated, in_dtype_of
 from fx_importer.fx_passes.selections.selected import Selections, nodes_in
 
 _MEAN, _SUM = 1, 2
@@ -50,12 +51,12 @@ def loss(node: fx.Node, state: Selections) -> Result:
     for axis, selection in axes.items():
         zero = emit(node, aten.full.default, [], 0, dtype=value_of(losses).dtype)
         total = emit(node, aten.where.self, selection.valid(node, axis, rank), total, zero)
-    total = emit(node, aten.sum.default, total)
     if kind == _SUM:
-        return state.with_whole(node, total)
+        return state.with_whole(node, emit(node, aten.sum.default, total))
+    total = emit(node, aten.sum.default, total, dtype=accumulated(value_of(node).dtype))
     for selection in axes.values():
         total = emit(node, aten.div.Tensor, total, selection.count(node))
-    return state.with_whole(node, emit(node, aten.div.Tensor, total, reduce(operator.mul, sizes, 1)))
+    return in_dtype_of(node, emit(node, aten.div.Tensor, total, reduce(operator.mul, sizes, 1)), state)
 
 
 def cross_entropy(node: fx.Node, state: Selections) -> Result:

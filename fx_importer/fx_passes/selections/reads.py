@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
@@ -17,9 +18,14 @@ Result = Selected | fx.Node | None
 
 
 def unbacked(value: Any, axis: int) -> Any:
-    """Return the symbol of the size of ``axis``, if it is a data-dependent number of elements."""
+    """Return the symbol of the size of ``axis``, if it is a data-dependent number of elements.
+
+    Such a size that the model asserts to be another dynamic one has its symbol, and no mask.
+    """
     size = value.shape[axis]
-    return size.node.expr if isinstance(size, SymInt) and size.node.expr.is_Symbol else None
+    if not isinstance(size, SymInt) or not free_unbacked_symbols(size):
+        return None
+    return size.node.expr if size.node.expr.is_Symbol else None
 
 
 def _known(size: int | SymInt) -> int | None:
@@ -55,7 +61,9 @@ def _by_mask(node: fx.Node, x: Any, place: int, mask: fx.Node, state: Selections
     if rank > 1:
         whole = emit(node, aten.flatten.using_ints, whole, place, place + rank - 1)
     outer = state.selected[x].selections if x in state.selected else {}
-    return Selected(whole, {**outer, symbol: state.of_mask(node, mask)})
+    selection = state.of_mask(node, mask)
+    same = outer.get(symbol, selection).number == selection.number
+    return Selected(whole, {**outer, symbol: selection}) if same else None
 
 
 def _at_mask_and_indices(node: fx.Node, state: Selections) -> Result:
@@ -99,7 +107,7 @@ def _among_selected(node: fx.Node, x: Any, place: int, mask: fx.Node, state: Sel
     if others is None:
         return None
     kept = {unbacked(value_of(node), axis): selection for axis, selection in others.items()}
-    return Selected(state.whole(x), {**kept, symbol: state.of_mask(node, mask)})
+    return None if symbol in kept else Selected(state.whole(x), {**kept, symbol: state.of_mask(node, mask)})
 
 
 def _at_indices(node: fx.Node, state: Selections) -> Result:
@@ -130,13 +138,14 @@ def aligned(node: fx.Node, state: Selections, operands: Sequence[Any]) -> bool:
         shift, selected = rank - value_of(tensor).dim(), state.axes(tensor)
         for axis in common:
             own = axis - shift
-            if own >= 0 and own not in selected and not _is_one(value_of(tensor).shape[own]):
+            if own >= 0 and own not in selected and not is_one(tensor, own):
                 return False
     return True
 
 
-def _is_one(size: Any) -> bool:
-    return expression_of(size) == 1
+def is_one(x: fx.Node, axis: int) -> bool:
+    """Return whether the size of ``axis`` is 1."""
+    return expression_of(value_of(x).shape[axis]) == 1
 
 
 def masked_select(node: fx.Node, state: Selections) -> Result:
@@ -192,7 +201,8 @@ def gather(node: fx.Node, state: Selections) -> Result:
     axis = dim % max(value_of(x).dim(), 1)
     if axis in state.axes(x) or axis in state.axes(places):  # type: ignore[arg-type]
         return None
-    if state.axes(x).keys() != state.axes(places).keys():  # type: ignore[arg-type]
+    numbers = [{axis: selection.number for axis, selection in state.axes(each).items()} for each in (x, places)]  # type: ignore[arg-type]
+    if numbers[0] != numbers[1]:
         return None
     filled = state.filled(node, places, 0)
     return state.recomputed(node, state.whole(x), dim, filled)

@@ -86,14 +86,20 @@ def mean(node: fx.Node, state: Selections) -> Result:
         return state.recomputed(node)
     keep = bool(node.args[2]) if not whole_graph and len(node.args) > 2 else bool(node.kwargs.get("keepdim"))
     dtype = value_of(node).dtype
-    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    wide = accumulated(dtype)
     filled = state.filled(node, x, 0, dims)
     total = emit(node, aten.sum.dim_IntList, filled, dims, keep, dtype=wide)
     result = emit(node, aten.div.Tensor, total, _count(node, state, dims))
-    return _same_dtype(node, result, state)
+    return in_dtype_of(node, result, state)
 
 
-def _same_dtype(node: fx.Node, whole: fx.Node, state: Selections) -> Result:
+def accumulated(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which PyTorch adds elements of ``dtype``, a floating-point or complex one."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def in_dtype_of(node: fx.Node, whole: fx.Node, state: Selections) -> Result:
+    """Return ``whole`` as all elements of ``node``, in its dtype."""
     dtype = value_of(node).dtype
     whole = whole if value_of(whole).dtype == dtype else emit(node, aten._to_copy.default, whole, dtype=dtype)
     return state.with_whole(node, whole)
@@ -120,7 +126,9 @@ def variance(node: fx.Node, state: Selections) -> Result:
     if not state.axes(x).keys() & set(dims):
         return state.recomputed(node)
     dtype = value_of(x).dtype
-    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    if dtype.is_complex:
+        return None
+    wide = accumulated(dtype)
     count = _count(node, state, dims)
     total = emit(node, aten.sum.dim_IntList, state.filled(node, x, 0, dims), dims, True, dtype=wide)
     whole = emit(node, aten._to_copy.default, state.whole(x), dtype=wide)
@@ -132,13 +140,11 @@ def variance(node: fx.Node, state: Selections) -> Result:
             apart = emit(node, aten.where.self, valid, apart, zero)
     squares = emit(node, aten.mul.Tensor, apart, apart)
     summed = emit(node, aten.sum.dim_IntList, squares, dims, keep)
-    freedom = emit(
-        node, aten.clamp.default, emit(node, aten.sub.Tensor, count, 1 if correction is None else correction), 0
-    )
+    freedom = emit(node, aten.clamp.default, emit(node, aten.sub.Tensor, count, correction), 0)
     result = emit(node, aten.div.Tensor, summed, freedom)
     if node.target in (aten.std.correction, aten.std.dim, aten.std.default):
         result = emit(node, aten.sqrt.default, result)
-    return _same_dtype(node, result, state)
+    return in_dtype_of(node, result, state)
 
 
 def softmax(node: fx.Node, state: Selections) -> Result:

@@ -34,8 +34,8 @@ _MOVES = (
     *(aten.movedim.int, aten.movedim.intlist, operator.getitem),
 )
 _ALONG_AXIS_1 = (
-    *(aten.flip.default, aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim, aten.cat.default),
-    *(aten.select.int, aten.slice.Tensor, aten.narrow.default, aten.unbind.int, aten.glu.default, aten.sort.default),
+    *(aten.flip.default, aten.max.dim, aten.min.dim, aten.cat.default),
+    *(aten.select.int, aten.slice.Tensor, aten.narrow.default, aten.unbind.int),
 )
 _ALONG_AXIS_2 = (
     *(
@@ -43,8 +43,6 @@ _ALONG_AXIS_2 = (
         aten.split.Tensor,
         aten.split_with_sizes.default,
         aten.chunk.default,
-        aten.topk.default,
-        aten.roll.default,
     ),
 )
 _PRODUCTS = (
@@ -72,6 +70,7 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys(_ALONG_AXIS_1, elementwise.along(1)),
     **dict.fromkeys(_ALONG_AXIS_2, elementwise.along(2)),
     aten.topk.default: elementwise.along(2, -1),
+    aten.roll.default: elementwise.along(2, None),
     aten.sort.default: elementwise.along(1, -1),
     aten.glu.default: elementwise.along(1, -1),
     **dict.fromkeys((aten.argmax.default, aten.argmin.default), elementwise.along(1, None)),
@@ -81,6 +80,7 @@ RULES: dict[Any, Rule] = {
         (aten.layer_norm.default, aten.rms_norm.default, aten.native_layer_norm.default), elementwise.trailing
     ),
     **dict.fromkeys(_FACTORIES, elementwise.factory),
+    aten.bucketize.Tensor: elementwise.bucketize,
     aten.repeat.default: elementwise.repeat,
     aten.dropout.default: elementwise.unless_training,
     aten.index.Tensor: reads.index,

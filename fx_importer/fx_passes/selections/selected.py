@@ -96,7 +96,7 @@ class Selections:
         inner = self.selected.get(mask)
         number = self.numbers.of(mask)
         if inner is not None:  # a mask of selected elements
-            (outer,) = inner.selections.values()
+            (outer,) = self.axes(mask).values()
             flat = emit(before, aten.logical_and.default, outer.mask, inner.whole)
             return Selection(flat, outer.size, number)
         if value_of(mask).dim() != 1:
@@ -150,8 +150,10 @@ class Selections:
         values, wholes = tree_leaves(value_of(node)), tree_leaves(value_of(whole))
         if selections is None or len(values) != len(wholes):
             return None
-        same = all(_same_sizes(value, all_, selections) for value, all_ in zip(values, wholes, strict=True))
-        return Selected(whole, selections) if same else None
+        if not all(_same_sizes(value, all_, selections) for value, all_ in zip(values, wholes, strict=True)):
+            return None
+        symbols = {symbol for value in values for size in value.shape for symbol in expression_of(size).free_symbols}
+        return Selected(whole, {symbol: selections[symbol] for symbol in selections if symbol in symbols})
 
     def compacted(self, before: fx.Node, node: fx.Node, axis: int) -> fx.Node:
         """Return the selected elements of ``node`` along ``axis`` first, in order. A single one is repeated."""

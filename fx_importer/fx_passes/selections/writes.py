@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import fx
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_passes.selections.reads import Result, aligned
+from fx_importer.fx_passes.selections.reads import Result, aligned, is_one
 from fx_importer.fx_passes.selections.selected import Selection, Selections, expression_of
 
 
@@ -48,10 +48,6 @@ def sizes_of(before: fx.Node, x: fx.Node) -> list[Any]:
     return [size if type(size) is int else emit(before, aten.sym_size.int, x, axis) for axis, size in enumerate(shape)]
 
 
-def _is_one(x: fx.Node, axis: int) -> bool:
-    return expression_of(value_of(x).shape[axis]) == 1
-
-
 def index_put(node: fx.Node, state: Selections) -> Result:
     """Write at one mask, or at indices some of which are selected."""
     write, indices = _Write.of(node), list(node.args[1])  # type: ignore[arg-type]
@@ -85,7 +81,7 @@ def _put(write: _Write, indices: Sequence[Any], state: Selections) -> Result:
         (axis, _), own = listed[0], value_of(write.values).dim() - write.rank + listed[0][0]
         if own >= 0 and write.values in state.selected:
             return _at_mask(write, axis, 1, selection.number, state)
-        if write.values not in state.selected and (own < 0 or _is_one(write.values, own)):
+        if write.values not in state.selected and (own < 0 or is_one(write.values, own)):
             return write.where(axis, 1, selection, write.x, write.values)
     return _at_indices(write, indices, state)
 
@@ -95,7 +91,7 @@ def _positions(x: Any, axis: int, index: fx.Node, state: Selections) -> Selectio
     selected = state.selected[index]
     if not selected.is_position or value_of(index).dim() != 1:
         return None
-    (selection,) = selected.selections.values()
+    (selection,) = state.axes(index).values()
     same = expression_of(value_of(x).shape[axis]) == expression_of(value_of(selection.size))
     return selection if same else None
 
@@ -135,7 +131,7 @@ def _among_selected(write: _Write, listed: Sequence[tuple[int, Any]], state: Sel
     selected = state.axes(values)
     if {place: selection.number for place, selection in selected.items()} not in ({}, {own: chosen.number}):
         return None
-    if own >= 0 and not selected and not _is_one(values, own):
+    if own >= 0 and not selected and not is_one(values, own):
         return None
     written = write.where(axis, 1, chosen, state.whole(x), state.whole(values))
     return state.with_whole(write.node, written)
@@ -153,14 +149,24 @@ def _at_indices(write: _Write, indices: Sequence[Any], state: Selections) -> Res
     from_end = emit(node, aten.add.Tensor, places, size)
     places = emit(node, aten.where.self, emit(node, aten.lt.Scalar, places, 0), from_end, places)
     beyond = emit(node, aten.scalar_tensor.default, size, dtype=value_of(places).dtype)
-    for own, selection in state.axes(index).items():
-        valid = selection.valid(node, own, value_of(index).dim())
+    for valid in _all_valid(node, [index, *(other for _, other in listed)], state):
         places = emit(node, aten.where.self, valid, places, beyond)
     others = [index and state.filled(node, index, 0) for index in indices]
     others[axis] = places
     extended = emit(node, aten.cat.default, [x, emit(node, aten.slice.Tensor, x, axis, 0, 1)], axis)
     written = emit(node, aten.index_put.default, extended, others, state.whole(write.values), write.accumulate)
     return emit(node, aten.slice.Tensor, written, axis, 0, size)
+
+
+def _all_valid(before: fx.Node, indices: Sequence[fx.Node], state: Selections) -> Iterator[fx.Node]:
+    """Yield masks of the elements that are selected in all ``indices``, in shapes that broadcast with them."""
+    known: set[tuple[int, int]] = set()
+    for index in indices:
+        rank = value_of(index).dim()
+        for axis, selection in state.axes(index).items():
+            if (axis - rank, selection.number) not in known:
+                known.add((axis - rank, selection.number))
+                yield selection.valid(before, axis, rank)
 
 
 def _values_fit(write: _Write, listed: Sequence[tuple[int, Any]], state: Selections) -> bool:
@@ -176,7 +182,7 @@ def _values_fit(write: _Write, listed: Sequence[tuple[int, Any]], state: Selecti
     selected = {axis: selection.number for axis, selection in state.axes(write.values).items()}
     if not selected.items() <= picked.items():
         return False
-    return all(axis < 0 or axis in selected or _is_one(write.values, axis) for axis in picked)
+    return all(axis < 0 or axis in selected or is_one(write.values, axis) for axis in picked)
 
 
 def masked_scatter(node: fx.Node, state: Selections) -> Result:
