@@ -94,7 +94,7 @@ ALL = [block for page in PAGES for block in blocks(page)]
 
 
 @pytest.mark.slow_rows(
-    *(f"^docs/{page}.md:" for page in ("llm-serving", "reducing", "two-stacks"))
+    *(f"^docs/{page}.md:" for page in ("llm", "llm-serving", "reducing", "two-stacks"))
 )  # tests run these jobs
 @pytest.mark.parametrize("block", [block for block in ALL if block.runs], ids=str)
 def test_block_runs_as_shown(block: Block, tmp_path: Path):

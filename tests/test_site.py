@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.new_interpreter
+@pytest.mark.slow
 def test_site(tmp_path: Path):
     built = tmp_path / "site"
     options = [

@@ -145,7 +145,15 @@ PRIVATE_NAMES = (
         (
             *("SERIALIZED_TYPE_TO_PYTHON_TYPE", "SUPPORTED_SERIALIZED_TYPES", "TreeSpec", "is_constant_class"),
             *("is_namedtuple_class", "keystr", "register_constant", "tree_flatten", "tree_flatten_with_path"),
-            *("tree_leaves", "tree_map", "tree_map_only", "tree_structure", "tree_unflatten", "treespec_dumps"),
+            *(
+                "tree_leaves",
+                "tree_leaves_with_path",
+                "tree_map",
+                "tree_map_only",
+                "tree_structure",
+                "tree_unflatten",
+                "treespec_dumps",
+            ),
         ),
         "torch.utils.pytree, once all releases have it",
     ),

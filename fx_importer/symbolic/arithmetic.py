@@ -6,17 +6,16 @@ import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 _MOST_BITS = 4096
 """Bits of the largest power of integers."""
 
 
-def _power(base: Any, exponent: Any) -> Any:
-    if not isinstance(exponent, int) or not 0 <= exponent <= 64:
-        raise ValueError("exponents are accepted as integers from 0 to 64")
+def _power(exponent: int, base: Any) -> Any:
     if isinstance(base, int) and base.bit_length() * exponent > _MOST_BITS:
-        raise ValueError(f"a power of more than {_MOST_BITS} bits")
+        raise OverflowError(f"a power of more than {_MOST_BITS} bits")
     return base**exponent
 
 
@@ -27,7 +26,6 @@ _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: _power,
 }
 _UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {ast.USub: operator.neg, ast.Not: operator.not_}
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -102,6 +100,8 @@ class Arithmetic:
         match node:
             case ast.Constant(value=int() | float() as number):
                 self._add(_Step.CONSTANT, number)
+            case ast.BinOp(op=ast.Pow(), left=left, right=ast.Constant(value=2 | 3 | 4 as exponent)):
+                self._apply(partial(_power, exponent), [left])
             case ast.BinOp(op=op, left=left, right=right) if type(op) in _BINARY:
                 self._apply(_BINARY[type(op)], [left, right])
             case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:

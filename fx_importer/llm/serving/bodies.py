@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import Request
 
+from fx_importer.frontend.torch_patches import without_collections
 from fx_importer.llm.serving.requests import RequestError, shortened
 
 MAX_BODY = 4 * 2**20
@@ -66,15 +66,11 @@ class Bodies:
 
 def parsed(body: bytes) -> dict[str, Any]:
     """Return the JSON object in ``body``. Raises `RequestError` if it is not one."""
-    collects = gc.isenabled()
-    gc.disable()  # parsing millions of small lists would collect the objects of the whole process again and again
     try:
-        value = json.loads(body)
+        with without_collections():  # millions of small lists would have all objects of the process collected, often
+            value = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not JSON: {error}") from None
-    finally:
-        if collects:
-            gc.enable()
     if not isinstance(value, dict):
         raise RequestError("the body is accepted as a JSON object")
     return value

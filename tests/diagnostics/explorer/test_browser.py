@@ -91,6 +91,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
         assert each.requests == [(tmp_path / f"{each.name}.html").as_uri()] * len(each.requests)
 
 
+@pytest.mark.slow
 def test_minilm(open_page: Open):
     contents = pages.minilm()
     assert len(html_page(contents).encode()) < 3e6
