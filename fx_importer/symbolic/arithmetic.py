@@ -100,7 +100,7 @@ class Arithmetic:
         match node:
             case ast.Constant(value=int() | float() as number):
                 self._add(_Step.CONSTANT, number)
-            case ast.BinOp(op=ast.Pow(), left=left, right=ast.Constant(value=2 | 3 | 4 as exponent)):
+            case ast.BinOp(op=ast.Pow(), left=left, right=ast.Constant(value=int(exponent))) if 2 <= exponent <= 4:
                 self._apply(partial(_power, exponent), [left])
             case ast.BinOp(op=op, left=left, right=right) if type(op) in _BINARY:
                 self._apply(_BINARY[type(op)], [left, right])
