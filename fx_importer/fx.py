@@ -84,7 +84,7 @@ def export_and_import(
 ) -> ir.Module:
     """Export ``f`` and lower it to ``output_type``. `fx_importer.lower` describes the options.
 
-    ``kwargs`` are the model's own; with options of `fx_importer.lower` among them, the module is as that makes it.
+    ``kwargs`` are the model's own; with options of `fx_importer.lower` among them, that function makes the module.
 
     Raises:
         FxImporterError: as `fx_importer.lower` does.
@@ -140,7 +140,7 @@ def stateless_fx_import(
 ) -> ir.Module:
     """Import a graph of ATen operators whose placeholders are all its inputs, and lower it to ``output_type``.
 
-    With ``options``, those of `fx_importer.stateless_fx_import`, the module is as that makes it.
+    With further ``options`` of `fx_importer.stateless_fx_import`, that function makes the module.
 
     Raises:
         FxImporterError: as `fx_importer.stateless_fx_import` does.

@@ -21,7 +21,7 @@ SHOWN = {
 """What the results of each notebook contain."""
 
 
-@pytest.mark.slow_rows("^llm_to_iree$")  # its jobs are those of the pages
+@pytest.mark.slow_rows("^llm_to_iree$")  # pages have the same jobs
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.ipynb")))
 def test_notebook(name: str, monkeypatch: pytest.MonkeyPatch):
     for package in NEEDS.get(name, ()):

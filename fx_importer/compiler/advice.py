@@ -80,10 +80,10 @@ class Advisor:
         return tuple(texts)
 
     def advised(self, error: ExportError, seconds: float) -> ExportError:
-        """Return ``error`` with those of its changes with which the model is exported and lowered."""
+        """Return ``error`` with the changes with which the model exports and lowers."""
         trials = _Trials(self._lowers, seconds)
         lines = [str(error)]
-        (name, (f, _, _)), *_ = self._calls.items()  # exported programs, of which there may be several, do not fail
+        (name, (f, _, _)), *_ = self._calls.items()  # several calls are exported programs, which do not fail
         for change in error.changes:
             export = replace(self._options.export, dynamic_shapes=change.dynamic_shapes)
             calls = {name: (f, change.args, change.kwargs)}

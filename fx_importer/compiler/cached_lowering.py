@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from fx_importer.compiler.caching import CacheEntry, place_of
 from fx_importer.compiler.compilation import Compilation, Exported
@@ -16,20 +15,8 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError
 from fx_importer.importing import FxImporter
 
-
-class LowerExported(Protocol):
-    """Lowers exported programs, as `fx_importer.compiler.driver.lower_exported` does."""
-
-    def __call__(
-        self,
-        exported: Exported,
-        importer: FxImporter,
-        compilation: Compilation,
-        trace: Trace,
-        *,
-        report: bool,
-        elided: Mapping[object, int] | None = None,
-    ) -> Compiled: ...
+LowerExported = Callable[..., Compiled]
+"""`fx_importer.compiler.driver.lower_exported`."""
 
 
 def through_the_cache(

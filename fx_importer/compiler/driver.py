@@ -180,7 +180,7 @@ def compile_programs(
         options: for the whole compilation.
         report: whether failures are diagnosed and written to a report.
         trace: the record to add the stages to, which then controls reports and diagnosis. Nothing is cached then.
-        keep_importer: whether the result must be in the module of ``importer``, and not in that of a fresh one.
+        keep_importer: whether the result must be in the module of ``importer``, and not in a fresh one.
 
     Raises:
         FxImporterError: as `fx_importer.lower` does.

@@ -67,7 +67,7 @@ def in_chosen_arithmetic(
             return chosen
         reason = chosen
     else:
-        reason = "its numbers are those of eager PyTorch, which quantized='integer' is up to a step away from"
+        reason = "it has the numbers of eager PyTorch; quantized='integer' may differ by a step"
     remark(f"quantized: in floating point: {reason}")
     floats = _in_floats(programs, compilation, reason if from_quantize else "")
     return replace(floats, computed=check(floats.compilation, remark))

@@ -76,7 +76,7 @@ class GraphOptions:
             if not isinstance(value, bool):
                 raise UsageError(f"option '{name}' is True or False, not {value!r}")
         _check_runs(engine, output_type)
-        # Results are those of eager PyTorch, which integers are up to a step away from.
+        # Results equal eager PyTorch; integers may differ by a step.
         lowering = {"quantized": "float"} | {name: value for name, value in given.items() if name in LOWERING}
         return cls(engine or DEFAULT_ENGINE, output_type, dynamic, cache, mode == "max-autotune", lowering)
 

@@ -28,13 +28,13 @@ def check_types_of_results(program: ExportedProgram, exported: ExportedProgram) 
     Raises:
         UnsupportedProgramError: naming the operators of the results.
     """
-    made, wanted = _results(program), _results(exported)
-    pairs = list(zip(made, wanted, strict=True)) if len(made) == len(wanted) else []
+    computed, expected = _results(program), _results(exported)
+    pairs = list(zip(computed, expected, strict=True)) if len(computed) == len(expected) else []
     wrong = [each for ours, theirs in pairs for each in _differences(ours, theirs, exported)]
     if wrong:
-        things = "1 result has" if len(wrong) == 1 else f"{len(wrong)} results have"
+        subject = "1 result has" if len(wrong) == 1 else f"{len(wrong)} results have"
         raise UnsupportedProgramError(
-            f"{things} another type after the decompositions. A rule of extra=, decomposition_table= or lowerings= "
+            f"{subject} another type after the decompositions. A rule of extra=, decomposition_table= or lowerings= "
             "returns the dtype and the sizes of its operator, also where sizes are dynamic:",
             wrong,
         )
@@ -47,20 +47,20 @@ def _results(program: ExportedProgram) -> list[Any]:
     return [value for spec, value in zip(specs, values, strict=True) if spec.kind in kinds]  # type: ignore[arg-type]
 
 
-def _differences(made: Any, wanted: Any, exported: ExportedProgram) -> Iterator[UnsupportedNode]:
-    if not isinstance(made, fx.Node) or not isinstance(wanted, fx.Node):
+def _differences(computed: Any, expected: Any, exported: ExportedProgram) -> Iterator[UnsupportedNode]:
+    if not isinstance(computed, fx.Node) or not isinstance(expected, fx.Node):
         return
-    ours, theirs = made.meta.get("val"), wanted.meta.get("val")
+    ours, theirs = computed.meta.get("val"), expected.meta.get("val")
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
         return
-    origin, reason = wanted, ""
+    origin, reason = expected, ""
     if ours.dtype != theirs.dtype:
         reason = f"the result is {theirs.dtype} in the exported program, and {ours.dtype} after its decompositions"
     elif ours.dim() != theirs.dim():
         reason = f"the result has {theirs.dim()} axes in the exported program, and {ours.dim()} after"
     for axis, (size, now) in enumerate(zip(theirs.shape, ours.shape, strict=not reason)):
         if not reason and isinstance(now, int) and not may_be(size, now, exported):
-            origin = origin_of_size(size, exported) or wanted
+            origin = origin_of_size(size, exported) or expected
             reason = f"size {axis} of the result is {size} in the exported program, and {now} after its decompositions"
     if reason:
         yield unsupported_node_at(origin, f"{origin.name} = {origin.target}", reason)

@@ -63,7 +63,7 @@ class _BuiltIn:
     """The built-in lowering of calls that no rule matches."""
 
     output_types: tuple[OutputType, ...]
-    """The one that is asked for, and those of the fallback."""
+    """The requested one, and the fallbacks."""
     refuses: bool
 
     def check(self, node: fx.Node, unmatched: Sequence[str]) -> None:

@@ -50,7 +50,7 @@ class Lowerings:
         return len(self._rules)
 
     def as_python(self, expression: Callable[[Any], str]) -> str:
-        """Return the Python expression of an equal registry; ``expression`` returns those of its rules."""
+        """Return the Python expression of an equal registry; ``expression`` writes its rules."""
         return f"fx_importer.Lowerings({expression(self._rules)})"
 
     def adding(self, *rules: LoweringRule) -> Lowerings:

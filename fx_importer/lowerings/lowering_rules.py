@@ -46,7 +46,7 @@ class Lowering:
         return described(self.rule)
 
     def as_python(self, expression: Callable[[Any], str]) -> str:
-        """Return the Python expression of an equal object; ``expression`` returns those of its parts."""
+        """Return the Python expression of an equal object; ``expression`` writes its parts."""
         operators = ", ".join(map(expression, self.operators))
         return f"fx_importer.lowers({operators}, into={expression(list(self.into))})({expression(self.rule)})"
 

@@ -99,7 +99,7 @@ class Pipeline:
         return replace(self, stages=(*others[:position], new, *others[position:]))
 
     def as_python(self, expression: Callable[[Any], str]) -> str:
-        """Return the Python expression of an equal pipeline; ``expression`` returns those of its parts."""
+        """Return the Python expression of an equal pipeline; ``expression`` writes its parts."""
         stages = [
             f"{expression(Stage)}({each.name!r}, {each.description!r}, {_steps_source(each, expression)})"
             for each in self.stages

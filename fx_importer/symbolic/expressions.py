@@ -11,16 +11,17 @@ from typing import Any
 
 from fx_importer.symbolic.arithmetic import Arithmetic
 
-_ONE, _MORE = range(1, 2), range(2, 1000)
+ONE, MORE = range(1, 2), range(2, 1000)
+"""The numbers of arguments of a function of one, and of two or more."""
 FUNCTIONS: Mapping[str, tuple[Callable[..., Any], range]] = {
-    "max": (max, _MORE),
-    "min": (min, _MORE),
-    "abs": (abs, _ONE),
+    "max": (max, MORE),
+    "min": (min, MORE),
+    "abs": (abs, ONE),
     "round": (round, range(1, 3)),
-    "float": (float, _ONE),
-    "math.ceil": (math.ceil, _ONE),
-    "math.floor": (math.floor, _ONE),
-    "math.trunc": (math.trunc, _ONE),
+    "float": (float, ONE),
+    "math.ceil": (math.ceil, ONE),
+    "math.floor": (math.floor, ONE),
+    "math.trunc": (math.trunc, ONE),
 }
 """The functions of expressions of sizes, with the numbers of arguments that they take."""
 _MAX_LENGTH = 20_000

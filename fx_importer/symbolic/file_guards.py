@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import logging
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,20 +15,16 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
 from fx_importer.symbolic.arithmetic import Arithmetic
+from fx_importer.symbolic.expressions import FUNCTIONS, MORE, ONE
 
 _LOG = logging.getLogger(__name__)
-_ONE, _MORE = range(1, 2), range(2, 1000)
 _FUNCTIONS: Mapping[str, tuple[Callable[..., Any], range]] = {
-    "max": (lambda *sizes: _reduced(torch.sym_max, sizes), _MORE),
-    "min": (lambda *sizes: _reduced(torch.sym_min, sizes), _MORE),
-    "abs": (abs, _ONE),
-    "round": (round, range(1, 3)),
-    "float": (torch.sym_float, _ONE),
-    "int": (torch.sym_int, _ONE),
-    "torch.sym_float": (torch.sym_float, _ONE),
-    "math.ceil": (math.ceil, _ONE),
-    "math.floor": (math.floor, _ONE),
-    "math.trunc": (math.trunc, _ONE),
+    **FUNCTIONS,
+    "max": (lambda *sizes: _reduced(torch.sym_max, sizes), MORE),
+    "min": (lambda *sizes: _reduced(torch.sym_min, sizes), MORE),
+    "float": (torch.sym_float, ONE),
+    "int": (torch.sym_int, ONE),
+    "torch.sym_float": (torch.sym_float, ONE),
 }
 _PROPERTIES: Mapping[str, Callable[[Tensor], Any]] = {
     "size": Tensor.size,

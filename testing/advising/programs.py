@@ -1,4 +1,4 @@
-"""Random programs of which many do not lower."""
+"""Random programs, many of them beyond what lowers."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def _several(results: Any) -> list[Any]:
 
 
 def _together(caller: Any, program: Program, sizes: Mapping[int, int], alone: Sequence[Any]) -> list[Any]:
-    """Call from two threads at once; return the values of one whose results differ, or those of both."""
+    """Call from two threads at once; return the values of one whose results differ, or of both."""
 
     def values(given: tuple[Any, ...]) -> list[Any]:
         return [*_several(caller(*given)), *given]

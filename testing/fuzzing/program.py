@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from testing.fuzzing.inputs import Input, direction, source_of
 
 OTHER_SIZES = {2: 3, 3: 5, 4: 6, 5: 2, 6: 4, 7: 3, 8: 4, 11: 4, 13: 6}
-"""The sizes of a further run of a dynamic program, by those of the example."""
+"""The sizes of a further run of a dynamic program, by the sizes of the example."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Program:
     """Whether the gradients of the outputs by the floating-point inputs are returned too."""
     quantized: bool = False
     other_sizes: tuple[Mapping[int, int], ...] = ()
-    """The sizes of further runs of a dynamic program, by those of the example."""
+    """The sizes of further runs of a dynamic program, by the sizes of the example."""
     overrides: int = 0
     """The number that chooses ``keep=`` and ``extra=``; 0 for neither."""
     threaded: bool = False

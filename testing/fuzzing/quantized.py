@@ -35,7 +35,7 @@ def values_of(model: torch.nn.Module, program: Program) -> list[Tensor]:
 
 
 def lost(quantized: Sequence[Tensor], floats: Sequence[Tensor]) -> str:
-    """Return how far the values of a quantized module are from those of the float model, or nothing if they are near.
+    """Return how far a quantized module is from the float model in its values, or nothing if it is near.
 
     Each value has about 7 bits, of a range that its largest element sets.
     """

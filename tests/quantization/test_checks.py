@@ -76,7 +76,7 @@ def test_no_warning_where_little_is_lost(merge: Callable[[Tensor, Tensor], Any],
 
 
 def test_range_of_all_calls() -> None:
-    """The range of an operand is that of all calibration inputs, also of a model with state."""
+    """The range of an operand covers all calibration inputs, also of a model with state."""
 
     class Stateful(nn.Module):
         def __init__(self) -> None:

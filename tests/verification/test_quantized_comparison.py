@@ -93,7 +93,7 @@ X = torch.arange(-64, 64, 8, dtype=torch.int8).reshape(4, 4)
 
 
 def lowered_as(integers: Callable[[], nn.Module], output_type: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Lower `Model`; its integers are those of another model, as of a wrong rewrite."""
+    """Lower `Model`; its integers compute another model, as after a wrong rewrite."""
     other = torch.export.export(integers(), (X,))
     monkeypatch.setattr(driver, "to_integers", lambda program, remark: to_integers(other, remark))
     return lower(Model(), X, output_type=output_type, mutation="functional", quantized="integer")

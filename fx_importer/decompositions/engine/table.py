@@ -33,7 +33,7 @@ class Decomposition:
         return self.rule(*args, **kwargs)
 
     def as_python(self, expression: Callable[[Any], str]) -> str:
-        """Return the Python expression of an equal object; ``expression`` returns those of its parts."""
+        """Return the Python expression of an equal object; ``expression`` writes its parts."""
         return f"fx_importer.decomposes({', '.join(map(expression, self.operators))})({expression(self.rule)})"
 
 

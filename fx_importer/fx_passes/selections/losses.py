@@ -34,7 +34,7 @@ def _called(node: fx.Node, arguments: dict[str, Any]) -> fx.Node:
 
 
 def loss(node: fx.Node, state: Selections) -> Result:
-    """Reduce the losses of pairs of elements: those of the selected ones."""
+    """Reduce the losses of selected pairs of elements."""
     operands, arguments = nodes_in((node.args, node.kwargs)), _arguments(node)
     kind = arguments["reduction"]
     if not aligned(node, state, operands):

@@ -35,7 +35,7 @@ def _known(size: int | SymInt) -> int | None:
 
 
 def index(node: fx.Node, state: Selections) -> Result:
-    """Read at one mask, or at indices some of which are selected."""
+    """Read at one mask, or at indices, selected ones among them."""
     x, indices = node.args[:2]
     listed = [(place, each) for place, each in enumerate(indices) if each is not None]  # type: ignore[arg-type]
     masks = [each for _, each in listed if value_of(each).dtype == torch.bool]

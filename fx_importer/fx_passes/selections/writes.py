@@ -49,7 +49,7 @@ def sizes_of(before: fx.Node, x: fx.Node) -> list[Any]:
 
 
 def index_put(node: fx.Node, state: Selections) -> Result:
-    """Write at one mask, or at indices some of which are selected."""
+    """Write at one mask, or at indices, selected ones among them."""
     write, indices = _Write.of(node), list(node.args[1])  # type: ignore[arg-type]
     listed = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if write.x in state.selected:
@@ -73,7 +73,7 @@ def index_copy(node: fx.Node, state: Selections) -> Result:
 
 
 def _put(write: _Write, indices: Sequence[Any], state: Selections) -> Result:
-    """Write at ``indices`` none of which is a mask."""
+    """Write at ``indices`` without a mask."""
     listed = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if write.x in state.selected or not any(index in state.selected for _, index in listed):
         return None

@@ -93,7 +93,7 @@ def _read(
     sizes: Sequence[Size],
     position: Callable[[LinalgOps, Sequence[ir.Value]], Sequence[Size]],
 ) -> ir.Value:
-    """Emit a tensor of ``sizes``, each element of which is the one of ``x`` at the ``position`` of its index."""
+    """Emit a tensor of ``sizes`` with the elements of ``x`` at the ``position`` of each index."""
 
     def element(inside: LinalgOps, _: Sequence[ir.Value]) -> list[ir.Value]:
         axes = ({"dim": inside.i64(axis)} for axis in range(len(sizes)))

@@ -62,7 +62,7 @@ _ARITHMETIC = {
     "tosa.min_shape": "minsi",
     "tosa.max_shape": "maxsi",
 }
-"""The operation of arith for those of sizes."""
+"""The operation of arith for each operation on sizes."""
 
 
 def _reshape(emit: LinalgOps, op: ir.Operation, sizes: Sequence[Size]) -> ir.Value:

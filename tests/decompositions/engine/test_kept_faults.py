@@ -124,6 +124,14 @@ def test_mask_is_no_index(output_type: str) -> None:
         lower(lambda x: x[x[:, 0] > 0], X, output_type=output_type, keep=["aten.index.Tensor"])
 
 
+@pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
+def test_reads_at_masks_that_are_rewritten_before_need_no_kept_index(output_type: str) -> None:
+    total = lambda x: x[x[:, 0] > 0].sum(0)  # noqa: E731
+    lowered = lower(total, X, output_type=output_type, keep=["aten.index.Tensor"])
+    assert torch.allclose(lowered.run(-X), total(-X), 1e-5, 1e-5)
+    assert torch.allclose(lowered.run(X), total(X), 1e-5, 1e-5)
+
+
 def test_extra_rule_that_declines_leaves_our_own() -> None:
     extra = {"aten.gelu": lambda x, approximate="none": NotImplemented}
     lowered = lower(torch.nn.GELU("tanh"), X, output_type="linalg-on-tensors", extra=extra)

@@ -52,7 +52,7 @@ def check_kept(
 ) -> None:
     """Look a call of ``operator``, which ``option`` leaves to the C++ lowering, up in the table of its faults.
 
-    ``output_types`` are the one that is asked for, and those of the fallback: the first that takes the operator counts.
+    ``output_types`` are the requested one and the fallbacks: the first that takes the operator counts.
 
     Raises:
         WrongWhenKept: if the lowering is wrong, and ``refuses``. Otherwise a sentence is noted.
@@ -90,7 +90,7 @@ class KeptRule:
     own: DecompositionRule | None
     """Our rule; None where the operator stays as it is."""
     output_types: tuple[OutputType, ...]
-    """The one that is asked for, and those of the fallback."""
+    """The requested one, and the fallbacks."""
     option: str
     """Names the option in sentences: ``keep=``."""
     refuses: bool
