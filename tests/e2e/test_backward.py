@@ -320,6 +320,34 @@ def test_arguments_from_elsewhere(case, output_type):
     check(case, output_type)
 
 
+def resized_missing(grad: Tensor) -> tuple[Tensor, ...]:
+    of = [grad.shape[0], 1, grad.shape[2] + 1, 3]
+    return (
+        aten.upsample_nearest2d_backward(grad, grad.shape[2:], of),
+        aten.upsample_bilinear2d_backward(
+            grad[:1, :, :2], [2, 4], [1, 1, 3, 3], False
+        ),  # torch does not export dynamic sizes
+    )
+
+
+def missing(rows: int) -> Tensor:
+    grad = torch.ones(1, 1, rows, 4)
+    grad[..., -1, 0], grad[..., 0, 1], grad[..., 0, 3] = float("nan"), float("inf"), -float("inf")
+    return grad
+
+
+@table(
+    Case(
+        "missing_gradients",
+        lambda: (resized_missing, (missing(2),)),
+        dynamic_shapes=({0: torch.export.Dim.AUTO, 2: torch.export.Dim.AUTO},),
+        others=lambda: ((missing(4),),),
+    ),
+)
+def test_missing_gradients_stay_where_eager_adds_them(case, output_type):
+    check(case, output_type)
+
+
 def dilated(x: Tensor) -> Tensor:
     settings = [3, 3], [2, 2], [0, 0], [1, 2], True
     values, indices = aten.max_pool2d_with_indices(x, *settings)

@@ -1,6 +1,6 @@
 """Decompositions of smooth resizing: antialiased, as two matmuls with weights, and of uint8.
 
-A non-finite element spreads to its whole row and column, as zero times infinity is NaN.
+A non-finite element of an antialiased image spreads to its whole row and column, as zero times infinity is NaN.
 
 Eager's CPU kernel resizes uint8 along one axis after the other, in fixed point: weights are computed in float64 and
 rounded to 16 bits, and the sums along each axis to uint8 (ATen, ``UpSampleKernel.cpp``). With more than four channels,
@@ -45,14 +45,22 @@ def weights_of(
     dtype: torch.dtype,
 ) -> Tensor:
     """Return the weight of each of ``size`` elements in each of ``outputs``; the rows sum to one."""
+    weights, _ = filtered(size, outputs, scale, filter, reach, dtype)
+    return weights / torch.sum(weights, -1, keepdim=True)
+
+
+def filtered(
+    size: int, outputs: int, scale: float | Tensor, filter: Callable[[Tensor], Tensor], reach: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return the filter's value for each of ``size`` elements in each of ``outputs``, and whether eager reads it."""
     width = torch.clamp(scale, min=1.0) if isinstance(scale, Tensor) else max(scale, 1.0)
     centre = ((torch.arange(outputs, dtype=dtype) + 0.5) * scale).unsqueeze(-1)
     place = torch.arange(size, dtype=dtype)
     low = torch.clamp(torch.floor(centre - reach * width + 0.5), min=0)
     high = torch.floor(centre + reach * width + 0.5)  # compared with places, which are all below the size
     weights = filter(torch.abs(place - centre + 0.5) / width)
-    weights = torch.where((place >= low) & (place < high), weights, torch.zeros_like(weights))
-    return weights / torch.sum(weights, -1, keepdim=True)
+    window = (place >= low) & (place < high)
+    return torch.where(window, weights, torch.zeros_like(weights)), window
 
 
 def _resize(
