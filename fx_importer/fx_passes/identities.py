@@ -33,6 +33,12 @@ def _full_slice(node: fx.Node) -> fx.Node | None:
     return _argument_of_same_type(node) if step == 1 else None
 
 
+def _full_slice_scatter(node: fx.Node) -> fx.Node | None:
+    """Return what is written to a whole tensor (``x[:] = values``)."""
+    values, step = node.args[1], node.args[5] if len(node.args) > 5 else 1
+    return values if step == 1 and same_type(value_of(values), value_of(node)) else None  # type: ignore[return-value]
+
+
 def _zero_padding(node: fx.Node) -> fx.Node | None:
     widths: list[int] = node.args[1]  # type: ignore[assignment]
     return None if any(widths) else _argument_of_same_type(node)
@@ -62,6 +68,7 @@ IDENTITIES: NodeRewrites = {
     **dict.fromkeys((aten.pad.default, aten.constant_pad_nd.default), _zero_padding),
     aten.permute.default: _identity_permutation,
     aten.slice.Tensor: _full_slice,
+    aten.slice_scatter.default: _full_slice_scatter,
     aten.dropout.default: _dropout_in_inference,
 }
 

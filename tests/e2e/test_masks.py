@@ -130,3 +130,33 @@ def test_addition_of_no_rows(output_type):
         x,
         None,
     )
+
+
+def coupling_layer(x):
+    """One layer of a normalizing flow: columns at a constant mask and at constant indices, read and written."""
+    mask, order = COLUMNS[0], torch.tensor([3, -3])
+    z, out = x.clone(), torch.empty_like(x)
+    z[:, mask] = 0
+    z[:, mask] += torch.tanh(z[:, ~mask])
+    out[:, mask] = z[:, mask]
+    out[:, order] = x[:, order] * 2
+    return out, z
+
+
+def written_slices(x):
+    """Slices of a batch, or of another axis of its elements."""
+    rows, columns, inner = x.clone(), x.clone(), x.clone()
+    rows[1:, 0] = 2
+    rows[-2:] += 1
+    rows[:-1] = x[1:]
+    columns[:, 1:3] = x[0, :2]
+    inner[:, 1:][:, 1:] *= 3
+    return rows, columns, inner
+
+
+@OUTPUT_TYPES
+@pytest.mark.parametrize("function", [coupling_layer, written_slices])
+def test_writes_at_constants_with_a_dynamic_batch(function, output_type):
+    lowered = lower(function, normal(5, 4), output_type=output_type, dynamic_shapes=({0: Dim("n", min=3)},))
+    for rows in (3, 7):
+        assert_same(lowered.run(normal(rows, 4)), function(normal(rows, 4)), None)

@@ -1,4 +1,4 @@
-"""Slice scatter with dynamic bounds."""
+"""Slice scatter with dynamic bounds or sizes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 
 def _slice_scatter(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    """Lower slices with step 1. The size of the source determines the end."""
+    """Lower slices with step 1. The size of the source determines the end.
+
+    The C++ lowering computes an index for each element up to the end, which is the largest int64 for ``x[1:]``.
+    """
     x, source, dim, start, end, step = op.operands
     axis = emit.axis(x, dim)
-    known = constant_of(start) is not None and constant_of(end) is not None
-    if axis is None or constant_of(step) != 1 or known:
+    if axis is None or constant_of(step) != 1:
         return None
     whole, part = emit.torch.to_builtin(x), emit.torch.to_builtin(source)
+    known = constant_of(start) is not None and constant_of(end) is not None
+    if known and ir.RankedTensorType(whole.type).has_static_shape:
+        return None
     first = 0 if producer(start) == "torch.constant.none" else emit.number(start)
     offset, zero = (
         emit.scalar(_from_start(emit, first, emit.arith.size(whole, axis))),
