@@ -73,8 +73,31 @@ class FrozenStateWarning(UserWarning):
     """Warning about a program that writes to its buffers, and is imported with their values as constants."""
 
 
+class AssumptionWarning(UserWarning):
+    """Warning about values of the example inputs that a captured program assumes, and checks at each call."""
+
+
 class UsageError(FxImporterError, ValueError):
     """Invalid use of the package: an option, name, path or input."""
+
+
+class AssumptionError(UsageError):
+    """Call with inputs for which an assumption of the captured program does not hold.
+
+    Attributes:
+        assumption: the expression, the value that the program assumes, and the place in the model.
+    """
+
+    def __init__(self, function: str, assumption: str):
+        self.assumption = assumption
+        opposite = {"True": "it is False", "False": "it is True"}
+        value = re.search(r"` is (True|False)(, at|$)", assumption)
+        actual = opposite[value[1]] if value else "it is not"
+        advice = "" if "(otherwise the model raises" in assumption else _OTHER_BRANCH
+        super().__init__(f"'{function}' assumes that {assumption}: {actual} for these inputs{advice}")
+
+
+_OTHER_BRANCH = ". Capture the model with these inputs, or write the branch with torch.where or torch.cond"
 
 
 class MisfitError(UsageError, ImportError):

@@ -11,18 +11,18 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fx_importer.errors import UsageError
 from fx_importer.option_fields import Option, OptionGroup, declared, group, groups_of, option
 from fx_importer.output_types import NARROW_TOSA, OutputType, TosaTarget
+from fx_importer.policies import Capture, Contract, Mutation, Quantized, Unsupported, Weights
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload, OpOverloadPacket
     from torch.distributed.device_mesh import DeviceMesh
-    from typing_extensions import Self, TypedDict
+    from typing_extensions import TypedDict
 
     from fx_importer.diagnostics.progress import ProgressCallback
     from fx_importer.distributed import Plan
@@ -40,66 +40,6 @@ else:
         """Any keyword: other names are keyword arguments of the model."""
 
 
-class _Policy(Enum):
-    @classmethod
-    def get(cls, spec: str | Self) -> Self:
-        """Parse ``spec``. Raises `UsageError` with the accepted spellings."""
-        try:
-            return cls(spec)
-        except ValueError:
-            accepted = ", ".join(f"'{member.value}'" for member in cls)
-            raise UsageError(f"unknown {cls.__name__.lower()} policy {spec!r}: accepted are {accepted}") from None
-
-
-class Mutation(_Policy):
-    """Representation of the buffers and inputs that a program mutates."""
-
-    ERROR = "error"
-    """Raise an error that names the mutated buffers and inputs."""
-    FUNCTIONAL = "functional"
-    """Functional state: mutated buffers become arguments, and their new values are the first results."""
-    MUTABLE = "mutable"
-    """Mutated inputs are ``!torch.tensor`` arguments that are overwritten in place."""
-
-
-class Weights(_Policy):
-    """Location of parameters and buffers: those in the state dict, and others that have no memory."""
-
-    INLINE = "inline"
-    """In the module, which shares their memory."""
-    EXTERNAL = "external"
-    """Outside the module, which refers to them by name. The manifest describes them, and `link` adds them."""
-    ARGS = "args"
-    """Outside the module: each is an argument of the functions, before the inputs."""
-
-
-class Contract(_Policy):
-    """Handling of operations that the output type does not allow."""
-
-    ERROR = "error"
-    """Raise an error that names every such operation."""
-    WARN = "warn"
-    """Emit a `ContractWarning` for each kind of operation."""
-
-
-class Unsupported(_Policy):
-    """Handling of operators that the output type does not support."""
-
-    ERROR = "error"
-    """Raise an error that names every such operator."""
-    OUTLINE = "outline"
-    """Replace the operator by a call of a stub: a function that the module declares and PyTorch runs."""
-
-
-class Quantized(_Policy):
-    """Arithmetic of operators between dequantize and quantize operators."""
-
-    AUTO = "auto"
-    """In integers for programs of `fx_importer.quantize`, and for every quantized program in TOSA; else in floats."""
-    FLOAT = "float"
-    INTEGER = "integer"
-
-
 @dataclass(frozen=True)
 class ExportOptions:
     """Options of `torch.export.export`, and of the exported program."""
@@ -111,6 +51,12 @@ class ExportOptions:
         has_text=False,  # a Python value; an exported program (.pt2) has its own
     )
     strict: bool = option(False, "Let torch.export trace through Python bytecode.")
+    capture: Capture = option(
+        Capture.AUTO,
+        "What to do where Python code depends on the value of a tensor, which torch.export refuses: export reports the "
+        "error. assume takes the values of the example inputs, and each call checks that they are the same. auto tries "
+        "both values of strict first, and warns of what is assumed.",
+    )
     quantized: Quantized = option(
         Quantized.AUTO,
         "How to compute between dequantize and quantize operators: in floats or in integers. auto is integers for "
@@ -408,6 +354,7 @@ class Keywords(_ModelKeywords, total=False):
     output_type: str | OutputType
     dynamic_shapes: Any
     strict: bool
+    capture: str | Capture
     quantized: str | Quantized
     decomposition_table: Mapping[Any, Callable[..., Any]] | None
     keep: Sequence[str | OpOverload | OpOverloadPacket]

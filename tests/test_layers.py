@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
-BASE = {"errors", "json_text", "output_types", "option_fields", "options"}
+BASE = {"errors", "json_text", "output_types", "option_fields", "options", "policies"}
 VALUES = {"caching", "manifest", "diagnostics", "distributed", "frontend", "fx_graph", "mlir", "process", "symbolic"}
 STAGES = {"decompositions", "fx_passes", "importing", "rewrites"}
 AFTER = {"calls", "engines", "probing", "reduction", "verification", "weights"}

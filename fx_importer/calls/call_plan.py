@@ -16,7 +16,8 @@ from fx_importer.calls.nested_inputs import UNKNOWN_TYPE, Flattener, builder
 from fx_importer.calls.recurring_calls import RecurringCall
 from fx_importer.calls.size_checks import SizeChecks
 from fx_importer.calls.state import OnDevice, State
-from fx_importer.errors import UsageError
+from fx_importer.errors import AssumptionError, UsageError
+from fx_importer.fx_graph.assumptions import violation_in
 from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
 from fx_importer.mlir.element_types import DTYPES
 from fx_importer.output_types import OutputType
@@ -73,6 +74,7 @@ class CallPlan:
         """Whether the arguments are exactly the input leaves, in order."""
         self._arguments = [_read(each, held, scalars_are_tensors, keeps is not None) for each in function.arguments]
         self._results: list[Store] = [_store(each, held) for each in function.results]
+        self._checks = [(i, each.name) for i, each in enumerate(function.results) if each.kind == "check"]
         leaves = function.outputs.leaves
         self._leaves = [leaf.value for leaf in leaves]
         """The output leaves. Leaves that the function returns are replaced on each call."""
@@ -84,15 +86,25 @@ class CallPlan:
 
         Raises:
             UsageError: for inputs that the program was not exported for, or if the output type is unknown.
+            AssumptionError: if a value that the capture assumed is another one for these inputs.
         """
         leaves = self._flattener.flat(args, kwargs)
         if leaves is None or not self._recurring.matches(leaves):
             leaves = self._checked_leaves(args, kwargs)
         if self._lock is not None:
             with self._lock:
-                return self._outputs(leaves, self._loaded(*[read(leaves) for read in self._arguments]))
-        returned = self._loaded(*(leaves if self._takes_leaves else [read(leaves) for read in self._arguments]))
+                return self._outputs(leaves, self._returned([read(leaves) for read in self._arguments]))
+        returned = self._returned(leaves if self._takes_leaves else [read(leaves) for read in self._arguments])
         return self._outputs(leaves, returned)
+
+    def _returned(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """Call the function; an assertion of an assumption that fails in an engine is an `AssumptionError`."""
+        try:
+            return self._loaded(*arguments)
+        except Exception as error:
+            if self._function.assumptions and (violation := violation_in(str(error), self._name)) is not None:
+                raise violation from error
+            raise
 
     def _checked_leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         leaves = self._flattener.leaves(args, kwargs)
@@ -109,7 +121,10 @@ class CallPlan:
         return leaves
 
     def _outputs(self, leaves: Sequence[Any], returned: Sequence[Any]) -> Any:
-        """Store the function's results, and return the outputs of the model."""
+        """Store the function's results, and return the outputs of the model. First check what the capture assumed."""
+        for position, assumption in self._checks:
+            if not returned[position]:
+                raise AssumptionError(self._name, assumption)
         outputs: list[Any] = [*self._leaves]
         for position, make in self._made:
             outputs[position] = make()
@@ -128,6 +143,7 @@ def is_plain(function: Function) -> bool:
     return (
         [(each.kind, each.leaf) for each in arguments] == takes
         and [(each.kind, each.leaf) for each in results] == gives
+        and not function.assumptions
         and not any(each.overwritten for each in arguments)
         and not any(each.passed_as or each.type.shape is None for each in (*arguments, *results))
         and all(each.type.dtype in _OWN_TYPES for each in (*arguments, *results))

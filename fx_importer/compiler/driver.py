@@ -11,6 +11,7 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from fx_importer.compiler.advice import Advisor, Change
+from fx_importer.compiler.assumptions import warn_of_assumptions
 from fx_importer.compiler.cached_lowering import through_the_cache
 from fx_importer.compiler.compilation import Call, Compilation, Exported, Programs
 from fx_importer.compiler.compiled import Compiled, manifest_of
@@ -47,6 +48,7 @@ from fx_importer.fx_passes.dead_code import ELIMINATE_DEAD_CODE
 from fx_importer.fx_passes.default_cross_dim import FIX_AXIS_OF_CROSS
 from fx_importer.fx_passes.empty_tensors import FOLD_EMPTY_TENSORS
 from fx_importer.fx_passes.emulation.rank_zero import RANK_ZERO_TO_RANK_ONE
+from fx_importer.fx_passes.frozen_assumptions import FREEZE_ASSUMPTIONS
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass, FxStage
 from fx_importer.fx_passes.identities import REMOVE_IDENTITIES
 from fx_importer.fx_passes.inline_regions import INLINE_REGIONS
@@ -67,6 +69,7 @@ from fx_importer.importing.entry_points import shared_state
 from fx_importer.lowerings import EMITTERS
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import (
+    Capture,
     DecompositionOptions,
     ExportOptions,
     Options,
@@ -126,6 +129,7 @@ CANONICAL = (
     FOLD_SIZES_OF_ONE,
     SIZES_TO_TENSORS,
     REMOVE_ASSERTIONS,
+    FREEZE_ASSUMPTIONS,
     FOLD_EMPTY_TENSORS,
     RESOLVE_STRIDES_OF_DECOMPOSITIONS,
     RANK_ZERO_TO_RANK_ONE,
@@ -210,6 +214,8 @@ def compile_programs(
         for name, (f, _, _) in calls.items()
     }
     compiled = replace(compiled, manifest=compiled.manifest.with_dimension_names(names))
+    if report and options.export.capture is Capture.AUTO:
+        warn_of_assumptions(compiled.manifest)
     if report and compiled.drawn:
         warnings.warn(
             f"{options.output_type.value} has no random numbers: those of {', '.join(compiled.drawn)} were drawn by "
@@ -381,6 +387,7 @@ def import_legal(
         state=shared_state(legal),
         handlers={**collectives, **compilation.handlers},
         tensors_only=compilation.target.tensors_only,
+        assertions=compilation.target.assertions,
         elided=elided or {},
     )
     return on_mesh(imported, groups, compilation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
 from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
+from fx_importer.frontend.assumed_values import with_assumptions
+from fx_importer.frontend.capture_ladder import Rung, rungs, without_output
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
 from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare
 from fx_importer.frontend.example_inputs import check_quantized
@@ -25,6 +28,7 @@ from fx_importer.frontend.stack_traces import frames_of_calls_kept
 from fx_importer.frontend.torch_patches import tracing
 from fx_importer.frontend.training_mode import warn_of_training_mode
 from fx_importer.frontend.undo_writes import attributes_restored
+from fx_importer.frontend.value_questions import ValueQuestions
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.options import ExportOptions
 from fx_importer.symbolic.guards import restore_guards
@@ -43,7 +47,11 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     if isinstance(f, ExportedProgram):
         restore_guards(f)
     asked = SizeConditions()
-    program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options, asked))
+    if isinstance(f, ExportedProgram):
+        program = f
+    else:
+        program, asked = _captured(f, args, kwargs, options)
+    program = with_meta_weights(program)
     differs = EagerModel(_as_module(f), args, kwargs).differs if asked.lines else cannot_compare
     guard_small_sizes(program, asked, differs)
     program = attributes_as_buffers(program)
@@ -55,36 +63,59 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
 
 
 def _captured(
-    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions, asked: SizeConditions
-) -> ExportedProgram:
+    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions
+) -> tuple[ExportedProgram, SizeConditions]:
+    """Return the program of ``f``, captured by the first of `rungs` that can, and what it asks of sizes."""
     if not callable(f):
         raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
     module = _as_module(f)
     check_quantized(module, args, kwargs)
-    example = without_aliases(args, kwargs, module)
+    failure: ExportFailure | None = None
+    for rung in rungs(options):
+        if failure is not None and not failure.may_be_captured_by(rung):
+            continue
+        asked = SizeConditions()
+        try:
+            program = _exported_by(rung, module, args, kwargs, options, asked)
+        except Warning:  # of a filter that makes warnings errors, such as pytest's
+            raise
+        except Exception as error:
+            failure = failure or ExportFailure(module, args, kwargs, options.dynamic_shapes, asked, rung, error)
+            failure.tried[rung] = error
+            continue
+        if isinstance(f, torch.nn.Module) and f.training:
+            warn_of_training_mode(program, type(f).__name__)
+        return program, asked
+    assert failure is not None
+    name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
+    raise failure.error(name) from failure.cause
+
+
+def _exported_by(
+    rung: Rung,
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: ExportOptions,
+    asked: SizeConditions,
+) -> ExportedProgram:
+    """Return the program that torch.export captures on ``rung``. Raises what torch.export raises."""
     shapes = with_dimensions(options.dynamic_shapes)
-    try:
-        with (
-            traceable_kernels(),
-            frames_of_calls_kept(),
-            asked.recorded(),
-            recurrent_states_of_eager(),
-            attributes_restored(module),
-            on_fake_cpu(module, *example) as (inputs, keywords, restored),
-        ):
-            strict = options.strict
-            if isinstance(module, FunctionModule):
-                shapes = module.shapes_of(shapes)
-            program = restored(torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict))
-    except Warning:  # of a filter that makes warnings errors, such as pytest's
-        raise
-    except Exception as error:
-        name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
-        failure = ExportFailure(module, args, kwargs, options.dynamic_shapes, asked)
-        raise failure.error(name, options.strict, error) from error
-    if isinstance(f, torch.nn.Module) and f.training:
-        warn_of_training_mode(program, type(f).__name__)
-    return program
+    if isinstance(module, FunctionModule):
+        shapes = module.shapes_of(shapes)
+    questions = ValueQuestions()
+    with (
+        without_output(),
+        traceable_kernels(),
+        frames_of_calls_kept(),
+        asked.recorded(),
+        recurrent_states_of_eager(),
+        attributes_restored(module),
+        questions.answered() if rung.assumes else nullcontext(),
+        on_fake_cpu(module, *without_aliases(args, kwargs, module)) as (inputs, keywords, restored),
+    ):
+        program = torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict)
+        return with_assumptions(restored(program), questions)
 
 
 def _as_module(f: Callable[..., Any]) -> torch.nn.Module:

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import ExportError
+from fx_importer.frontend.capture_ladder import Rung, depends_on_values
 from fx_importer.frontend.dynamic_dimensions import InputSize, name_of
 from fx_importer.frontend.export_changes import ExportChange
 from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES
@@ -39,7 +40,12 @@ class ExportFailure:
         kwargs: Mapping[str, Any],
         dynamic_shapes: Any,
         asked: SizeConditions,
+        rung: Rung,
+        cause: Exception,
     ):
+        self._rung, self.cause = rung, cause
+        self.tried: dict[Rung, Exception] = {}
+        """What else was tried, and what torch raised."""
         self._args, self._kwargs, self._shapes = tuple(args), dict(kwargs), dynamic_shapes
         try:
             self._parameters = list(inspect.signature(module.forward).parameters)
@@ -50,8 +56,17 @@ class ExportFailure:
             self._located(size): fixed for name, fixed in asked.fixed.items() if (size := InputSize.of(name))
         }
 
-    def error(self, name: str, strict: bool, error: Exception) -> ExportError:
-        """Return the error for ``error``, which torch.export raised for the model ``name``, with `changes` to try."""
+    def may_be_captured_by(self, rung: Rung) -> bool:
+        """Return whether ``rung`` is worth a try: sizes that become numbers stay an error on all of them."""
+        text = str(self.cause)
+        kind = getattr(getattr(self.cause, "error_type", None), "name", "")
+        if _FIXED.search(InputSize.described(text)) or kind == "CONSTRAINT_VIOLATION":
+            return False
+        return rung.assumes or depends_on_values(self.cause)
+
+    def error(self, name: str) -> ExportError:
+        """Return the error for what torch.export raised for the model ``name``, with `changes` to try."""
+        strict, error = self._rung.strict, self.cause
         violated = {size: fixed for size, fixed in self._fixed.items() if self._is_dynamic(size)}
         text = InputSize.described(str(error))
         start = f"torch.export cannot capture {name} (strict={strict}): "
@@ -63,10 +78,16 @@ class ExportFailure:
         if call.place and f'"{call.file}", line {call.line}' not in text:
             lines.append(f"    {call.place}")
         lines += [hint for advice in _HINTS if (hint := advice(error, call))]
-        lines.append(
-            f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
-            f"strict={not strict} takes another way through the Python code."
-        )
+        lines += [
+            f"{rung} fails too, {type(tried).__name__}: {str(tried).strip().partition(chr(10))[0]}"
+            for rung, tried in self.tried.items()
+            if rung is not self._rung
+        ]
+        if len(self.tried) == 1:
+            lines.append(
+                f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
+                f"strict={not strict} takes another way through the Python code."
+            )
         changes = () if "data-dependent" in text.lower() else tuple(self._with_long_inputs())
         return _made(lines, call, changes)
 

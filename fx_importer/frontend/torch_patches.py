@@ -154,6 +154,16 @@ GUARD_SOURCES = Patch(
     "the source of a guard would be the function that replaces SymNode.guard_bool",
     SIZE_CONDITION.until,
 )
+REAL_TENSORS = _Setting(
+    "torch._functorch.config:fake_tensor_propagate_real_tensors",
+    "torch.export.draft_export sets it, but makes dynamic sizes static, writes a log file and prints",
+    "torch.export has an option for it; torch 2.12 to 2.15 have none",
+)
+REAL_TENSOR_LOG = Patch(
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv._log_real_tensor_propagation",
+    "torch logs each answer that it takes from the values of real tensors, and does not return where it was asked",
+    _NO_OPTION,
+)
 META_LOG = Patch(
     "logging:Logger.filters",
     "torch logs a traceback for each operator that refuses its sizes; patched in its logger of fake tensors",
@@ -163,6 +173,12 @@ GUARD_LOG = Patch(
     "logging:Logger.filters",
     "torch logs a traceback for each guard that is refused; patched in its logger of symbolic shapes",
     _NO_OPTION,
+)
+EXPORT_PRINT = Patch(
+    "torch.export._trace:print",
+    "torch.export prints the graph of a model that it refuses to standard error, also where another way captures it",
+    _NO_OPTION,
+    creates=True,
 )
 EXPORT_LOG = Patch(
     "logging:Logger.filters",
@@ -234,6 +250,7 @@ PATCHES = (
     *(FRAME_FILTER, LSTM_LAYER, LSTM_SELECTION, TENSOR_METADATA),
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
     *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG),
+    *(REAL_TENSORS, REAL_TENSOR_LOG, EXPORT_PRINT),
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN),

@@ -42,6 +42,16 @@ def call_of_user(frame: FrameType | None) -> UserCall:
     return UserCall() if frame is None else UserCall(frame.f_code.co_filename, frame.f_lineno, function)
 
 
+def frame_of_user(frame: FrameType | None, asks: tuple[str, ...]) -> tuple[FrameType | None, bool]:
+    """Return the innermost frame of a model's code around ``frame``, and whether only files in ``asks`` are between."""
+    direct = True
+    while frame is not None and not _is_users(frame):
+        file = frame.f_code.co_filename
+        direct &= file.endswith(asks) or file.startswith((_PACKAGE, "<")) or "/contextlib.py" in file
+        frame = frame.f_back
+    return frame, direct
+
+
 def call_that_raised(error: BaseException) -> UserCall:
     """Return the innermost call of a model's code in the traceback of ``error``."""
     found, function = None, ""

@@ -16,7 +16,7 @@ from fx_importer.symbolic.expressions import FUNCTIONS, SizeExpression
 
 Fixed = bool | int | float | str | None
 ArgumentKind = Literal["input", "state", "weight"]
-ResultKind = Literal["output", "state", "input", "gradient"]
+ResultKind = Literal["output", "state", "input", "gradient", "check"]
 
 Sharding = tuple[tuple[str, ...], ...]
 """For each dimension, the axes of a mesh that divide it, the one with the largest parts first."""
@@ -88,9 +88,11 @@ class Result:
     """A result of a function."""
 
     kind: ResultKind
-    """``state`` and ``input``: the new value of a mutated tensor. ``gradient``: of a parameter or an input."""
+    """``state`` and ``input``: the new value of a mutated tensor. ``gradient``: of a parameter or an input. ``check``:
+    whether one of `Function.assumptions` holds; the other results are valid only if it does."""
     name: str
-    """For an output, its path; otherwise the name of the tensor whose new value or gradient it is."""
+    """For an output, its path; for a check, the assumption; otherwise the name of the tensor whose new value or
+    gradient it is."""
     type: ValueType
     leaf: int | None = None
     """For an output: its index among the leaves of the outputs. For an input: among the leaves of the inputs."""
@@ -117,6 +119,11 @@ class Function:
     """What torch.export assumed of ``symbols`` besides their ranges, such as ``s0 % s1 == 0``; see `SizeExpression`."""
     guard_lines: Mapping[str, str] = field(default_factory=dict)
     """The lines of the model, with file and number, that the guards of sizes below 2 are for, by guard."""
+    assumptions: tuple[str, ...] = ()
+    """What the capture assumed of the values of inputs and state, with file and line. Each is checked at every call: by
+    an assertion in the function, or by a result of the kind ``check``."""
+    frozen: tuple[str, ...] = ()
+    """The names of the buffers whose values decided a branch, and which are constants of the module."""
 
     def with_symbols(self, names: Mapping[str, str]) -> Function:
         """Return the function with symbols renamed to ``names``, but to none that means something else in a guard."""
@@ -165,7 +172,8 @@ def function_from_json(record: Any, types: Types = ()) -> Function:
             name_from_json(result.alias_of)
     symbols, lines = _symbols(record.get("symbols", {})), record.get("guard_lines", {})
     names_from_json([*lines, *lines.values()])
-    return Function(inputs, outputs, arguments, results, symbols, _guards(record), lines)
+    values = (names_from_json(record.get(name, ())) for name in ("assumptions", "frozen"))
+    return Function(inputs, outputs, arguments, results, symbols, _guards(record), lines, *values)
 
 
 def _tree(record: Any, types: Types) -> Tree:

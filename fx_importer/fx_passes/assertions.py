@@ -6,6 +6,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from fx_importer.fx_graph.assumptions import is_assumption
 from fx_importer.fx_graph.emission import emit
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
@@ -28,7 +29,7 @@ def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
             if node.target is torch.ops.higher_order.with_effects and node.args[1] is aten._linalg_check_errors.default:
                 _check(node)
         for node in graph.nodes:
-            if node.target in ASSERTIONS and not keep:
+            if node.target in ASSERTIONS and not keep and not is_assumption(node):
                 graph.erase_node(node)
 
     return with_rewritten_graphs(program, rewrite, in_place=context.owns(program))

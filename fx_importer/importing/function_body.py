@@ -45,6 +45,7 @@ def import_body(
     block = function.entry_block
     build = NodeBuilder(importer, owner, block)
     build.runtime_asserts = options.runtime_asserts
+    build.asserts_assumptions = signature.asserts_assumptions
     build.outlines = options.func_name if options.outline_layers else None
     ranges = program.range_constraints if program else {}
     symbols = Symbols(build, ranges) if options.symbolic_shapes else None

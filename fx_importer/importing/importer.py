@@ -146,6 +146,7 @@ class FxImporter:
         state: Collection[str] = (),
         handlers: Mapping[Any, Handler] = MappingProxyType({}),
         tensors_only: bool = False,
+        assertions: bool = True,
         elided: Mapping[object, int] = MappingProxyType({}),
     ) -> ImportResult:
         """Import programs as functions of these names, and return them with the module.
@@ -157,6 +158,7 @@ class FxImporter:
             handlers: more handlers, for these programs only. They take precedence, and may emit any dialect.
             tensors_only: leave numbers fixed by the export and empty tensors out of arguments and results; the
                 manifest records them.
+            assertions: assert what the capture of a program assumes; otherwise functions return it.
             elided: the numbers of weights whose values are elided from the module; see `TensorAttributes.elided`.
 
         Raises:
@@ -173,7 +175,7 @@ class FxImporter:
         try:
             functions = {
                 name: self._import_exported(
-                    program, replace(options, func_name=name), state=state, tensors_only=tensors_only
+                    program, replace(options, func_name=name), state, tensors_only=tensors_only, assertions=assertions
                 )
                 for name, program in programs.items()
             }
@@ -185,14 +187,15 @@ class FxImporter:
         self,
         program: ExportedProgram,
         options: ImportOptions,
-        *,
         state: Collection[str] = (),
+        *,
         tensors_only: bool = False,
+        assertions: bool = True,
     ) -> ImportedFunction:
         mutable = options.mutation is Mutation.MUTABLE
         stores = mutable and type(self.hooks).store_produced_value is not FxImporterHooks.store_produced_value
         names = options.input_names, options.output_names
-        policy = SignaturePolicy(options.mutation, stores, state, tensors_only, options.weights, *names)
+        policy = SignaturePolicy(options.mutation, stores, state, tensors_only, options.weights, *names, assertions)
         signature = read_signature(program, policy)
         self.resolves_inputs = mutable
         try:

@@ -38,6 +38,8 @@ class NodeBuilder:
         self.location = importer.locations.unknown
         self.runtime_asserts = False
         """Whether assertions of the program become operations."""
+        self.asserts_assumptions = True
+        """Whether assumptions become operations, and not results of the function."""
         self.outlines: str | None = None
         """The name of the function, if graphs that it invokes are functions too."""
         self.unsupported: list[UnsupportedNode] = []

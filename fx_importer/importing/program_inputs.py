@@ -31,6 +31,8 @@ class SignaturePolicy:
     input_names: Sequence[str] = ()
     output_names: Sequence[str] = ()
     """Names of inputs and outputs, instead of those of placeholders and of paths."""
+    assertions: bool = True
+    """Whether the function may hold assertions; otherwise it returns what it assumes."""
 
 
 class ProgramInputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from torch import fx
 from torch.export import ExportedProgram
@@ -12,6 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from fx_importer import manifest
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import MutatedStateError, UnsupportedProgramError
+from fx_importer.fx_graph.assumptions import FROZEN, assumptions_of, nested_assumptions
 from fx_importer.importing.names import with_names
 from fx_importer.importing.program_inputs import ProgramInputs, SignaturePolicy
 from fx_importer.importing.program_results import (
@@ -50,13 +51,34 @@ def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> Importe
         for value, record in results_of(program, inputs.unsupported)
         if record.kind not in in_place and not (policy.tensors_only and is_known(value))
     ]
+    assumptions = assumptions_of(program)
+    if not policy.assertions:
+        inputs.unsupported += [
+            unsupported_node_at(nested.node, nested.node.name, _NESTED) for nested in nested_assumptions(program)
+        ]
+        results += [
+            (cast(fx.Node, each.node.args[0]), manifest.Result("check", each.text, manifest.ValueType("bool", ())))
+            for each in assumptions
+        ]
     if inputs.unsupported:
         raise UnsupportedProgramError("the program's signature cannot be imported:", inputs.unsupported)
     function = _function_record(program, inputs.arguments, [record for _, record in results])
+    frozen = program.graph_module.meta.get(FROZEN, ())
+    function = replace(function, assumptions=tuple(each.text for each in assumptions), frozen=frozen)
     function = with_names(function, policy.input_names, policy.output_names)
     return ImportedSignature(
-        tuple(inputs.arguments), tuple(inputs.constants), tuple(value for value, _ in results), function
+        tuple(inputs.arguments),
+        tuple(inputs.constants),
+        tuple(value for value, _ in results),
+        function,
+        policy.assertions,
     )
+
+
+_NESTED = (
+    "the capture assumes a value inside of control flow, which a function without assertions cannot return: "
+    "linalg-on-tensors, torch and raw have assertions"
+)
 
 
 def plain_signature(graph: fx.Graph) -> ImportedSignature:

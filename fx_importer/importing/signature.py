@@ -61,6 +61,8 @@ class ImportedSignature:
     keep effects in order have no value at run time and are left out."""
     function: manifest.Function | None = None
     """None for a bare graph, whose inputs and outputs are those of the function."""
+    asserts_assumptions: bool = True
+    """Whether assumptions are assertions of the function, and not results."""
 
 
 def example_of(node: fx.Node) -> Any:

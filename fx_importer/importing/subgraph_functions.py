@@ -59,6 +59,7 @@ class Callees:
         function.attributes["no_inline"] = ir.UnitAttr.get(importer.context)
         inner = NodeBuilder(importer, module, block)
         inner.outlines, inner.runtime_asserts = build.outlines, build.runtime_asserts
+        inner.asserts_assumptions = build.asserts_assumptions
         arguments = iter(block.arguments)
         values = [
             inner.op(_LITERAL, [value.type], (), {"value": value.owner.attributes["value"]}).result

@@ -320,7 +320,6 @@ def test_the_output_must_be_named(run: Run):
 @pytest.mark.parametrize(
     "model, output_type, sentence",
     [
-        ("models:branches", "raw", "torch.export cannot capture Branches"),
         ("models:misshapen", "raw", "must have same reduction dim, but got [1, 3] X [2, 2]"),
         ("models:counts", "raw", "calls"),
         ("models:foreign", "tosa", "models.frobnicate"),

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from fx_importer.errors import ExportError
 from fx_importer.frontend.export import export_program
 from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES
-from fx_importer.options import ExportOptions
+from fx_importer.options import Capture, ExportOptions
 
 BATCH = ({0: Dim("batch", max=64)},)
 WINDOWS = ("hann_window", "hamming_window", "bartlett_window", "blackman_window", "kaiser_window")
@@ -24,7 +24,7 @@ WINDOWS = ("hann_window", "hamming_window", "bartlett_window", "blackman_window"
 
 def refusal(f: Callable[..., Any], *args: Any, dynamic_shapes: Any = None, strict: bool = False) -> ExportError:
     with pytest.raises(ExportError) as raised:
-        export_program(f, args, {}, ExportOptions(dynamic_shapes=dynamic_shapes, strict=strict))
+        export_program(f, args, {}, ExportOptions(dynamic_shapes, strict, Capture.EXPORT))
     return raised.value
 
 

@@ -95,6 +95,7 @@ def results_of(
         elif spec.kind in _NAMED:
             kind, name = _NAMED[spec.kind], spec.target or ""
             named[kind, inputs[name] if kind == "input" else name] = value
+    named |= {("check", assumption): torch.tensor(True) for assumption in function.assumptions}  # else it has raised
     results = tuple(
         outputs[each.leaf] if each.kind == "output" and each.leaf is not None else named[key_of(each)]
         for each in function.results

@@ -16,6 +16,7 @@ from fx_importer.calls.call_signature import Kind, ScalarKind, Signature, Tensor
 from fx_importer.calls.memref import adopt, dense, describe
 from fx_importer.calls.recurring_calls import PLAIN, RecurringCall
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.assumptions import violation_in
 from fx_importer.mlir.tensor_elements import missing_values
 
 _WORD = ctypes.sizeof(ctypes.c_int64)
@@ -160,7 +161,8 @@ class CompiledFunction:
     def _error(self, failure: tuple[str, BaseException] | None) -> UsageError:
         name = self.signature.name
         if failure is None:
-            return UsageError(f"'{name}' stopped: {self.messages[self._code.value - 1]}")
+            message = self.messages[self._code.value - 1]
+            return violation_in(message, name) or UsageError(f"'{name}' stopped: {message}")
         operator, error = failure
         return UsageError(f"'{name}' stopped in {operator}, which PyTorch runs: {type(error).__name__}: {error}")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx
 
+from fx_importer.fx_graph.assumptions import is_assumption
 from fx_importer.fx_graph.operators import aten
 from fx_importer.importing.handlers.scalar_operators import ScalarOperators
 from fx_importer.importing.node_builder import NodeBuilder
@@ -14,8 +15,11 @@ from fx_importer.mlir.bindings import ir
 
 
 def import_assertion(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
-    """Import a call of one of `ASSERTIONS`, which has no results."""
-    if build.runtime_asserts:
+    """Import a call of one of `ASSERTIONS`, which has no results.
+
+    An assumption is an assertion too, or else a result of the function, see `read_signature`.
+    """
+    if build.asserts_assumptions if is_assumption(node) else build.runtime_asserts:
         ASSERTIONS[node.target](node, build)
     return ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
+from fx_importer.fx_graph.assumptions import PREFIX
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter, producer, replace
@@ -149,7 +150,7 @@ class _Checks:
     def _message_code(self, emit: ArithOps, message: str) -> ir.Value:
         """Return a constant with the index of ``message`` plus 1."""
         frames, _ = read_location(emit.location)
-        if frame := user_frame(frames):
+        if not message.startswith(PREFIX) and (frame := user_frame(frames)):  # an assumption names its line
             message += f" (at {frame[0]}:{frame[1]})"
         self.messages.append(message)
         return emit.constant_integer(len(self.messages), emit.type("i32"))

@@ -1,0 +1,26 @@
+"""The warning about what captured programs assume."""
+
+from __future__ import annotations
+
+import warnings
+
+from fx_importer.errors import AssumptionWarning
+from fx_importer.manifest import Manifest
+
+
+def warn_of_assumptions(manifest: Manifest) -> None:
+    """Warn of the assumptions of the functions of ``manifest``, if any, one line each."""
+    several = len(manifest.functions) > 1
+    lines = [
+        f"  {f'{name}: ' if several else ''}{assumption}"
+        for name, function in manifest.functions.items()
+        for assumption in function.assumptions
+    ]
+    if lines:
+        count = "1 assumption" if len(lines) == 1 else f"{len(lines)} assumptions"
+        warnings.warn(
+            f"torch.export refuses the model; it was captured under {count} on the values of its inputs, which each "
+            "call checks:\n" + "\n".join([*lines, 'capture="assume" accepts this, capture="export" is an error']),
+            AssumptionWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,217 @@
+"""Assertions of torch that answer questions of the model's code, as assumptions on boolean tensors."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from fx_importer.errors import ExportError
+from fx_importer.frontend.value_questions import Question, ValueQuestions
+from fx_importer.fx_graph.assumptions import message_of
+from fx_importer.fx_graph.emission import emit, value_of
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.symbolic.guards import environment_of
+
+_ASSERTED = re.compile(r"Runtime assertion failed for expression (.*) on node '.*'", re.DOTALL)
+_ANSWERED = re.compile(r"propagate_real_tensors: (.*) == (.*)", re.DOTALL)
+"""Torch's reason for an assertion: the expression, and its value for the example inputs."""
+
+
+def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> ExportedProgram:
+    """Return ``program`` with an assumption for each of ``questions``, and without their assertions of torch.
+
+    Raises:
+        ExportError: if torch has not added the assertion of a question.
+    """
+    questions_of = _questions_by_assertion(program, questions)
+    if not questions_of:
+        return program
+    checked: set[str] = set()
+
+    def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
+        for node in graph.nodes:
+            if node.target is not aten._assert_scalar.default or not (match := _ASSERTED.fullmatch(str(node.args[1]))):
+                continue
+            if (question := questions_of.get(match[1])) is not None:
+                condition = _Tensors(node).answer(node.args[0], question)
+                emit_assumption(node, condition, question)
+                graph.erase_node(node)
+                checked.add(match[1])
+        _remove_numbers(graph)
+
+    program = with_rewritten_graphs(program, rewrite)
+    if unchecked := [question for text, question in questions_of.items() if text not in checked]:
+        listed = "\n".join(f"  {question.text}" for question in unchecked)
+        raise ExportError(
+            f"the program cannot check what its capture assumes: torch has no values at run time for\n{listed}",
+            f"{unchecked[0].file}:{unchecked[0].line}" if unchecked[0].file else "",
+        )
+    return program
+
+
+def _remove_numbers(graph: fx.Graph) -> None:
+    """Remove assertions that the assumptions imply, and the numbers that only assertions used."""
+    for node in reversed(graph.nodes):
+        value = value_of(node)
+        if node.target is aten._assert_scalar.default:
+            holds = value_of(node.args[0])
+            implied = holds is True or (isinstance(holds, torch.SymBool) and holds.node.expr == sympy.true)
+        else:
+            implied = node.op == "call_function" and isinstance(value, bool | int | float | _SYMBOLIC)
+        if implied and not node.users:
+            graph.erase_node(node)
+
+
+_SYMBOLIC = torch.SymBool | torch.SymInt | torch.SymFloat
+
+
+def emit_assumption(before: fx.Node, condition: fx.Node, question: Question) -> None:
+    """Insert the assumption that ``condition``, a boolean tensor of rank 0, is true."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(aten._assert_async.msg, (condition, message_of(question.text)))
+    node.meta |= {key: before.meta[key] for key in ("stack_trace", "nn_module_stack") if key in before.meta}
+    node.meta["val"] = None
+
+
+def _questions_by_assertion(program: ExportedProgram, questions: ValueQuestions) -> dict[str, Question]:
+    """Return the questions by the text of the expression that torch asserts."""
+    environment = environment_of(program)
+    if environment is None:
+        return {}
+    asserted: dict[str, Question] = {}
+    for assertion in (each for several in environment.deferred_runtime_asserts.values() for each in several):
+        if match := _ANSWERED.fullmatch(str(assertion.msg)):
+            unknown = Question("", 0, match[1], match[2])
+            asserted.setdefault(str(assertion.expr), questions.asked.get((match[1], match[2]), unknown))
+    return asserted
+
+
+class _Tensors:
+    """Computes what numbers before ``place`` compute, on tensors: exactly, in int64 and float64 where that matters."""
+
+    def __init__(self, place: fx.Node):
+        self._place = place
+        self._known: dict[fx.Node, fx.Node] = {}
+
+    def answer(self, number: Any, question: Question) -> fx.Node:
+        """Return the condition that ``number``, torch's assertion, is true.
+
+        Torch asserts ``x <= 1`` where ``x > 1`` is false, which differs for NaN.
+        """
+        opposite = _OPPOSITE.get(getattr(number, "target", None))
+        if question.answer != "False" or opposite is None:
+            return self.condition(number)
+        return self._emit(aten.logical_not.default, self._compared(opposite, *number.args))
+
+    def condition(self, number: Any) -> fx.Node:
+        """Return a boolean tensor of rank 0."""
+        tensor = self._tensor(number)
+        if value_of(tensor).dtype is not torch.bool:
+            tensor = self._emit(aten.ne.Scalar, tensor, 0)
+        return tensor
+
+    def _emit(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
+        return emit(self._place, target, *args, **kwargs)
+
+    def _tensor(self, number: Any) -> fx.Node:
+        if not isinstance(number, fx.Node):
+            dtype = {bool: torch.bool, int: torch.int64}.get(type(number), torch.float64)
+            return self._emit(aten.full.default, [], number, dtype=dtype)
+        if number not in self._known:
+            self._known[number] = self._computed(number)
+        return self._known[number]
+
+    def _computed(self, node: fx.Node) -> fx.Node:
+        target, args = node.target, node.args
+        if target in (aten.item.default, aten._local_scalar_dense.default):
+            (tensor,) = args
+            return self._emit(aten.reshape.default, tensor, []) if value_of(tensor).dim() else tensor  # type: ignore
+        if target is torch.sym_ite:
+            condition, then, otherwise = args
+            if (then, otherwise) == (1, 0):
+                return self._emit(aten._to_copy.default, self.condition(condition), dtype=torch.int64)
+            return self._emit(aten.where.self, self.condition(condition), self._wide(then), self._wide(otherwise))
+        if target in (torch.sym_not, operator.not_):
+            return self._emit(aten.logical_not.default, self.condition(args[0]))
+        if target in _COMPARISONS and len(args) == 2:
+            return self._compared(_COMPARISONS[target], *args)
+        if target in _LOGICAL and len(args) == 2:
+            return self._emit(_LOGICAL[target], self.condition(args[0]), self.condition(args[1]))
+        if target in _ARITHMETIC and not node.kwargs:
+            return self._emit(_ARITHMETIC[target], *map(self._wide, args))
+        if target in (torch.sym_float, torch.sym_int):
+            dtype = torch.float64 if target is torch.sym_float else torch.int64
+            return self._emit(aten._to_copy.default, self._tensor(args[0]), dtype=dtype)
+        return self._of_number(node)
+
+    def _of_number(self, node: fx.Node) -> fx.Node:
+        """Return the value of a number that only Python computes, such as a size."""
+        value = value_of(node)
+        if isinstance(value, bool | torch.SymBool):
+            with self._place.graph.inserting_before(self._place):
+                number = self._place.graph.call_function(torch.sym_ite, (node, 1, 0))
+            number.meta["val"] = torch.sym_ite(value, 1, 0)
+            return self._emit(aten.scalar_tensor.default, number, dtype=torch.int64)
+        is_float = isinstance(value, float | torch.SymFloat)
+        return self._emit(aten.scalar_tensor.default, node, dtype=torch.float64 if is_float else torch.int64)
+
+    def _wide(self, number: Any) -> Any:
+        """Return a number as a tensor of the dtype that Python computes in; a constant is returned unchanged."""
+        tensor = self._tensor(number)
+        dtype = value_of(tensor).dtype
+        wide = torch.float64 if dtype.is_floating_point else torch.int64
+        return tensor if dtype is wide else self._emit(aten._to_copy.default, tensor, dtype=wide)
+
+    def _compared(self, relation: str, a: Any, b: Any) -> fx.Node:
+        if not isinstance(a, fx.Node):
+            a, b, relation = b, a, _MIRRORED.get(relation, relation)
+        if isinstance(b, fx.Node):
+            return self._emit(getattr(aten, relation).Tensor, self._wide(a), self._wide(b))
+        tensor = self._tensor(a)
+        dtype = value_of(tensor).dtype
+        if dtype is torch.bool:
+            if relation in ("eq", "ne") and b in (0, 1):
+                return tensor if (relation == "eq") == bool(b) else self._emit(aten.logical_not.default, tensor)
+            tensor = self._wide(a)
+        elif dtype.is_floating_point:
+            if not _is_exact(b, dtype):
+                tensor = self._wide(a)
+        elif isinstance(b, float) or not torch.iinfo(dtype).min <= b <= torch.iinfo(dtype).max:
+            tensor = self._wide(a)
+        return self._emit(getattr(aten, relation).Scalar, tensor, b)
+
+
+def _is_exact(number: float, dtype: torch.dtype) -> bool:
+    return math.isnan(number) or float(torch.tensor(number, dtype=torch.float64).to(dtype)) == number
+
+
+_COMPARISONS: Mapping[Any, str] = {
+    getattr(operator, relation): relation for relation in ("eq", "ne", "lt", "le", "gt", "ge")
+}
+_OPPOSITE: Mapping[Any, str] = {operator.lt: "ge", operator.le: "gt", operator.gt: "le", operator.ge: "lt"}
+_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+_LOGICAL: Mapping[Any, Any] = {
+    operator.and_: aten.logical_and.default,
+    operator.or_: aten.logical_or.default,
+}
+_ARITHMETIC: Mapping[Any, Any] = {
+    operator.add: aten.add.Tensor,
+    operator.sub: aten.sub.Tensor,
+    operator.mul: aten.mul.Tensor,
+    operator.neg: aten.neg.default,
+    operator.floordiv: aten.floor_divide.default,
+    operator.mod: aten.remainder.Tensor,
+    operator.truediv: aten.div.Tensor,
+    torch.sym_max: aten.maximum.default,
+    torch.sym_min: aten.minimum.default,
+}
+"""Numbers in Python, and the operators that compute the same on tensors of int64 and float64."""

@@ -1,0 +1,50 @@
+"""The ways to capture a model, in the order in which they are tried."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from fx_importer.frontend.torch_patches import EXPORT_PRINT, GUARD_LOG, patched
+from fx_importer.options import Capture, ExportOptions
+
+_TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+_OF_VALUES = ("data-dependent", "datadependent", "dynamic shape operator", "dynamic_shape_operator")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A way to capture a model."""
+
+    strict: bool
+    """Whether torch.export traces through Python bytecode."""
+    assumes: bool = False
+    """Whether questions about values of tensors are answered with the example inputs."""
+
+    def __str__(self) -> str:
+        if self.assumes:
+            return "torch.export under assumptions on the values of the example inputs"
+        return f"torch.export(strict={self.strict})"
+
+
+def rungs(options: ExportOptions) -> Iterator[Rung]:
+    """Yield the ways that ``options`` allow. Graphs with Python between them are `fx_importer.import_function`'s."""
+    yield Rung(options.strict)
+    if options.capture is Capture.AUTO:
+        yield Rung(not options.strict)
+    if options.capture is not Capture.EXPORT:
+        yield Rung(False, assumes=True)
+
+
+def depends_on_values(error: Exception) -> bool:
+    """Return whether torch.export refused a model because of the value of a tensor."""
+    text = f"{type(error).__name__}: {error}".lower()
+    return any(each in text for each in _OF_VALUES)
+
+
+def without_output() -> AbstractContextManager[None]:
+    """Keep torch from printing and logging what it refuses: the error has it, or another way captures the model."""
+    filters = [*_TORCH_LOG.filters, lambda record: record.levelno != logging.WARNING]
+    return patched({EXPORT_PRINT: lambda *args, **kwargs: None, GUARD_LOG.on(_TORCH_LOG): filters})

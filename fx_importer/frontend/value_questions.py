@@ -1,0 +1,160 @@
+"""Questions that the Python code of a model asks of the values of tensors while torch.export traces it.
+
+With `FakeTensor`'s real tensors, torch answers with the values of the example inputs, and adds an assertion of each
+answer to the program. The functions here record where each question is asked.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from textwrap import shorten
+from types import FrameType
+from typing import Any
+
+import sympy
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fx_importer.diagnostics.source_lines import source_line, source_lines
+from fx_importer.frontend.torch_patches import REAL_TENSOR_LOG, REAL_TENSORS, SIZE_CONDITION, patched
+from fx_importer.frontend.user_calls import frame_of_user
+
+_MAX_EXPRESSION = 120
+_ASKS = (
+    *("torch/fx/experimental/symbolic_shapes.py", "torch/fx/experimental/sym_node.py", "torch/__init__.py"),
+    *("torch/fx/experimental/recording.py", "torch/fx/experimental/proxy_tensor.py"),
+    *("torch/_export/non_strict_utils.py", "torch/overrides.py", "torch/_tensor.py"),
+)
+"""The files of torch between a question of the model's code and torch's answer."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the model's code, and the answer of the example inputs."""
+
+    file: str
+    line: int
+    expression: str
+    """The Python expression that asks; the whole line where Python does not know the expression."""
+    answer: str
+    otherwise: str = ""
+    """The exception that the model raises for other answers, if the question decides only that."""
+
+    @property
+    def text(self) -> str:
+        """The expression, its value and the place."""
+        place = f", at {self.file}:{self.line}" if self.file else ""
+        raised = f" (otherwise the model raises {self.otherwise})" if self.otherwise else ""
+        return f"`{self.expression}` is {self.answer}{place}{raised}"
+
+
+@dataclass
+class ValueQuestions:
+    """The questions of an export."""
+
+    asked: dict[tuple[str, str], Question] = field(default_factory=dict[tuple[str, str], Question])
+    """By the text of torch's expression and of the answer."""
+
+    def answered(self) -> AbstractContextManager[None]:
+        """Answer and record the questions of what torch traces in the body."""
+
+        def log(environment: Any, expression: sympy.Basic, answer: sympy.Basic) -> None:
+            key = (str(expression), str(answer))
+            if key not in self.asked:
+                self.asked[key] = _question(sys._getframe(1), expression, answer)
+
+        evaluate = SIZE_CONDITION.resolved().read()
+
+        def guard_bool(node: Any, file: str, line: int) -> bool:
+            try:
+                return evaluate(node, file, line)
+            except TypeError as error:
+                if "NaN" not in str(error) or not isinstance(node.expr, _ORDERS):
+                    raise
+            # The number of the example is NaN, with which SymPy compares nothing.
+            log(node.shape_env, node.expr, sympy.false)
+            node.shape_env.guard_or_defer_runtime_assert(
+                sympy.Not(node.expr), f"propagate_real_tensors: {node.expr} == False"
+            )
+            return False
+
+        return _both(
+            patched({REAL_TENSORS: True, REAL_TENSOR_LOG: log, SIZE_CONDITION: guard_bool}), _BooleanFunctions()
+        )
+
+
+_ORDERS = (sympy.StrictLessThan, sympy.LessThan, sympy.StrictGreaterThan, sympy.GreaterThan)
+
+
+@contextmanager
+def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any]) -> Iterator[None]:
+    with first, second:
+        yield
+
+
+class _BooleanFunctions(TorchFunctionMode):
+    """Functions of two tensors that return a bool, which torch traces for no tensors, in terms of tensors."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.equal, torch.Tensor.equal):
+            a, b = args
+            return a.shape == b.shape and bool((a == b).all().item())
+        if func in (torch.allclose, torch.Tensor.allclose):
+            return bool(torch.isclose(*args, **(kwargs or {})).all().item())
+        return func(*args, **(kwargs or {}))
+
+
+def _question(frame: FrameType | None, expression: sympy.Basic, answer: sympy.Basic) -> Question:
+    user, direct = frame_of_user(frame, _ASKS)
+    if user is None:
+        return Question("", 0, str(expression), str(answer))
+    file, line = user.f_code.co_filename, user.f_lineno
+    tree = _parsed(file)
+    text = _expression_of(user, tree) or source_line(file, line) or ""
+    if not direct:  # an operator asks
+        text = f"{expression}, in {text}" if text else str(expression)
+    branch = _branch_that_raises(tree, line) if direct and tree is not None else None
+    value = str(float(answer)) if isinstance(answer, sympy.Float) else str(answer)
+    return Question(file, line, shorten(text, _MAX_EXPRESSION, placeholder=" ..."), value, branch or "")
+
+
+def _parsed(file: str) -> ast.Module | None:
+    lines = source_lines(file)
+    try:
+        return None if lines is None else ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError):  # a cell of a notebook with magics
+        return None
+
+
+def _expression_of(frame: FrameType, tree: ast.Module | None) -> str | None:
+    """Return the expression that ``frame`` evaluates. Python 3.11 and later know its columns."""
+    positions: Any = getattr(frame.f_code, "co_positions", None)
+    if positions is None or tree is None:
+        return None
+    first, last, start, end = next(islice(positions(), frame.f_lasti // 2, None), (None,) * 4)
+    for node in ast.walk(tree):
+        place = (getattr(node, name, None) for name in ("lineno", "end_lineno", "col_offset", "end_col_offset"))
+        if tuple(place) == (first, last, start, end):
+            asked = node.test if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert) else node
+            while isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
+                asked = asked.operand
+            return ast.unparse(asked)
+    return None
+
+
+def _branch_that_raises(tree: ast.Module, line: int) -> str | None:
+    """Return the exception of an ``if`` whose body only raises, or of an ``assert``, at ``line``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.If | ast.Assert) or not node.test.lineno <= line <= (node.test.end_lineno or 0):
+            continue
+        if isinstance(node, ast.Assert):
+            return f"AssertionError({ast.unparse(node.msg) if node.msg is not None else ''})"
+        for branch in (node.body, node.orelse):
+            if len(branch) == 1 and isinstance(branch[0], ast.Raise) and branch[0].exc is not None:
+                return ast.unparse(branch[0].exc)
+    return None

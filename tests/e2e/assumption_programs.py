@@ -1,0 +1,196 @@
+"""Programs whose Python code branches on values: each with example inputs, and inputs that answer otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def sum_is_positive(x: Tensor) -> Tensor:
+    return x * 2 if x.sum() > 0 else x * 3
+
+
+def raises(x: Tensor) -> Tensor:
+    if (x < 0).any():
+        raise ValueError("negative input")
+    return x.sqrt()
+
+
+def asserts(x: Tensor) -> Tensor:
+    assert (x[1:] > x[:-1]).all(), "x must increase"
+    return x * 2
+
+
+def number(x: Tensor) -> Tensor:
+    return x * 2 if x.sum().item() > 0.1 else x * 3
+
+
+def integer(x: Tensor, n: Tensor) -> Tensor:
+    return x[: int(n.max())].sum() * 2
+
+
+def python_range(x: Tensor, n: Tensor) -> Tensor:
+    for _ in range(int(n)):
+        x = x * 2
+    return x
+
+
+def listed(x: Tensor, n: Tensor) -> Tensor:
+    return torch.cat([x * size for size in n.tolist() if size > 0])
+
+
+def loop_until(x: Tensor) -> Tensor:
+    while x.abs().max() > 1:
+        x = x / 2
+    return x
+
+
+def two_questions(x: Tensor) -> Tensor:
+    return x * 2 if x.sum() > 0 and x[0] < 5 else x * 3
+
+
+def negated(x: Tensor) -> Tensor:
+    return x * 2 if not x.any() else x * 3
+
+
+def none_is_nan(x: Tensor) -> Tensor:
+    return x * 2 if torch.isnan(x).any() else x * 3
+
+
+def equal(x: Tensor, y: Tensor) -> Tensor:
+    return x * 2 if torch.equal(x, y) else x * 3
+
+
+def all_close(x: Tensor, y: Tensor) -> Tensor:
+    return x * 2 if torch.allclose(x, y) else x * 3
+
+
+def nested(x: Tensor) -> Tensor:
+    if x[0] > 0:
+        return x * 2 if x[1] > 0 else x * 3
+    return x * 4
+
+
+def after_a_write(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[0] = y[0] - 5
+    return y * 2 if y[0] > 0 else y * 3
+
+
+def comparison_of_two(x: Tensor, y: Tensor) -> Tensor:
+    return x * 2 if x.sum() > y.sum() else y * 3
+
+
+def comparison_of_numbers(x: Tensor, y: Tensor) -> Tensor:
+    return x * 2 if x.sum().item() > y.sum().item() + 1 else y * 3
+
+
+def boolean_input(x: Tensor, flag: Tensor) -> Tensor:
+    return x * 2 if flag else x * 3
+
+
+def integer_input(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if n == 3 else x * 3
+
+
+def integer_number(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if n.item() % 2 == 0 else x * 3
+
+
+def narrow_integer(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if n.item() > 1000 else x * 3
+
+
+def float_of(x: Tensor) -> Tensor:
+    return x * (2 if float(x.max()) >= 1.5 else 3)
+
+
+def min_of_numbers(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if min(n[0].item(), n[1].item()) > 2 else x * 3
+
+
+def is_nonzero(x: Tensor) -> Tensor:
+    return x * 2 if torch.is_nonzero(x[0]) else x * 3
+
+
+def membership(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if 3 in n else x * 3
+
+
+def generator(x: Tensor) -> Tensor:
+    return x * next((i + 2 for i in range(3) if x[i] > 0), 9)
+
+
+def sorted_input(x: Tensor) -> Tensor:
+    return x * 2 if torch.all(x.sort().values == x) else x * 3
+
+
+def padding(x: Tensor, mask: Tensor) -> Tensor:
+    return x * mask if not mask.all() else x
+
+
+class Counts(nn.Module):
+    """The branch depends on a buffer that each call changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2 if self.calls < 1 else x * 3
+        self.calls += 1
+        return y
+
+
+ONES, MINUS = torch.ones(3), -torch.ones(3)
+RISING, FALLING = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([3.0, 2.0, 1.0])
+ABOVE, BELOW = torch.tensor([0.1, 0.0, 0.0]), torch.tensor([0.0999, 0.0, 0.0])
+NAN = torch.tensor([1.0, float("nan"), 2.0])
+
+
+def whole(*numbers: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.tensor(numbers, dtype=dtype)
+
+
+def scalar(number: float) -> Tensor:
+    return torch.tensor(number)
+
+
+Program = tuple[Callable[..., Any], tuple[Tensor, ...], tuple[Tensor, ...]]
+PROGRAMS: Mapping[str, Program] = {
+    "sum": (sum_is_positive, (ONES,), (MINUS,)),
+    "sum_the_other_way": (sum_is_positive, (MINUS,), (ONES,)),
+    "raise": (raises, (ONES,), (MINUS,)),
+    "assert": (asserts, (RISING,), (FALLING,)),
+    "number": (number, (ABOVE,), (BELOW,)),
+    "number_of_bfloat16": (number, (ONES.bfloat16(),), (MINUS.bfloat16(),)),
+    "range": (python_range, (ONES, scalar(2)), (ONES, scalar(3))),
+    "list": (listed, (ONES, whole(1, 0, 2)), (ONES, whole(1, 1, 2))),
+    "loop": (loop_until, (RISING,), (10 * RISING,)),
+    "and": (two_questions, (ONES,), (10 * ONES,)),
+    "not": (negated, (0 * ONES,), (ONES,)),
+    "nan": (none_is_nan, (ONES,), (NAN,)),
+    "nan_in_the_example": (none_is_nan, (NAN,), (ONES,)),
+    "nan_for_a_number": (number, (ONES,), (NAN,)),
+    "equal": (equal, (ONES, RISING), (ONES, ONES)),
+    "allclose": (all_close, (ONES, ONES), (ONES, RISING)),
+    "nested": (nested, (ONES,), (torch.tensor([1.0, -1.0, 1.0]),)),
+    "write": (after_a_write, (ONES,), (10 * ONES,)),
+    "two_tensors": (comparison_of_two, (ONES, MINUS), (MINUS, ONES)),
+    "two_numbers": (comparison_of_numbers, (RISING, ONES), (ONES, ONES)),
+    "bool": (boolean_input, (ONES, scalar(True)), (ONES, scalar(False))),
+    "int": (integer_input, (ONES, scalar(3)), (ONES, scalar(4))),
+    "remainder": (integer_number, (ONES, scalar(3)), (ONES, scalar(4))),
+    "int8": (narrow_integer, (ONES, scalar(3).to(torch.int16)), (ONES, scalar(1001).to(torch.int16))),
+    "float": (float_of, (RISING,), (ONES,)),
+    "min": (min_of_numbers, (ONES, whole(3, 4)), (ONES, whole(3, 2))),
+    "is_nonzero": (is_nonzero, (ONES,), (0 * ONES,)),
+    "in": (membership, (ONES, whole(1, 3)), (ONES, whole(1, 4))),
+    "next": (generator, (torch.tensor([-1.0, 1.0, 1.0]),), (ONES,)),
+    "none": (generator, (MINUS,), (ONES,)),
+    "sorted": (sorted_input, (RISING,), (FALLING,)),
+    "mask": (padding, (ONES, RISING > 0), (ONES, RISING > 1)),
+}

@@ -1,0 +1,152 @@
+"""Programs captured under assumptions: results as in eager, and an error for inputs that answer otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fx_importer import ExportError, UsageError, lower
+from fx_importer.calls.caller import Caller
+from fx_importer.errors import AssumptionError, AssumptionWarning
+from fx_importer.manifest import Manifest
+from tests.e2e import assumption_programs as programs
+
+PROGRAMS, ONES, MINUS = programs.PROGRAMS, programs.ONES, programs.MINUS
+
+ENGINES = {
+    "xla": ("stablehlo", "xla"),
+    "stablehlo": ("stablehlo", "stablehlo"),
+    "stablehlo_jit": ("stablehlo", "jit"),
+    "stablehlo_iree": ("stablehlo", "iree"),
+    "tosa_reference": ("tosa", "tosa_reference"),
+    "tosa_iree": ("tosa", "iree"),
+    "linalg_iree": ("linalg-on-tensors", "iree"),
+    "torch_iree": ("torch", "iree"),
+}
+
+
+def assert_flip_is_caught(name: str, output_type: str, engine: str) -> None:
+    f, inputs, flipped = PROGRAMS[name]
+    lowered = lower(f, *inputs, output_type=output_type, capture="assume", narrow_integers=output_type == "tosa")
+    caller = lowered.caller(backend=engine)
+    torch.testing.assert_close(caller(*inputs), f(*inputs), equal_nan=True)
+    with pytest.raises(AssumptionError, match=r"^'main' assumes that `.*` is .*, at .*assumption_programs.py:\d+"):
+        caller(*flipped)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_flips_are_caught_by_the_jit(name: str) -> None:
+    assert_flip_is_caught(name, "linalg-on-tensors", "jit")
+
+
+@pytest.mark.slow_rows(unless="^(sum-(xla|tosa_reference|linalg_iree)|int-xla)$")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_flips_are_caught_by_all_engines(name: str, engine: str) -> None:
+    assert_flip_is_caught(name, *ENGINES[engine])
+
+
+def test_verify_raises_for_other_inputs() -> None:
+    lowered = lower(programs.sum_is_positive, ONES, capture="assume", output_type="stablehlo")
+    assert lowered.verify(ONES, backends=["jit"])
+    with pytest.raises(AssumptionError, match="it is False for these inputs"):
+        lowered.verify(MINUS, backends=["jit"])
+
+
+def test_auto_warns_with_a_line_for_each_assumption() -> None:
+    with pytest.warns(AssumptionWarning, match="under 2 assumptions") as caught:
+        lowered = lower(programs.two_questions, ONES)
+    _, first, second, _ = str(caught[0].message).splitlines()
+    assert first.startswith("  `x.sum() > 0` is True, at ")
+    assert second.startswith("  `x[0] < 5` is True, at ")
+    assert [first.strip(), second.strip()] == list(lowered.manifest.functions["main"].assumptions)
+
+
+def test_export_refuses_what_auto_assumes() -> None:
+    with pytest.raises(ExportError, match="data-dependent"):
+        lower(programs.sum_is_positive, ONES, capture="export")
+
+
+LINALG = "linalg-on-tensors"
+
+
+def test_message_of_a_branch_that_raises() -> None:
+    lowered = lower(programs.raises, ONES, output_type=LINALG, capture="assume")
+    with pytest.raises(AssumptionError, match=r"otherwise the model raises ValueError\('negative input'\)"):
+        lowered(MINUS)
+
+
+def test_programs_without_branches_are_the_same_module() -> None:
+    model = torch.nn.Linear(2, 2).eval()
+    texts = [str(lower(model, torch.ones(1, 2), capture=each).module) for each in ("export", "assume", "auto")]
+    assert texts[0] == texts[1] == texts[2]
+    assert "assert" not in texts[0]
+
+
+class Initialized(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("initted", torch.tensor(True))
+        self.register_buffer("mean", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - self.mean if self.initted else x
+
+
+def test_constant_buffers_that_decide_are_frozen_without_a_warning() -> None:
+    lowered = lower(Initialized(), ONES, output_type=LINALG)
+    function = lowered.manifest.functions["main"]
+    assert (function.assumptions, function.frozen) == ((), ("initted",))
+    assert "cf.assert" not in str(lowered.module)
+    torch.testing.assert_close(lowered(3 * ONES), 2 * ONES)
+
+
+def test_buffers_outside_of_the_module_are_checked() -> None:
+    lowered = lower(Initialized(), ONES, output_type=LINALG, weights="args", capture="assume")
+    assert "`self.initted` is True" in lowered.manifest.functions["main"].assumptions[0]
+    torch.testing.assert_close(lowered(3 * ONES), 2 * ONES)
+    state = {"initted": torch.tensor(False), "mean": ONES}
+    with pytest.raises(AssumptionError):
+        lowered.caller(state)(ONES)
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
+def test_mutated_buffers_are_checked_before_state_changes(output_type: str) -> None:
+    lowered = lower(programs.Counts(), ONES, mutation="functional", capture="assume", output_type=output_type)
+    caller = lowered.caller(backend="jit")
+    torch.testing.assert_close(caller(ONES), 2 * ONES)
+    assert caller.state["calls"].item() == 1
+    with pytest.raises(AssumptionError, match="`self.calls < 1` is True"):
+        caller(ONES)
+    assert caller.state["calls"].item() == 1
+
+
+def test_manifests_in_json_keep_assumptions() -> None:
+    manifest = lower(programs.sum_is_positive, ONES, output_type="tosa", capture="assume").manifest
+    function = Manifest.from_json(manifest.to_json()).functions["main"]
+    assert function.assumptions == manifest.functions["main"].assumptions != ()
+    assert [each.kind for each in function.results] == ["output", "check"]
+
+
+def test_callers_of_other_runtimes_read_the_check() -> None:
+    manifest = lower(programs.sum_is_positive, ONES, output_type="tosa", capture="assume").manifest
+    results: list[Any] = [ONES, torch.tensor(False)]
+    caller = Caller(manifest, {"main": lambda x: tuple(results)})
+    with pytest.raises(AssumptionError):
+        caller(ONES)
+    results[1] = torch.tensor(True)
+    assert caller(ONES) is ONES
+
+
+def test_dynamic_sizes() -> None:
+    lowered = lower(programs.sum_is_positive, ONES, dynamic_shapes=({0: "n"},), output_type=LINALG, capture="assume")
+    torch.testing.assert_close(lowered(torch.ones(7)), 2 * torch.ones(7))
+    with pytest.raises(AssumptionError):
+        lowered(-torch.ones(7))
+
+
+def test_unknown_names_are_errors() -> None:
+    with pytest.raises(UsageError, match="accepted are 'export', 'assume', 'auto'"):
+        lower(programs.sum_is_positive, ONES, capture="guess")
