@@ -86,6 +86,8 @@ def test_programs_without_branches_are_the_same_module() -> None:
 
 
 class Initialized(torch.nn.Module):
+    mean: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("initted", torch.tensor(True))
