@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.house import cycles, folder_sizes, imports, longest_function, sources
 from fx_importer import decompositions
 from fx_importer.decompositions.engine.table import LayeredRule
@@ -20,12 +22,31 @@ EMULATION = "fx_importer.decompositions.emulation"
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the syntax tree of each file of the package, by its path relative to it."""
+    return {path: ast.parse(text) for path, text in sources(PACKAGE.parent).items() if path.suffix == ".py"}
+
+
+@functools.cache
+def nodes() -> dict[Path, list[ast.AST]]:
+    """Return the nodes of each tree, parents first."""
+    return {path: [*ast.walk(tree)] for path, tree in trees().items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_trees() -> Iterator[None]:
+    yield
+    trees.cache_clear()
+    nodes.cache_clear()
+
+
 def test_class_names_are_unique():
     """Public classes have one name in the package; private ones may repeat in other folders."""
     places: dict[str, list[Path]] = defaultdict(list)
-    for path in PACKAGE.rglob("*.py"):
-        for name in {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}:
-            places[name].append(path.relative_to(PACKAGE))
+    for path, found in nodes().items():
+        for name in {node.name for node in found if isinstance(node, ast.ClassDef)}:
+            places[name].append(path)
     public = {name: paths for name, paths in places.items() if len(paths) > 1 and not name.startswith("_")}
     assert public.keys() == {"FxImporter"}, public  # ours, and the one that stands in for torch-mlir's
     private = {name: [path.parent for path in paths] for name, paths in places.items() if name.startswith("_")}
@@ -35,9 +56,9 @@ def test_class_names_are_unique():
 def test_torch_types_are_parsed_in_one_file():
     """A regular expression on the text of torch types is in ``mlir/types.py``, and nowhere else."""
     parsing = {
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        str(path)
+        for path, found in nodes().items()
+        for node in found
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and r"!torch\." in node.value
     }
     assert parsing == {"mlir/types.py"}
@@ -85,8 +106,8 @@ def test_emitters_are_one_hierarchy():
     """Every emitter extends one other, at most four deep; emitters of other dialects are members."""
     bases = {
         node.name: [base.id for base in node.bases if isinstance(base, ast.Name)]
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for found in nodes().values()
+        for node in found
         if isinstance(node, ast.ClassDef)
     }
 
@@ -100,10 +121,6 @@ def test_emitters_are_one_hierarchy():
     assert {"TosaEmitter", "TensorEmitter", "LoopEmitter"} <= emitters.keys()
     assert {name: found for name, found in emitters.items() if len(found) > 1} == {}
     assert {name: found for name, found in emitters.items() if len(found[0]) > 4} == {}
-
-
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(text) for path, text in sources(PACKAGE.parent).items() if path.suffix == ".py"}
 
 
 def test_files_and_functions_are_short():
@@ -123,25 +140,25 @@ def test_files_do_not_import_each_other_in_circles():
 
 def strings(path: Path) -> Iterator[str]:
     """Yield the string constants in a module, without docstrings."""
-    tree = ast.parse(path.read_text())
-    bodies = (getattr(node, "body", None) for node in ast.walk(tree))
+    found = nodes()[path]
+    bodies = (getattr(node, "body", None) for node in found)
     statements = (statement for body in bodies if isinstance(body, list) for statement in body)
     docstrings = {id(statement.value) for statement in statements if isinstance(statement, ast.Expr)}
-    for node in ast.walk(tree):
+    for node in found:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.value
 
 
 def test_engine_is_named_in_its_folder_only():
     """Others ask its record. ``stablehlo`` is also the name of a dialect and an output type."""
-    folders = {engine.name: PACKAGE / Path(*engine.create.__module__.split(".")[1:-1]) for engine in BUILT_IN}
+    folders = {engine.name: Path(*engine.create.__module__.split(".")[1:-1]) for engine in BUILT_IN}
     named = {
-        f"{path.relative_to(PACKAGE)}: {name}"
-        for path in PACKAGE.rglob("*.py")
+        f"{path}: {name}"
+        for path in trees()
         for text in strings(path)
         for name, folder in folders.items()
         if name not in {output_type.value for output_type in OutputType} and folder not in path.parents
-        if text == name or re.search(rf"['\"]{name}['\"]|\b{name}\|", text)
+        if name in text and (text == name or re.search(rf"['\"]{name}['\"]|\b{name}\|", text))
     }
     assert not named
 
@@ -150,17 +167,18 @@ def is_output_type(node: ast.expr) -> bool:
     """Whether an expression is a built-in output type: ``OutputType.TOSA``, ``OutputType.TOSA.value``, or several."""
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
         return any(map(is_output_type, node.elts))
-    return re.fullmatch(r"OutputType\.[A-Z_]+(\.value)?", ast.unparse(node)) is not None
+    named = isinstance(node, ast.Attribute) and re.fullmatch(r"OutputType\.[A-Z_]+(\.value)?", ast.unparse(node))
+    return bool(named)
 
 
 def test_output_types_are_compared_in_targets_only():
     """Elsewhere, fields of `Target` say what differs."""
     names = {output_type.value for output_type in OutputType}
     comparisons = [
-        f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
-        for path in PACKAGE.rglob("*.py")
-        if path.relative_to(PACKAGE).parts[0] != "targets"
-        for node in ast.walk(ast.parse(path.read_text()))
+        f"{path}: {ast.unparse(node)}"
+        for path, found in nodes().items()
+        if path.parts[0] != "targets"
+        for node in found
         if isinstance(node, ast.Compare)
         for side in [node.left, *node.comparators]
         if is_output_type(side)
