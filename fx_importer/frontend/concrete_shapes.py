@@ -37,12 +37,17 @@ _NOT_KNOWN = (DataDependentOutputException, DynamicOutputShapeException, Unsuppo
 
 
 class ConcreteShapes:
-    """The shapes of operators for sizes that are known, computed without data; equal calls once."""
+    """The shapes of operators for sizes that are known, computed without data; equal calls once.
 
-    def __init__(self, environment: ShapeEnv, sizes: Mapping[sympy.Symbol, sympy.Integer]):
-        self._environment, self._sizes = environment, dict(sizes)
+    Args:
+        environment: of the program.
+        sizes: by symbol.
+        known: whether calls agree, by what determines it; several sizes of a program share it.
+    """
+
+    def __init__(self, environment: ShapeEnv, sizes: Mapping[sympy.Symbol, sympy.Integer], known: dict[Any, bool]):
+        self._environment, self._sizes, self._known = environment, dict(sizes), known
         self._mode = FakeTensorMode()
-        self._known: dict[Any, bool] = {}
         self._numbers: dict[sympy.Expr, Any] = {}
 
     def agree(self, node: fx.Node) -> bool:

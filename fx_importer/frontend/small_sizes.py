@@ -122,11 +122,12 @@ class _Operators:
         graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
         self._nodes = [node for graph in graphs for node in graph.nodes if _depends_on_sizes(node)]
         self._environment = environment
-        self._exported = ConcreteShapes(environment, exported)
+        self._known: dict[Any, bool] = {}
+        self._exported = ConcreteShapes(environment, exported, self._known)
 
     def line_of_another_shape(self, sizes: Sizes) -> str | None:
         """Return the source line of an operator whose shapes differ from the traced ones; None if there is none."""
-        concrete = ConcreteShapes(self._environment, sizes)
+        concrete = ConcreteShapes(self._environment, sizes, self._known)
         for node in self._nodes:
             if not concrete.agree(node) and self._exported.agree(node):
                 frame = user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace")))))
