@@ -32,8 +32,8 @@ from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, renew
 from fx_importer import FxImporterError, lower
 from fx_importer.benchmarking.engine_process import use_threads
 from fx_importer.llm import gguf_blocks
-from fx_importer.llm.cache_layers import cache_argument
 from fx_importer.llm.decoder import Decoder
+from fx_importer.llm.model_cache import cache_argument
 from fx_importer.llm.model_folder import read_source
 from tests.llm.gguf_files import save_tiny_gguf
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from fx_importer.errors import UsageError
 
@@ -113,6 +115,30 @@ def mask(
     keys = kv_offset.reshape(batch_size, 1, 1, kv_length)
     seen = mask_function(sequences, torch.zeros_like(sequences), queries, keys)
     return seen.expand(batch_size, -1, q_length, kv_length)
+
+
+def uses_interface(model: PreTrainedModel) -> bool:
+    """Return whether the code of ``model`` calls an attention function of transformers' registry, not its own."""
+    return type(model)._can_set_attn_implementation()
+
+
+def _added_mask(*args: Any, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Tensor:
+    """Return `mask` as numbers to add to scores, as `transformers.masking_utils.eager_mask` does: 0 where true."""
+    return torch.where(mask(*args, **kwargs), torch.zeros((), dtype=dtype), torch.finfo(dtype).min)
+
+
+@contextmanager
+def own_attention() -> Iterator[None]:
+    """Give models with attention code of their own the masks for our cache in the body."""
+    ours = {eager_mask: _added_mask, sdpa_mask: mask}
+    names = {name: ours[theirs] for name, theirs in ALL_MASK_ATTENTION_FUNCTIONS.items() if theirs in ours}
+    for name, function in names.items():
+        ALL_MASK_ATTENTION_FUNCTIONS[name] = function  # of this instance, before those of the registry
+    try:
+        yield
+    finally:
+        for name in names:
+            del ALL_MASK_ATTENTION_FUNCTIONS[name]
 
 
 AttentionInterface.register(ATTENTION, attention)

@@ -146,8 +146,10 @@ class _FirstRow(CachedSequence):
     def __init__(self, model: BatchModel):
         super().__init__()
         self._model = model
-        rows = {each.type.sizes[2] for each in model.caller.manifest.state.values()}
-        self._has_rings = min(rows) < model.settings.context
+        state = model.caller.manifest.state.items()
+        self._can_shrink = all(
+            name.endswith((".key", ".value")) and entry.type.sizes[2] >= model.settings.context for name, entry in state
+        )
 
     def append(self, tokens: Sequence[int]) -> torch.Tensor:
         logits = self._model.append(tokens, len(self.tokens))
@@ -167,7 +169,8 @@ class _FirstRow(CachedSequence):
 
     def cut(self, length: int) -> None:
         if length < len(self.tokens):
-            self.tokens = [] if self._has_rings else self.tokens[:length]  # later tokens overwrote their rows
+            # Later tokens overwrote the slots of rings, and states.
+            self.tokens = self.tokens[:length] if self._can_shrink else []
 
     def close(self) -> None:
         self.tokens = []

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import mmap
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin, DynamicCache
-
-from fx_importer.errors import UsageError
-from fx_importer.frontend.torch_patches import tracing
-from fx_importer.llm.causality import checked_causal
+from transformers.cache_utils import CacheLayerMixin
 
 
 class Steps:
@@ -34,6 +26,8 @@ class Steps:
         self.positions = first + torch.arange(number)
         self.end = first + (number if last is None else last + 1)
         """The position after the last real token, int64 []."""
+        self.started: set[int] = set()
+        """The states, by `id`, that sequences that start have initialized: see `StateLayer`."""
 
     def seen(self, positions: Tensor) -> Tensor:
         """Return the key ``positions`` [L] for each sequence, [B, L]; hidden keys get a position after all queries."""
@@ -118,52 +112,7 @@ class SlidingCacheLayer(CacheLayer):
         return end - 1 - (end - 1 - torch.arange(self.rows)) % self.rows
 
 
-Shape = tuple[int, ...]
-
-
-def cache_buffers(model: PreTrainedModel, shape: Callable[[int, int, int | None], Shape]) -> torch.nn.ModuleList:
-    """Return a module per layer, with zero-filled buffers ``key`` and ``value``.
-
-    Args:
-        model: a transformers model. A call with fake tensors determines the number and width of its heads.
-        shape: returns the shape of a buffer, given the number of key heads, their width, and the layer's window, if
-            any.
-
-    Raises:
-        UsageError: if a layer does not cache keys and values, or the model is not a decoder that runs alone.
-    """
-    with tracing(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        cache = DynamicCache(config=model.config.get_text_config(decoder=True))
-        with checked_causal(model):
-            model(input_ids=torch.zeros(1, 1, dtype=torch.int64), use_cache=True, **{cache_argument(model): cache})
-    buffers = torch.nn.ModuleList()
-    for each in cache.layers:
-        keys, values = getattr(each, "keys", None), getattr(each, "values", None)
-        if not isinstance(keys, Tensor) or not isinstance(values, Tensor):
-            raise UsageError(
-                f"{type(model).__name__} has layers without keys and values ({type(each).__name__}), which "
-                "fx_importer.llm does not handle: accepted are models that only attend"
-            )
-        layer = torch.nn.Module()
-        window = getattr(each, "sliding_window", None)
-        for name, states in (("key", keys), ("value", values)):
-            layer.register_buffer(name, zeros(shape(states.shape[1], states.shape[3], window), states.dtype))
-        buffers.append(layer)
-    return buffers
-
-
-def cache_argument(model: torch.nn.Module) -> str:
-    """Return the name of a transformers model's cache argument, which changed in transformers 5.24."""
-    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-
-
-def zeros(shape: Shape, dtype: torch.dtype) -> Tensor:
+def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Return zeros that take no memory until they are written. Export never writes them; it only reads shapes."""
     size = math.prod(shape) * dtype.itemsize
     return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)
-
-
-def cache_layer(buffers: torch.nn.Module, context: int, steps: Steps) -> CacheLayer:
-    """Return the layer for ``buffers``: a sliding one if it has fewer rows than ``context``."""
-    slides = buffers.get_buffer("key").shape[2] < context
-    return SlidingCacheLayer(buffers, steps) if slides else CacheLayer(buffers, steps)

@@ -1,11 +1,12 @@
 """The module to export: a transformers causal language model with its cache as state.
 
 It runs the model's own code. Transformers' interfaces replace two parts of it: the cache layers and the attention
-function.
+function, or the mask where a model has attention code of its own.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.cache_utils import DummyLayer
 
-from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION
-from fx_importer.llm.cache_layers import CacheLayer, Steps, cache_argument, cache_buffers, cache_layer
-from fx_importer.llm.layers_cache import LayersCache
+from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION, own_attention, uses_interface
+from fx_importer.llm.cache_layers import Steps
 from fx_importer.llm.lora_arguments import AdapterArguments, Matrices
+from fx_importer.llm.model_cache import cache_argument, cache_buffers, cache_layer, model_cache
+from fx_importer.llm.own_caches import own_cache
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
 from fx_importer.llm.vision import takes_images, with_images
 
@@ -28,19 +31,29 @@ class _Decoder(torch.nn.Module):
     def __init__(self, model: PreTrainedModel, *, fused: bool, adapters: AdapterArguments | None):
         super().__init__()
         self._adapters = adapters
+        self.cache: torch.nn.ModuleList
         self._cache_argument = cache_argument(model)
-        ours = FUSED_ATTENTION if fused else ATTENTION
-        model.set_attn_implementation({"text_config": ours, "vision_config": "sdpa"} if takes_images(model) else ours)
+        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+        if uses_interface(model):
+            ours = FUSED_ATTENTION if fused else ATTENTION
+            names = {"text_config": ours, "vision_config": "sdpa"} if takes_images(model) else ours
+            model.set_attn_implementation(names)
         model.set_experts_implementation("batched_mm")  # MoE: the only one with static shapes in every dtype
         self._model: PreTrainedModel
         object.__setattr__(self, "_model", model)
         for name, child in model.named_children():
             self.add_module(name, child)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all layers cache keys and values, and all attention is ours."""
+        kinds = [{name for name, _ in layer.named_buffers()} for layer in self.cache]
+        return uses_interface(self._model) and all(names == {"key", "value"} for names in kinds)
+
     def _results(
         self,
         tokens: Tensor,
-        layers: Sequence[CacheLayer],
+        layers: Sequence[Any],
         positions: Tensor,
         mask: Tensor | None,
         last: Tensor | None,
@@ -51,14 +64,19 @@ class _Decoder(torch.nn.Module):
         embedded = None if images is None else with_images(self._model, tokens, images)
 
         def logits(keep: int | Tensor) -> Tensor:
+            with nullcontext() if uses_interface(self._model) else own_attention():
+                found = call(keep)
+            return found if self._keeps or not isinstance(keep, Tensor) else found.index_select(1, keep)
+
+        def call(keep: int | Tensor) -> Tensor:
             return self._model(
                 input_ids=tokens if embedded is None else None,
                 inputs_embeds=embedded,
                 attention_mask=mask,
                 position_ids=positions,
                 use_cache=True,
-                logits_to_keep=keep,
-                **{self._cache_argument: LayersCache(layers=list(layers))},
+                **{self._cache_argument: model_cache(self._model, layers)},
+                **({"logits_to_keep": keep} if self._keeps else {}),
             ).logits
 
         with nullcontext() if self._adapters is None else self._adapters.given(adapter):
@@ -74,6 +92,8 @@ class _Decoder(torch.nn.Module):
 
 class Decoder(_Decoder):
     """Next-token logits of a model with a static cache: buffers ``cache.0.key``, ``cache.0.value``, …, [B, Hkv, L, D].
+
+    Layers with states have them as ``cache.0.conv0``, …, and ``cache.0.recurrent0``, …, [B, …].
 
     Args:
         model: a transformers model in evaluation mode. Its attention function is replaced by ours.
@@ -95,13 +115,27 @@ class Decoder(_Decoder):
         super().__init__(model, fused=fused, adapters=adapters)
         self.context = context
         self.cache = cache_buffers(
-            model, lambda heads, width, window: (batch, heads, min(context, window or context), width)
+            model, lambda heads, width, window: (batch, heads, min(context, window or context), width), batch
         )
+        own = own_cache(model)
+        self._initial = {} if own is None else dict(own.initial)
 
     @property
     def has_rings(self) -> bool:
         """Whether some layers hold only the positions of a sliding window."""
-        return any(each.get_buffer("key").shape[2] < self.context for each in self.cache)
+        return any(
+            name.endswith("key") and buffer.shape[2] < self.context for name, buffer in self.cache.named_buffers()
+        )
+
+    @property
+    def attends(self) -> bool:
+        """Whether some layers cache keys and values."""
+        return any(name.endswith("key") for name, _ in self.cache.named_buffers())
+
+    @property
+    def has_states(self) -> bool:
+        """Whether some layers have states. A call then takes one token of each sequence."""
+        return any(not name.endswith(("key", "value")) for name, _ in self.cache.named_buffers())
 
     def forward(
         self,
@@ -132,9 +166,9 @@ class Decoder(_Decoder):
         steps = Steps(position, tokens.shape[1], padding, last)
         return self._results(
             tokens,
-            [cache_layer(each, self.context, steps) for each in self.cache],
+            [cache_layer(each, self.context, steps, self._initial) for each in self.cache],
             (steps.positions.unsqueeze(0) - padding.unsqueeze(1)).clamp(min=0),
-            torch.arange(self.context).unsqueeze(0) >= padding.unsqueeze(1),
+            torch.arange(self.context).unsqueeze(0) >= padding.unsqueeze(1) if self.attends else None,
             last,
             targets,
             images,
@@ -167,7 +201,7 @@ class PagedDecoder(_Decoder):
         super().__init__(model, fused=fused, adapters=adapters)
         self.context = context
         self.page_size = page_size
-        self.cache = cache_buffers(model, lambda heads, width, window: (pages * page_size, heads, width))
+        self.cache = cache_buffers(model, lambda heads, width, window: (pages * page_size, heads, width), None)
 
     def forward(
         self,
@@ -187,9 +221,11 @@ class PagedDecoder(_Decoder):
             last, targets, adapter: see `Decoder.forward`.
         """
         steps = PagedSteps(pages, lengths, tokens.shape[1], self.page_size)
-        layers = [PagedCacheLayer(each, steps) for each in self.cache]
+        layers = [PagedCacheLayer(each, steps) if dict(each.named_buffers()) else DummyLayer() for each in self.cache]
         positions = steps.positions.clamp(max=self.context - 1)  # padding goes past the context
-        return self._results(tokens, layers, positions, None, last, targets, adapter=adapter)
+        # Attention code of a model's own counts the keys by the mask.
+        mask = None if uses_interface(self._model) else torch.ones_like(steps.rows, dtype=torch.bool)
+        return self._results(tokens, layers, positions, mask, last, targets, adapter=adapter)
 
 
 @contextmanager

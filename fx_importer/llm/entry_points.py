@@ -102,10 +102,11 @@ def export_programs(
     fused: bool,
     draft: int | None = None,
     adapters: AdapterArguments | None = None,
-) -> dict[str, ExportedProgram]:
+) -> tuple[dict[str, ExportedProgram], int | None]:
     """Export ``prefill``, ``score`` and ``decode`` of a transformers model, and ``verify`` if ``draft`` is set.
 
-    If the model takes images, ``prefill`` also takes ``images``, the embeddings that ``encode_image`` returns.
+    Return the programs and the chunk, which is 1 for a model with states. If the model takes images, ``prefill`` also
+    takes ``images``, the embeddings that ``encode_image`` returns.
 
     Args:
         form: the form of the cache.
@@ -116,20 +117,30 @@ def export_programs(
         adapters: the model's adapters, whose matrices each of these functions takes as ``adapter``.
 
     Raises:
-        UsageError: for an image model with a paged cache, and for ``verify`` with a static cache that has ring buffers:
-            rejected tokens cannot be rolled back, since they overwrote older ones.
+        UsageError: for an image model with a paged cache, for ``verify`` with a static cache that has ring buffers or
+            states, since rejected tokens, which overwrote older ones, cannot be rolled back, and for a model whose
+            code computes something else with our cache.
     """
+    from fx_importer.llm.agreement import check_agreement
     from fx_importer.llm.decoder import Decoder
     from fx_importer.llm.repeated_layers import export_layers_once
 
     if takes_images(model) and isinstance(form, PagedCache):
         raise UsageError(f"{type(model).__name__} takes images, for which the cache has to be static")
     decoder = form.decoder(model, fused=fused, adapters=adapters).eval()
+    has_states = isinstance(decoder, Decoder) and decoder.has_states
+    if draft is not None and has_states:
+        raise UsageError(
+            f"{type(model).__name__} has layers with states, which cannot take back tokens: import it without draft"
+        )
     if draft is not None and isinstance(decoder, Decoder) and decoder.has_rings:
         raise UsageError(
             "a static cache with rings of sliding windows cannot take back tokens: import the model with "
             "cache='paged' to verify drafts"
         )
+    if not decoder.is_plain:
+        check_agreement(model, form.batch)
+    chunk = 1 if has_states else chunk
     length = chunk or min(7, form.context)
     steps: Shapes = None if chunk else {1: Dim("steps", min=1, max=form.context)}
     programs: dict[str, ExportedProgram] = {}
@@ -157,4 +168,4 @@ def export_programs(
             several = torch.zeros(form.batch, draft + 1, dtype=torch.int64)
             place, shapes = form.place(form.batch, draft + 1)
             programs["verify"] = export_layers_once(decoder, (several, *place), adapter, (None, *shapes, *rest))
-    return programs
+    return programs, chunk

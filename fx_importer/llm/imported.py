@@ -171,10 +171,9 @@ def _exported(
         ExportError: if torch.export cannot capture the model's code with our cache.
     """
     try:
-        return export_programs(form, model, chunk, **options), chunk
+        return export_programs(form, model, chunk, **options)
     except UserError:  # the code specializes on the prompt length
-        chunk = math.gcd(positions, _CHUNK)
-        return export_programs(form, model, chunk, **options), chunk
+        return export_programs(form, model, math.gcd(positions, _CHUNK), **options)
     except (FxImporterError, Warning):
         raise
     except Exception as error:

@@ -199,6 +199,7 @@ BART = {
        (("layers", 1), ("attention_heads", 2), ("ffn_dim", 32))},
     "d_model": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": END, "decoder_start_token_id": END,
 }  # fmt: skip
+GPT_NEO = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "attention_types": [[["local"], 1]], "window_size": 4}
 
 
 @pytest.mark.parametrize(
@@ -211,12 +212,7 @@ BART = {
         ("bart", "BartForCausalLM", BART, r"decoder of an encoder-decoder: its 'model\.decoder\.layers\.0\.encoder_a"),
         ("whisper", "WhisperForCausalLM", BART, "WhisperForCausalLM is the decoder of an encoder-decoder"),
         ("llama", "LlamaForSequenceClassification", BERT, "'lm_head.weight' is missing; .*weight 'score.weight'"),
-        (
-            "gptj",
-            "GPTJForCausalLM",
-            {"n_embd": 32, "n_layer": 1, "n_head": 2, "rotary_dim": 8},
-            "cannot capture transf",
-        ),
+        ("gpt_neo", "GPTNeoForCausalLM", GPT_NEO, r"GPTNeoForCausalLM \(.*_gpt_neo\.py:\d+\) computes other logits"),
     ],
 )
 def test_models_that_are_no_decoders_are_refused(kind, model, config, message, tmp_path):
