@@ -44,7 +44,7 @@ def test_other_threads_lower_after_an_error():
 
     def fail():
         with pytest.raises(ExportError, match="cannot capture fails"):
-            lower(fails, torch.ones(2), output_type="torch")
+            lower(fails, torch.ones(2), output_type="torch", capture="export")
 
     def succeed():
         lower(torch.nn.ReLU(), torch.ones(2), output_type="torch")

@@ -11,7 +11,9 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
 
 from fx_importer.errors import ExportError
 from fx_importer.frontend.value_questions import Question, ValueQuestions
@@ -33,6 +35,7 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
         ExportError: if torch has not added the assertion of a question.
     """
     questions_of = _questions_by_assertion(program, questions)
+    _forget_values(program)
     if not questions_of:
         return program
     checked: set[str] = set()
@@ -56,6 +59,18 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
             f"{unchecked[0].file}:{unchecked[0].line}" if unchecked[0].file else "",
         )
     return program
+
+
+def _forget_values(program: ExportedProgram) -> None:
+    """Remove the values of the example inputs from ``program``: later questions would be answered without a check."""
+    if (environment := environment_of(program)) is not None:
+        environment.real_tensor_prop_unbacked_vals.clear()
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
+            for leaf in tree_leaves(node.meta.get("val")):
+                if isinstance(leaf, FakeTensor):
+                    leaf.real_tensor = None
+                    leaf.fake_mode.propagate_real_tensors = False
 
 
 def _remove_numbers(graph: fx.Graph) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from fx_importer.frontend.torch_patches import EXPORT_PRINT, GUARD_LOG, patched
+from fx_importer.frontend.torch_patches import EXPORT_PRINT, GUARD_LOG, UNUSED_CONSTANT, patched
 from fx_importer.options import Capture, ExportOptions
 
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
@@ -44,7 +44,14 @@ def depends_on_values(error: Exception) -> bool:
     return any(each in text for each in _OF_VALUES)
 
 
-def without_output() -> AbstractContextManager[None]:
-    """Keep torch from printing and logging what it refuses: the error has it, or another way captures the model."""
+def torch_repaired() -> AbstractContextManager[None]:
+    """Repair torch in the body, and keep it from printing what it refuses: the errors have it, or another way works."""
     filters = [*_TORCH_LOG.filters, lambda record: record.levelno != logging.WARNING]
-    return patched({EXPORT_PRINT: lambda *args, **kwargs: None, GUARD_LOG.on(_TORCH_LOG): filters})
+    unused = UNUSED_CONSTANT.resolved().read()
+    return patched(
+        {
+            EXPORT_PRINT: lambda *args, **kwargs: None,
+            GUARD_LOG.on(_TORCH_LOG): filters,
+            UNUSED_CONSTANT: lambda node: unused(node) if node.users else [node],
+        }
+    )

@@ -13,13 +13,14 @@ from torch.export import ExportedProgram
 from fx_importer.errors import UsageError
 from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
 from fx_importer.frontend.assumed_values import with_assumptions
-from fx_importer.frontend.capture_ladder import Rung, rungs, without_output
+from fx_importer.frontend.capture_ladder import Rung, rungs, torch_repaired
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
 from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare
 from fx_importer.frontend.example_inputs import check_quantized
 from fx_importer.frontend.export_errors import ExportFailure
 from fx_importer.frontend.fake_weights import on_fake_cpu, with_meta_weights
 from fx_importer.frontend.flex_attention_check import check_flex_attention
+from fx_importer.frontend.module_conversions import conversions_traced
 from fx_importer.frontend.mutated_attributes import attributes_as_buffers
 from fx_importer.frontend.recurrent_states import check_recurrent_states, recurrent_states_of_eager
 from fx_importer.frontend.size_conditions import SizeConditions
@@ -77,7 +78,7 @@ def _captured(
         asked = SizeConditions()
         try:
             program = _exported_by(rung, module, args, kwargs, options, asked)
-        except Warning:  # of a filter that makes warnings errors, such as pytest's
+        except (Warning, UsageError):  # of a filter that makes warnings errors, such as pytest's; or of our checks
             raise
         except Exception as error:
             failure = failure or ExportFailure(module, args, kwargs, options.dynamic_shapes, asked, rung, error)
@@ -105,7 +106,8 @@ def _exported_by(
         shapes = module.shapes_of(shapes)
     questions = ValueQuestions()
     with (
-        without_output(),
+        torch_repaired(),
+        conversions_traced(),
         traceable_kernels(),
         frames_of_calls_kept(),
         asked.recorded(),

@@ -174,6 +174,16 @@ GUARD_LOG = Patch(
     "torch logs a traceback for each guard that is refused; patched in its logger of symbolic shapes",
     _NO_OPTION,
 )
+MODULE_CONVERSION = Patch(
+    "torch.nn:Module._apply",
+    "it swaps the memory of fake parameters, which fails",
+    "torch.export traces conversions of modules; torch 2.12 to 2.15 do not",
+)
+UNUSED_CONSTANT = Patch(
+    "torch._export.passes.lift_constants_pass:_unused_constant",
+    "it fails for a constant that no node uses",
+    _NO_OPTION,
+)
 EXPORT_PRINT = Patch(
     "torch.export._trace:print",
     "torch.export prints the graph of a model that it refuses to standard error, also where another way captures it",
@@ -250,7 +260,7 @@ PATCHES = (
     *(FRAME_FILTER, LSTM_LAYER, LSTM_SELECTION, TENSOR_METADATA),
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
     *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG),
-    *(REAL_TENSORS, REAL_TENSOR_LOG, EXPORT_PRINT),
+    *(REAL_TENSORS, REAL_TENSOR_LOG, MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN),

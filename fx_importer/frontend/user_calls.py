@@ -42,14 +42,15 @@ def call_of_user(frame: FrameType | None) -> UserCall:
     return UserCall() if frame is None else UserCall(frame.f_code.co_filename, frame.f_lineno, function)
 
 
-def frame_of_user(frame: FrameType | None, asks: tuple[str, ...]) -> tuple[FrameType | None, bool]:
-    """Return the innermost frame of a model's code around ``frame``, and whether only files in ``asks`` are between."""
-    direct = True
+def frame_of_user(frame: FrameType | None, asks: tuple[str, ...]) -> tuple[FrameType | None, FrameType | None]:
+    """Return the innermost frame of a model's code around ``frame``, and the innermost one that is not in ``asks``."""
+    asker = None
     while frame is not None and not _is_users(frame):
         file = frame.f_code.co_filename
-        direct &= file.endswith(asks) or file.startswith((_PACKAGE, "<")) or "/contextlib.py" in file
+        if asker is None and not (file.endswith(asks) or file.startswith((_PACKAGE, "<")) or "/contextlib.py" in file):
+            asker = frame
         frame = frame.f_back
-    return frame, direct
+    return frame, asker or frame
 
 
 def call_that_raised(error: BaseException) -> UserCall:

@@ -33,6 +33,10 @@ _ASKS = (
 """The files of torch between a question of the model's code and torch's answer."""
 
 
+_MODEL_CODE = ("/torch/distributions/", "/torch/nn/")
+"""The files of torch that run as part of a model."""
+
+
 @dataclass(frozen=True)
 class Question:
     """A question of the model's code, and the answer of the example inputs."""
@@ -110,17 +114,26 @@ class _BooleanFunctions(TorchFunctionMode):
 
 
 def _question(frame: FrameType | None, expression: sympy.Basic, answer: sympy.Basic) -> Question:
-    user, direct = frame_of_user(frame, _ASKS)
-    if user is None:
+    user, asker = frame_of_user(frame, _ASKS)
+    if user is None or asker is None:
         return Question("", 0, str(expression), str(answer))
     file, line = user.f_code.co_filename, user.f_lineno
-    tree = _parsed(file)
-    text = _expression_of(user, tree) or source_line(file, line) or ""
-    if not direct:  # an operator asks
-        text = f"{expression}, in {text}" if text else str(expression)
-    branch = _branch_that_raises(tree, line) if direct and tree is not None else None
+    text, branch = _asked_by(user)
+    if asker is not user:
+        asked, branch = (str(expression), "")  # by an operator
+        if any(part in asker.f_code.co_filename for part in _MODEL_CODE):
+            asked, branch = _asked_by(asker)
+        text = f"{asked}, in {text}" if text else asked
     value = str(float(answer)) if isinstance(answer, sympy.Float) else str(answer)
-    return Question(file, line, shorten(text, _MAX_EXPRESSION, placeholder=" ..."), value, branch or "")
+    return Question(file, line, shorten(text, _MAX_EXPRESSION, placeholder=" ..."), value, branch)
+
+
+def _asked_by(frame: FrameType) -> tuple[str, str]:
+    """Return the expression that ``frame`` evaluates, and the exception that is raised for another value."""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    tree = _parsed(file)
+    text = _expression_of(frame, tree) or source_line(file, line) or ""
+    return text, (tree is not None and _branch_that_raises(tree, line)) or ""
 
 
 def _parsed(file: str) -> ast.Module | None:

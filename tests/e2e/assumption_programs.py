@@ -132,6 +132,10 @@ def padding(x: Tensor, mask: Tensor) -> Tensor:
     return x * mask if not mask.all() else x
 
 
+def checked_by_torch(x: Tensor, scale: Tensor) -> Tensor:
+    return torch.distributions.Normal(x, scale).log_prob(x * 2)
+
+
 class Counts(nn.Module):
     """The branch depends on a buffer that each call changes."""
 
@@ -192,5 +196,6 @@ PROGRAMS: Mapping[str, Program] = {
     "next": (generator, (torch.tensor([-1.0, 1.0, 1.0]),), (ONES,)),
     "none": (generator, (MINUS,), (ONES,)),
     "sorted": (sorted_input, (RISING,), (FALLING,)),
+    "distribution": (checked_by_torch, (ONES, ONES), (ONES, MINUS)),
     "mask": (padding, (ONES, RISING > 0), (ONES, RISING > 1)),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -152,3 +153,29 @@ def test_dynamic_sizes() -> None:
 def test_unknown_names_are_errors() -> None:
     with pytest.raises(UsageError, match="accepted are 'export', 'assume', 'auto'"):
         lower(programs.sum_is_positive, ONES, capture="guess")
+
+
+class Converted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer.to(x.dtype)(x) + self.layer.half().float()(x)
+
+
+def test_modules_that_the_model_converts() -> None:
+    model = Converted().eval()
+    before = dict(model.named_parameters())
+    lowered = lower(model, ONES, output_type=LINALG)
+    assert all(parameter is before[name] for name, parameter in model.named_parameters())
+    assert lowered.manifest.functions["main"].assumptions == ()
+    torch.testing.assert_close(lowered(ONES), model(ONES))
+
+
+def test_questions_of_torchs_own_modules_name_the_check() -> None:
+    lowered = lower(programs.checked_by_torch, ONES, ONES, output_type="torch", capture="assume")
+    text = lowered.manifest.functions["main"].assumptions[0]
+    assert re.match(r"`.*valid.*, in torch.distributions.Normal\(x, scale\)` is True, at .*raises ValueError", text), (
+        text
+    )

@@ -30,4 +30,16 @@ def _over_axes(name: str) -> Decomposition:
     return rule
 
 
-ANY_ALL = (_over_axes("any"), _over_axes("all"))
+@decomposes(aten._is_all_true.default)
+def is_all_true(x: Tensor) -> Tensor:
+    """Reduce bools, as the argument checks of ``torch.distributions`` do."""
+    return aten.all.default(x)
+
+
+@decomposes(aten._is_any_true.default)
+def is_any_true(x: Tensor) -> Tensor:
+    """Reduce bools."""
+    return aten.any.default(x)
+
+
+ANY_ALL = (_over_axes("any"), _over_axes("all"), is_all_true, is_any_true)

@@ -101,7 +101,7 @@ BASE = (
     .replacing(*fractional_pooling.FRACTIONAL_POOLING, because="the torch dialect lacks it")
     .replacing(*distributions.OTHER_DISTRIBUTIONS, because="the torch dialect or every backend lacks it")
     .replacing(
-        *any_all.ANY_ALL, because="the torch dialect lacks all.dims, and any.dims of None, no axes or uint8 fails"
+        *any_all.ANY_ALL, because="the torch dialect lacks all.dims and _is_all_true; any.dims of None or uint8 fails"
     )
     .replacing(grouped_mm.grouped_mm, because="the torch dialect lacks it")
     .replacing(
