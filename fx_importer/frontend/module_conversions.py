@@ -29,7 +29,7 @@ def conversions_traced() -> Iterator[None]:
         if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
             return convert(module, fn, recurse)
         for owner in module.modules() if recurse else (module,):
-            stores: tuple[dict[str, Any], ...] = (owner._parameters, owner._buffers)
+            stores: list[Any] = [owner._parameters, owner._buffers]
             for store in stores:
                 for name, tensor in store.items():
                     if tensor is not None and (result := fn(tensor)) is not tensor:
