@@ -127,9 +127,9 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
         """Return the table with operators kept, and ``rules`` that correct or check their calls."""
         return self._with({operator: TableLine(rule, because, keeps=True) for operator, rule in rules.items()})
 
-    @property
+    @cached_property
     def decomposed(self) -> frozenset[OpOverload]:
-        """The operators with a rule that are not kept."""
+        """The operators with a rule that are not kept. Computed once for each table."""
         return frozenset(operator for operator in self.rules if not self._lines[operator].keeps)
 
     def adding(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
