@@ -130,7 +130,6 @@ def test_start_up_imports_neither_torch_nor_bindings_in_vain(arguments: list[str
     assert ran.stdout.splitlines()[-1] == str(imported)
 
 
-@pytest.mark.new_interpreter
 @pytest.mark.parametrize(
     "command", [[str(Path(sys.executable).with_name("fx-importer"))], [sys.executable, "-m", "fx_importer"]]
 )

@@ -298,7 +298,6 @@ OutputType.define("npu", base="tosa", allows={"tosa", "npu"}, pipeline=lambda p:
 """
 
 
-@pytest.mark.new_interpreter
 def test_plugin_by_entry_point(tmp_path):
     (tmp_path / "npu_plugin.py").write_text(PLUGIN)
     (tmp_path / "npu_nothing.py").write_text("")

@@ -35,7 +35,7 @@ def listed(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("size", [100, 20_000])
+@pytest.mark.parametrize("size", [pytest.param(100, marks=pytest.mark.slow), 20_000])
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, size: int):
     """No new folder, and an old one is unchanged."""
     save_tiny_model(tmp_path / "model", num_hidden_layers=1)

@@ -38,10 +38,21 @@ def started() -> Iterator[Any]:
         browser.close()
 
 
+COLORS = ["color-contrast", "link-in-text-block"]
+"""The rules of axe-core that depend on colors."""
+
+
 def serious_problems(page: Any) -> list[tuple[str, str, str]]:
-    """Return what axe-core finds serious or critical on what is in sight: rule, element, and what to mend."""
+    """Return what axe-core finds serious or critical on what is in sight, in light colors and in dark ones.
+
+    Returns:
+        rule, element, and what to mend.
+    """
     page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run(document, {iframes: false})")["violations"]
+    found: list[Any] = []
+    for scheme, options in (("dark", {"runOnly": COLORS}), ("light", {})):
+        page.emulate_media(color_scheme=scheme)
+        found += page.evaluate("options => axe.run(document, options)", {"iframes": False, **options})["violations"]
     return [
         (each["id"], node["html"][:200], node["failureSummary"])
         for each in found
