@@ -77,6 +77,10 @@ class AssumptionWarning(UserWarning):
     """Warning about values of the example inputs that a captured program assumes, and checks at each call."""
 
 
+class SpecializedNumberWarning(UserWarning):
+    """Warning about numbers of Python that a function of `import_function` has as constants."""
+
+
 class UsageError(FxImporterError, ValueError):
     """Invalid use of the package: an option, name, path or input."""
 

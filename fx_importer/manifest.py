@@ -24,6 +24,7 @@ from fx_importer.fx_graph.function_signature import (
     name_from_json,
     names_from_json,
 )
+from fx_importer.fx_graph.graph_break import GraphBreak, graph_break_from_json
 from fx_importer.fx_graph.operator_stub import (
     STUB_ATTRIBUTE,
     TRITON_IR_ATTRIBUTE,
@@ -45,6 +46,7 @@ __all__ = [
     "File",
     "Fixed",
     "Function",
+    "GraphBreak",
     "Held",
     "HeldKind",
     "Leaf",
@@ -139,6 +141,10 @@ class Manifest:
     """The axes of the mesh and their sizes, for a program of several devices, which are numbered in row-major order."""
     process_groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
     """The process groups that collectives of the program use, by name."""
+    graph_breaks: tuple[GraphBreak, ...] = ()
+    """The places where Python runs between the functions, of a module that `import_function` made."""
+    specialized: Mapping[str, Mapping[str, Fixed]] = field(default_factory=dict)
+    """The numbers of Python for which functions were captured, by function and name: others need another import."""
 
     def __repr__(self) -> str:
         counts = (("functions", self.functions), ("state", self.state), ("weights outside", self.weights))
@@ -234,6 +240,8 @@ def _manifest(facts: Any, types: Types) -> Manifest:
         {name: _weight(record) for name, record in facts.get("weights", {}).items()},
         {name_from_json(name): _positive(size) for name, size in facts.get("mesh", {}).items()},
         {name: _process_group(record) for name, record in facts.get("process_groups", {}).items()},
+        tuple(map(graph_break_from_json, facts.get("graph_breaks", ()))),
+        {name: _numbers(record) for name, record in facts.get("specialized", {}).items()},
     )
 
 
@@ -263,6 +271,12 @@ def _process_group(facts: Any) -> ProcessGroup:
     if any(type(device) is not int or device < 0 for devices in group.replica_groups for device in devices):
         raise ValueError(f"{facts} is no process group")
     return group
+
+
+def _numbers(facts: Any) -> dict[str, Fixed]:
+    if not all(value is None or isinstance(value, bool | int | float | str) for value in facts.values()):
+        raise ValueError(f"{facts} are no numbers")
+    return dict(facts)
 
 
 def _positive(size: Any) -> int:

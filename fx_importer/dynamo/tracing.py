@@ -1,4 +1,4 @@
-"""The tracing context shared by `import_function` and `DynamoCompiler`."""
+"""The tracing contexts shared by `import_function` and `DynamoCompiler`."""
 
 from __future__ import annotations
 
@@ -29,3 +29,14 @@ def as_new(fn: Any) -> Iterator[None]:
             yield
         finally:
             torch._dynamo.reset()
+
+
+@contextmanager
+def own_settings() -> Iterator[None]:
+    """Have TorchDynamo trace RNN, LSTM and GRU layers, which it leaves to Python by default, and warn of nothing."""
+    with (
+        torch_patches.warnings_filtered("ignore", "Dynamo does not know how to trace", UserWarning),
+        torch_patches.warnings_filtered("ignore", "`torch.jit.script` is deprecated", DeprecationWarning),
+        torch._dynamo.config.patch(allow_rnn=True),
+    ):
+        yield

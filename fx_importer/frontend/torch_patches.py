@@ -286,10 +286,17 @@ def _tracing_lock() -> Any:
 def tracing() -> Iterator[None]:
     """Hold the lock under which torch traces: its tracers keep their state in globals. Re-entrant.
 
-    Everything that exports, retraces or enters a mode of fake tensors is inside, and so are the patches.
+    Everything that exports, retraces or enters a mode of fake tensors is inside, and so are the patches. A graph that
+    fails in a transform of `torch.func` leaves the transform active for the thread, so the stack of them is unwound.
     """
     with _tracing_lock():
-        yield
+        from torch._C import _functorch
+
+        depth = _functorch.get_dynamic_layer_stack_depth()
+        try:
+            yield
+        finally:
+            _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 @contextmanager

@@ -61,6 +61,11 @@ PRIVATE_NAMES = (
     PrivateNames("torch._C", ("PyTorchFileReader",), "zipfile: a .pt2 file is a zip archive"),
     PrivateNames("torch._C", ("_clear_DTensor_sharding_propagator_cache",), "a process for each export on a mesh"),
     PrivateNames(
+        "torch._C._functorch",
+        ("get_dynamic_layer_stack_depth", "pop_dynamic_layer_stack_and_undo_to_depth"),
+        "a process for each export",
+    ),
+    PrivateNames(
         "torch._C._dynamo.guards", ("TensorGuards", "_empty_strided_cpu"), "comparisons in Python; torch.empty"
     ),
     PrivateNames(
@@ -77,7 +82,7 @@ PRIVATE_NAMES = (
     PrivateNames("torch._dynamo.backends.registry", ("register_backend",), "the entry point torch_dynamo_backends"),
     PrivateNames("torch._dynamo.convert_frame", ("compile_lock",), "a lock of ours, if Dynamo has none"),
     PrivateNames("torch._dynamo.exc", ("TorchDynamoException", "UserError"), "RuntimeError, which they derive from"),
-    PrivateNames("torch._dynamo.utils", ("graph_break_reasons",), "torch._dynamo.explain"),
+    PrivateNames("torch._dynamo.config", ("patch",), "setting and resetting torch._dynamo.config.allow_rnn"),
     PrivateNames(
         "torch._export.serde.schema", ("ExportedProgram", "PayloadConfig", "SCHEMA_VERSION"), "a schema of ours"
     ),
