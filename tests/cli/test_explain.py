@@ -30,7 +30,9 @@ def test_graph_breaks_of_a_model_that_export_rejects(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("branching_model.py").write_text(MODEL)
-    monkeypatch.setattr(sys, "argv", ["fx-importer", "explain", "branching_model:build", "--json", "breaks.json"])
+    monkeypatch.setattr(
+        sys, "argv", ["fx-importer", "explain", "branching_model:build", "--capture", "export", "--json", "breaks.json"]
+    )
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code
