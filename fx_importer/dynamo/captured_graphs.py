@@ -200,7 +200,7 @@ class _Recorder:
 
     def compiled(self, fn: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:
         """Return ``fn`` compiled with this backend."""
-        options = {"guard_filter_fn": self._keep_numbers}
+        options: Any = {"guard_filter_fn": self._keep_numbers}
         return torch.compile(fn, backend=self.record, dynamic=dynamic, options=options)
 
     def _keep_numbers(self, guards: Sequence[Any]) -> list[bool]:
