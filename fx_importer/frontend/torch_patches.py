@@ -290,13 +290,13 @@ def tracing() -> Iterator[None]:
     fails in a transform of `torch.func` leaves the transform active for the thread, so the stack of them is unwound.
     """
     with _tracing_lock():
-        from torch import _C
+        from torch._C._functorch import get_dynamic_layer_stack_depth, pop_dynamic_layer_stack_and_undo_to_depth
 
-        depth = _C._functorch.get_dynamic_layer_stack_depth()
+        depth = get_dynamic_layer_stack_depth()
         try:
             yield
         finally:
-            _C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+            pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 @contextmanager
