@@ -77,6 +77,36 @@ def lists(x, y):
     return written, *scaled, torch._foreach_lerp([x], [x * 2], 0.3), torch._foreach_maximum([x, y], 0.1)
 
 
+def gradients(n, x, h):
+    """Compute gradients of operands of different dtypes; thresholds of integers are truncated."""
+    mixed = tuple(
+        (
+            aten.threshold_backward(grad, y, -1.5),
+            aten.hardsigmoid_backward(grad, y),
+            aten.softshrink_backward(grad, y, 1),
+        )
+        for grad, y in ((n, x), (h, x), (x, n.byte()))
+    )
+    halves = aten.mish_backward(h, h), aten.mish_backward(x, h)
+    return (
+        mixed,
+        halves,
+        aten.mse_loss_backward(x, h, x, 0),
+        aten.threshold_backward(n, n, -1.5),
+        F.threshold(n, -1.5, 2.5),
+    )
+
+
+def products_of_three(x, y, z):
+    """Sum products over axes that operands lack: one that all lack has size 0, or one part, or none."""
+    lacking = (
+        aten._trilinear(x, y, y, [0], [0], [0], [], 1),
+        aten._trilinear(x, y, y, [0], [0], [0], [0], 0),
+        aten._trilinear(x, y, y, [0], [0], [0], [0], 1),
+    )
+    return *lacking, aten._trilinear(x, y, z, [], [], [0], [1], 0), aten._trilinear(x, y, z, [], [], [0], [0, 1], 0)
+
+
 @table(
     Case("shifts", lambda: (shifts, (integers(2, 4, low=-90, high=90), AMOUNTS))),
     Case("quotients", lambda: (quotients, (integers(3, 4, low=-5, high=6), normal(3, 4)))),
@@ -95,6 +125,11 @@ def lists(x, y):
             ),
         ),
     ),
+    Case(
+        "gradients",
+        lambda: (gradients, (integers(6, low=-3, high=4), normal(6), normal(6).half())),
+    ),
+    Case("products_of_three", lambda: (products_of_three, (normal(2, 3), normal(2, 3), normal(3)))),
     Case("lists", lambda: (lists, (normal(2, 3), normal(4)))),
 )
 def test_argument_forms(case, output_type):

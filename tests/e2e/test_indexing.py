@@ -172,11 +172,28 @@ def bags(weight: torch.Tensor, indices: torch.Tensor, scale: torch.Tensor):
 
 
 @pytest.mark.slow_rows(
-    "^bags-tosa$", "^bags-stablehlo$", "^bag_mean-tosa$", "^bag-tosa$", "^bag_of_weighted-tosa$", "^bag_max-tosa$"
+    "^embedding_of_bounded_rows-(linalg|stablehlo)",
+    "^bags-tosa$",
+    "^bags-stablehlo$",
+    "^bag_mean-tosa$",
+    "^bag-tosa$",
+    "^bag_of_weighted-tosa$",
+    "^bag_max-tosa$",
 )
 @table(
     Case("bags", lambda: (bags, (normal(10, 3), torch.tensor([1, 2, 4, 5, 4, 3, 2]), normal(7)))),
     Case("embedding", lambda: (nn.Embedding(10, 4, padding_idx=0), (TOKENS,))),
+    Case(
+        "embedding_of_flags",
+        lambda: (lambda i, w: F.embedding(i, w, 0, sparse=True, scale_grad_by_freq=True), (TOKENS, normal(10, 4))),
+        dynamic_shapes=({1: Dim.DYNAMIC}, {}),
+    ),
+    Case(
+        "embedding_of_bounded_rows",
+        lambda: (lambda i, w: F.embedding(i, w * 2, max_norm=1.0), (TOKENS, normal(10, 4))),
+        dynamic_shapes=({1: Dim.DYNAMIC}, {}),
+        others=lambda: [(integers(2, 5, low=0, high=10), normal(10, 4))],
+    ),
     Case("embedding_of_int32", lambda: (nn.Embedding(10, 4), (TOKENS.int(),))),
     Case("positions", lambda: (Positions(), (TOKENS,))),
     Case("bag", lambda: (nn.EmbeddingBag(10, 4, mode="sum"), (TOKENS,))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.backward.activation_backward import (
+    PROMOTED_BACKWARD,
     hardsigmoid_backward,
     rrelu_backward,
     shrink_backward,
@@ -38,3 +39,5 @@ BACKWARD = (
     *DISTANCE_BACKWARD,
     masked_scatter_backward,
 )
+
+__all__ = ["BACKWARD", "PROMOTED_BACKWARD"]

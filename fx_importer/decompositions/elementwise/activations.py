@@ -1,8 +1,9 @@
-"""Rules of elu, gelu and relu."""
+"""Rules of elu, gelu, relu and threshold."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,3 +48,11 @@ def relu(x: Tensor) -> Tensor:
 def relu_integers(x: Tensor) -> Tensor:
     """Return ``maximum(x, 0)`` for integers."""
     return torch.maximum(x, torch.zeros((), dtype=x.dtype)) if is_integer(x) else NotImplemented
+
+
+@decomposes(aten.threshold.default)
+def threshold_of_integers(x: Tensor, threshold: Number, value: Number) -> Any:
+    """Return ``x``, and ``value`` where ``x <= threshold``, for integers, to whose dtype eager truncates both."""
+    if x.is_floating_point():
+        return NotImplemented
+    return torch.where(x <= int(threshold), torch.full((), int(value), dtype=x.dtype), x)

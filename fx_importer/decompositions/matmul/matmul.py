@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -99,12 +102,25 @@ def trilinear(
     summed: Sequence[int],
     unrolled: int = 1,
 ) -> Tensor:
-    """Return the sum over the axes ``summed`` of the product; each operand gets new axes first."""
+    """Return the sum over the axes ``summed`` of the product; each operand gets new axes first.
+
+    As in eager, the last operand that has an axis gives its size. An axis that all operands expand has size 0 if it
+    stays. Eager adds up the parts along ``unrolled``: there are none if all operands expand that axis.
+    """
+    operands, expanded = [a, b, c], [expand_a, expand_b, expand_c]
+    sizes: list[int] = []
     for axis in range(a.dim() + len(expand_a)):
-        a = a.unsqueeze(axis) if axis in expand_a else a
-        b = b.unsqueeze(axis) if axis in expand_b else b
-        c = c.unsqueeze(axis) if axis in expand_c else c
-    product = a * b * c
+        operands = [x.unsqueeze(axis) if axis in new else x for x, new in zip(operands, expanded, strict=True)]
+        own_sizes = [x.shape[axis] for x, new in zip(operands, expanded, strict=True) if axis not in new]
+        sizes.append(own_sizes[-1] if own_sizes else 0)
+    shape = [size for axis, size in enumerate(sizes) if axis not in summed]
+    number = sizes[unrolled]
+    if any(map(is_empty, operands)) or 0 in [size for size in (*shape, number) if isinstance(size, int)]:
+        return torch.zeros(shape, dtype=a.dtype)
+    product: Any = 1
+    for x, new in zip(operands, expanded, strict=True):
+        whole = unrolled in new or statically_known_true(x.shape[unrolled] == number)
+        product = product * (x if whole else x.narrow(unrolled, 0, number))
     return product.sum(list(summed), dtype=product.dtype) if len(summed) else product
 
 

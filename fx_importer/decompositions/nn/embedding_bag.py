@@ -1,4 +1,4 @@
-"""Rules of embedding_bag and embedding_renorm, by a mask of bags and indices."""
+"""Rules of embedding, embedding_bag and embedding_renorm; the latter two by a mask of bags and indices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
-from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
+from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import count, fits, masked_row_sums
 from fx_importer.decompositions.indexing.scatter_reduce import masked_reduce
@@ -140,12 +140,28 @@ def _sums_fast(weight: Tensor, mode: int, per_sample_weights: Tensor | None, pad
     return mode != 2 and unpadded and contiguous and weight.dtype in (torch.float32, *HALF_DTYPES)
 
 
+@decomposes(aten.embedding.default)
+def embedding_without_flags(
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    """Look rows up without ``padding_idx`` and flags, which are about gradients."""
+    has_flags = padding_idx != -1 or scale_grad_by_freq or sparse
+    return aten.embedding(weight, indices) if has_flags else NotImplemented
+
+
 @decomposes(aten.embedding_renorm.default)
 def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
     """Scale the rows that are looked up and are longer than ``max_norm`` to that norm; others stay."""
-    if not is_static(weight, indices) or not fits(weight.shape[0], indices.numel()):
-        return NotImplemented
-    named = count(torch.arange(weight.shape[0]).unsqueeze(1) == indices.reshape(1, -1)) > 0
+    number, places = weight.shape[0], indices.reshape(-1)
+    if fits(number, places.shape[0]):
+        named = count(torch.arange(number).unsqueeze(1) == places.unsqueeze(0)) > 0
+    else:
+        ones = torch.ones((places.shape[0],), dtype=torch.int32)
+        named = torch.index_put(torch.zeros((number,), dtype=torch.int32), (places,), ones) > 0
     norm = torch.linalg.vector_norm(weight, norm_type, 1)
     scale = torch.where(named & (norm > max_norm), max_norm / (norm + 1e-7), torch.ones((), dtype=weight.dtype))
     return weight * scale.unsqueeze(1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions.backward import BACKWARD
-from fx_importer.decompositions.elementwise import arithmetic, extrema
+from fx_importer.decompositions.backward import BACKWARD, PROMOTED_BACKWARD
+from fx_importer.decompositions.elementwise import activations, arithmetic, extrema
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import combinations, index_put, indexing, nonzero, scatter_reduce
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
@@ -33,5 +33,7 @@ LOWERED = (
     )
     .replacing(*LINALG_DENSE, norms.linalg_norm, because="the torch dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
+    .preferring(*PROMOTED_BACKWARD, because="torch's decompositions return another dtype than eager")
+    .preferring(activations.threshold_of_integers, because="torch's decomposition does not truncate the threshold")
     .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
 )

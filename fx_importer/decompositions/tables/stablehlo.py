@@ -61,6 +61,7 @@ STABLEHLO = (
         *embedding_bag.EMBEDDING_BAG,
         because="the torch dialect or every backend lacks it",
     )
+    .preferring(embedding_bag.embedding_without_flags, because="the C++ lowering takes no flags of gradients")
     .replacing(*strided_views.STRIDED_VIEWS, because="it has no lowering")
     .replacing(*unsigned.UNSIGNED, because="the C++ lowering computes it as signed, or not at all")
     .replacing(indexing.index, index_put.index_put, because="the C++ lowerings do not wrap negative indices")
