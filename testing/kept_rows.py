@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from fx_importer.decompositions.engine.kept.fault_table import TABLE, Severity
+from fx_importer.decompositions.engine.kept.fault_table import Severity
 
 Row = Mapping[str, Any]
 
@@ -80,9 +79,3 @@ def _what(row: Row) -> str:
         return f"the module stops{values}"
     by = f"{row['by']:.1g} " if 0 < row["by"] < float("inf") and row["by"] < 1e20 else ""
     return f"{by and 'off by ' + by}in {row['why']}{values}" if row["kind"] == "off" else row["why"]
-
-
-def write(verdicts: Iterable[Row]) -> None:
-    """Write the package's table."""
-    text = json.dumps(table(verdicts), indent=0, sort_keys=True)
-    TABLE.write_text(text + "\n", encoding="utf-8")

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer import FxImporterError, OutputType, StageFailed, lower
 from fx_importer.decompositions import DecompositionTable
+from fx_importer.decompositions.engine.kept.fault_table import write_fault_table
 from fx_importer.targets import target_for
 from testing.kept_calls import RecordedCall, recorded, value_sets
 from testing.op_cases import OUTPUT_TYPES
@@ -190,9 +191,9 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if arguments.write:
-        from testing.kept_rows import write
+        from testing.kept_rows import table
 
-        write(map(json.loads, arguments.json.read_text().splitlines()))
+        write_fault_table(table(map(json.loads, arguments.json.read_text().splitlines())))
         return
     part, parts = map(int, arguments.part.split("/"))
     names = {name: op for kind in arguments.output_type for name, op in swept_operators(kind).items()}

@@ -151,6 +151,21 @@ def test_extra_rule_that_writes_to_its_argument() -> None:
         lower(lambda x: torch.relu(x) + x, X, extra={"aten.relu": lambda x: x.clamp_(min=0)})
 
 
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
+def test_kept_operators_broadcast_operands_of_other_ranks(output_type: str) -> None:
+    def function(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        return torch.fmin(a, b), torch.fmax(b, a), torch.bitwise_left_shift(b.long(), c), torch.lerp(a, b, c.float())
+
+    auto = torch.export.Dim.AUTO
+    sizes = ({0: auto}, {0: auto, 2: auto}, {0: auto})
+    keep = ["aten.fmin", "aten.fmax", "aten.bitwise_left_shift", "aten.lerp"]
+    inputs = torch.rand(3) + 1, torch.rand(4, 2, 3), torch.tensor([1, 0, 2])
+    lowered = lower(function, *inputs, output_type=output_type, keep=keep, dynamic_shapes=sizes)
+    for a, b, c in (inputs, (torch.rand(5), torch.rand(2, 2, 5), torch.tensor([1, 0, 2, 3, 1]))):
+        for result, expected in zip(lowered.run(a, b, c), function(a, b, c), strict=True):
+            torch.testing.assert_close(result, expected)
+
+
 @pytest.mark.parametrize("output_type", LOWERED)
 def test_table_has_rows(output_type: str) -> None:
     kind = OutputType.get(output_type)

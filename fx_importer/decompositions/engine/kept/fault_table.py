@@ -20,7 +20,8 @@ from fx_importer.decompositions.engine.kept.conditions import conditions_of, has
 from fx_importer.output_types import OutputType
 
 TABLE = Path(__file__).with_name("faults.json")
-"""By output type and operator: ``right``, the conditions under which results equal eager's, and ``faults``."""
+"""A line for operators with the same rows: their names by output type, ``right``, the conditions under which results
+equal eager's, and ``faults``."""
 
 
 class Severity(Enum):
@@ -49,25 +50,42 @@ class Fault:
 
 
 @functools.cache
-def _table() -> Mapping[str, Any]:
-    return json.loads(TABLE.read_text(encoding="utf-8"))
+def fault_table() -> Mapping[str, Mapping[str, Any]]:
+    """Return ``right`` and ``faults`` by output type and operator."""
+    table: dict[str, dict[str, Any]] = {}
+    for entry in json.loads(TABLE.read_text(encoding="utf-8")):
+        for output_type, names in entry["operators"].items():
+            table.setdefault(output_type, {}).update(dict.fromkeys(names, entry))
+    return table
+
+
+def write_fault_table(table: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write what `fault_table` returns, a line for operators with the same rows."""
+    shared: dict[str, tuple[Mapping[str, Any], dict[str, list[str]]]] = {}
+    for output_type, entries in sorted(table.items()):
+        for name, entry in sorted(entries.items()):
+            rows = {"right": entry["right"], "faults": entry["faults"]}
+            _, operators = shared.setdefault(json.dumps(rows), (rows, {}))
+            operators.setdefault(output_type, []).append(name)
+    lines = [json.dumps({"operators": operators, **rows}) for rows, operators in shared.values()]
+    TABLE.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
 
 
 @functools.cache
 def faults_of(operator: str, output_type: OutputType) -> tuple[Fault, ...]:
     """Return the rows of an operator, ``aten.gelu.default``."""
-    entry = _table().get(output_type.value, {}).get(operator, {})
+    entry = fault_table().get(output_type.value, {}).get(operator, {})
     return tuple(Fault(row["when"], Severity(row["severity"]), row["what"]) for row in entry.get("faults", ()))
 
 
 def operators_with_faults(output_type: OutputType) -> frozenset[str]:
     """Return the names of the operators that have rows."""
-    return frozenset(name for name, entry in _table().get(output_type.value, {}).items() if entry["faults"])
+    return frozenset(name for name, entry in fault_table().get(output_type.value, {}).items() if entry["faults"])
 
 
 def is_measured(operator: str, output_type: OutputType) -> bool:
     """Return whether the C++ lowering takes calls of the operator that were compared with eager."""
-    return operator in _table().get(output_type.value, {})
+    return operator in fault_table().get(output_type.value, {})
 
 
 def fault_of(
@@ -85,7 +103,7 @@ def fault_of(
     if has_dynamic_sizes(args, kwargs):
         wanted |= {f"{key} dynamic" for key in wanted}
     met = [row for row in rows if row.conditions in wanted]
-    measured = {*_table()[output_type.value][str(operator)]["right"], *(row.conditions for row in rows)}
+    measured = {*fault_table()[output_type.value][str(operator)]["right"], *(row.conditions for row in rows)}
     if not met and not wanted & measured:
         met = [row for row in rows if row.conditions.split(" ")[1:] == rest]
         if any(key.split(" ")[1:] == rest for key in measured - {row.conditions for row in rows}):

@@ -8,14 +8,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from torch import fx
+import torch
+from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from fx_importer.decompositions.engine.kept.conditions import tensors_of
 from fx_importer.decompositions.engine.kept.fault_table import Fault, Severity, fault_of, is_measured
-from fx_importer.decompositions.engine.kept_operators import emissions, is_kept, note_emission
+from fx_importer.decompositions.engine.kept_operators import emissions, is_kept, keep, note_emission
 from fx_importer.decompositions.engine.table import DecompositionRule, LayeredRule, name_of_rule
 from fx_importer.errors import FxImporterError
+from fx_importer.fx_graph.operators import aten
 from fx_importer.output_types import OutputType
 
 _NOTES: ContextVar[dict[str, Severity | None] | None] = ContextVar("notes_of_kept_operators", default=None)
@@ -113,6 +115,9 @@ class KeptRule:
             if result is not NotImplemented and self.operator.overloadpacket in emitted:
                 self._note_limit(args)
                 return result
+        if self.operator in _WITHOUT_BROADCASTING and len({str(x.shape) for x in tensors_of(args, {})}) > 1:
+            with keep(self.operator):
+                return self.operator(*_broadcast(args), **kwargs)
         if tensors_of(args, kwargs):
             check_kept(self.operator, args, kwargs, self.output_types, self.option, refuses=self.refuses)
         return NotImplemented
@@ -123,6 +128,19 @@ class KeptRule:
         if limit is not None and collected is not None and any(x.numel() != 1 for x in tensors_of(args[1:2], {})):
             name, kind = str(self.operator), self.output_types[0].value
             collected[f"{self.option} leaves {name} to its C++ lowering to {kind}: {limit}"] = Severity.INEXACT
+
+
+_WITHOUT_BROADCASTING = (
+    *(aten.fmax.default, aten.fmin.default, aten.lerp.Tensor),
+    *(aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor),
+)
+"""Operators whose C++ lowerings emit invalid operations, or end the process, for operands of different ranks."""
+
+
+def _broadcast(args: Sequence[Any]) -> list[Any]:
+    """Return arguments with tensors expanded to their common shape."""
+    tensors = iter(torch.broadcast_tensors(*(arg for arg in args if isinstance(arg, Tensor))))
+    return [next(tensors) if isinstance(arg, Tensor) else arg for arg in args]
 
 
 _LIMITS = {
