@@ -2,11 +2,12 @@
 
 torch.export creates an unbacked symbol for a data-dependent size (``item``, ``nonzero``), also if the data are
 constants of the program: the maximum of ``arange(n)``, or the number of true elements of a constant mask.
+Buffers that no function writes to are constants where the module holds their values (``Weights.INLINE``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import sympy
@@ -20,11 +21,12 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fx_importer.fx_graph.aliasing import alias_sets, eliminate_dead_nodes, mutated_arguments
+from fx_importer.fx_graph.aliasing import alias_sets, aliases_of_mutated, eliminate_dead_nodes, mutated_arguments
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_graph.programs import as_node_dtype, with_rewritten_graphs
-from fx_importer.fx_passes.fx_pass import FxPass
+from fx_importer.fx_graph.programs import as_node_dtype, mutated_state, with_rewritten_graphs
+from fx_importer.fx_passes.fx_pass import FxContext, FxPass
+from fx_importer.options import Weights
 
 SizeValues = dict[sympy.Symbol, sympy.Integer]
 
@@ -32,17 +34,19 @@ _MAX_BYTES = 1 << 24
 """Largest value that is computed."""
 
 
-def fold_constant_sizes(program: ExportedProgram) -> ExportedProgram:
+def fold_constant_sizes(program: ExportedProgram, buffers: Collection[str] = ()) -> ExportedProgram:
     """Return ``program`` with unbacked sizes that depend only on constants replaced by integers.
 
-    Parameters and buffers may change, and do not count as constants. The program need not be functional.
+    Parameters may change, and do not count as constants; of the buffers, those that ``buffers`` names do. The program
+    need not be functional.
     """
     if not any(free_unbacked_symbols(value_of(node)) for node in program.graph.nodes if _has_symbols(node)):
         return program
     held = {
-        spec.arg.name: program.constants[spec.target]
+        spec.arg.name: tensor
         for spec in program.graph_signature.input_specs
-        if spec.kind is InputKind.CONSTANT_TENSOR and spec.target in program.constants
+        if spec.kind is InputKind.CONSTANT_TENSOR or (spec.kind is InputKind.BUFFER and spec.target in buffers)
+        if (tensor := program.constants.get(spec.target, program.state_dict.get(spec.target))) is not None  # type: ignore[arg-type]
     }
     sizes_of_symbols: SizeValues = {}
 
@@ -71,7 +75,7 @@ def _fold(graph: fx.Graph, held: Mapping[str, Any], sizes_of_symbols: SizeValues
     known: dict[fx.Node, Any] = {
         node: as_node_dtype(node, held[node.name]).clone()  # in-place operators are evaluated too
         for node in graph.find_nodes(op="placeholder")
-        if type(held.get(node.name)) is Tensor
+        if type(tensor := held.get(node.name)) is Tensor and tensor.device.type == "cpu" and _is_small(tensor)
     }
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -81,8 +85,8 @@ def _fold(graph: fx.Graph, held: Mapping[str, Any], sizes_of_symbols: SizeValues
             known[node] = value_of(node)
             continue
         _masked_select_to_index(node, known)
-        if (axis := _constant_mask_axis(node, known)) is not None:
-            selected = emit(node, node.target, node.args[0], _mask_indices(node, axis, known))
+        if _reads_at_constant_masks(node, known):
+            selected = emit(node, node.target, node.args[0], _integer_indices(node, known))
             _bind_symbols(value_of(node), value_of(selected), sizes_of_symbols)
             node.replace_all_uses_with(selected)
         elif _is_computable(node, known):
@@ -90,9 +94,8 @@ def _fold(graph: fx.Graph, held: Mapping[str, Any], sizes_of_symbols: SizeValues
             with torch.no_grad():
                 known[node] = node.target(*args, **kwargs)
             _bind_symbols(value_of(node), known[node], sizes_of_symbols)
-            if node.target is aten.nonzero.default:
-                node.target, node.kwargs = aten.nonzero_static.default, {"size": len(known[node])}
             node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
+            _find_static_number(node, known)
         else:
             for other in (other for written in mutated_arguments(node) for other in aliases.get(written, ())):
                 known.pop(other, None)
@@ -100,6 +103,19 @@ def _fold(graph: fx.Graph, held: Mapping[str, Any], sizes_of_symbols: SizeValues
         if isinstance(value, int | float | bool):
             _inline_number(node, value)
     eliminate_dead_nodes(graph)
+
+
+def _find_static_number(node: fx.Node, known: dict[fx.Node, Any]) -> None:
+    """Rewrite a search for the true elements of a constant, whose number is known, as one of static size."""
+    if node.target in (aten.nonzero.default, aten.argwhere.default):
+        node.target, node.kwargs = aten.nonzero_static.default, {"size": len(known[node])}
+    elif node.target in (aten.where.default, aten.nonzero_numpy.default) and len(node.args) == 1:
+        mask: Any = node.args[0]
+        if value_of(mask).dim():
+            listed = emit(node, aten.nonzero_static.default, mask, size=len(known[node][0]))
+            columns = emit(node, aten.unbind.int, listed, 1)
+            known[listed], known[columns] = torch.stack(list(known[node]), 1), known[node]
+            node.replace_all_uses_with(columns)
 
 
 def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
@@ -141,25 +157,24 @@ def _masked_select_to_index(node: fx.Node, known: dict[fx.Node, Any]) -> None:
     node.target, node.args = aten.index.Tensor, (x, [wide])
 
 
-def _constant_mask_axis(node: fx.Node, known: Mapping[fx.Node, Any]) -> int | None:
-    """Return the axis at which ``node`` indexes by a constant mask; None if it does not."""
+def _reads_at_constant_masks(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
+    """Return whether ``node`` reads at masks, all of which are constants of rank 1 or more."""
     if node.target is not aten.index.Tensor or node.args[0] in known:
-        return None
-    indices = node.args[1]
-    assert isinstance(indices, list | tuple)
-    given = [(axis, each) for axis, each in enumerate(indices) if each is not None]
-    if len(given) != 1 or given[0][1] not in known or value_of(given[0][1]).dtype != torch.bool:
-        return None
-    return given[0][0] if value_of(given[0][1]).dim() else None
+        return False
+    masks = [index for index in node.args[1] if index is not None and value_of(index).dtype == torch.bool]  # type: ignore[union-attr]
+    return bool(masks) and all(mask in known and value_of(mask).dim() for mask in masks)
 
 
-def _mask_indices(node: fx.Node, axis: int, known: dict[fx.Node, Any]) -> list[fx.Node | None]:
-    """Return integer indices of static size equivalent to the constant mask at ``axis``."""
-    mask = node.args[1][axis]  # type: ignore[index]
-    assert isinstance(mask, fx.Node)
-    found = emit(node, aten.nonzero_static.default, mask, size=int(known[mask].sum()))
-    columns = [emit(node, aten.select.int, found, 1, column) for column in range(known[mask].dim())]
-    return [*[None] * axis, *columns]
+def _integer_indices(node: fx.Node, known: dict[fx.Node, Any]) -> list[fx.Node | None]:
+    """Return the indices of ``node`` with constant masks as integer indices of static size, one for each axis."""
+    indices: list[fx.Node | None] = []
+    for index in node.args[1]:  # type: ignore[union-attr]
+        if not isinstance(index, fx.Node) or value_of(index).dtype != torch.bool:
+            indices.append(index)
+            continue
+        found = emit(node, aten.nonzero_static.default, index, size=int(known[index].sum()))
+        indices += [emit(node, aten.select.int, found, 1, column) for column in range(known[index].dim())]
+    return indices
 
 
 def _bind_symbols(symbolic: Any, actual: Any, sizes_of_symbols: SizeValues) -> None:
@@ -210,4 +225,20 @@ def _inline_number(node: fx.Node, number: float) -> None:
             user.args, user.kwargs = map_arg(user.args, replaced), map_arg(user.kwargs, replaced)
 
 
-FOLD_CONSTANT_SIZES = FxPass("fold-constant-sizes", lambda program, _: fold_constant_sizes(program))
+def _constant_buffers(context: FxContext) -> set[str]:
+    """Return the names of the buffers whose values the module holds, and that none of its functions writes to."""
+    if context.options.importing.weights is not Weights.INLINE:
+        return set()
+    buffers: set[str] = set()
+    written: set[str] = set()
+    for program in context.programs.values():
+        specs = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
+        buffers |= {*program.graph_signature.buffers}
+        mutated = {node.name for node in aliases_of_mutated(program.graph)}
+        written |= mutated_state(program) | {target for name, target in specs.items() if name in mutated}
+    return buffers - written
+
+
+FOLD_CONSTANT_SIZES = FxPass(
+    "fold-constant-sizes", lambda program, context: fold_constant_sizes(program, _constant_buffers(context))
+)

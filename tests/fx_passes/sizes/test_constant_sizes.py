@@ -59,6 +59,34 @@ class Written(nn.Module):
         return x.expand(before, 4).sum(0), x.expand(after, 4).sum(0)
 
 
+class Flow(nn.Module):
+    """Masks in buffers, and computed from one: reads, writes, indices of true elements, a mask with other indices."""
+
+    def __init__(self):
+        super().__init__()
+        self.mask = nn.Buffer(torch.tensor([True, False, True, False]))
+        self.signs = nn.Buffer(torch.tensor([1.0, -1.0, -1.0, 1.0]), persistent=False)
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+        first, second = torch.where(self.mask)[0], torch.nonzero(~self.mask).squeeze(1)
+        out[:, first] = x[:, self.mask]
+        out[:, second] = x[:, ~self.mask] * torch.exp(x[:, first])
+        return out, x[:, self.signs > 0], x[:4][self.mask, self.mask]
+
+
+class Counts(nn.Module):
+    """A mask of a buffer that changes with each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = nn.Buffer(torch.zeros(4))
+
+    def forward(self, x):
+        self.calls[0] += 1
+        return x[:, self.calls > 1].sum(1)
+
+
 MODELS = [(Greatest(), (1, 4)), (Masked(), (4, 4)), (Selected(), (4, 4)), (Diagonal(), (1,)), (Written(), (4,))]
 
 
@@ -74,6 +102,28 @@ def test_size_of_constants_is_folded(model, shape, output_type):
     assert is_dynamic(program)
     assert not is_dynamic(fold_constant_sizes(program))
     torch.testing.assert_close(lower(program, output_type=output_type).run(x), model(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
+def test_masks_in_buffers_are_constants(output_type, dynamic):
+    x, shapes = torch.randn(5, 4), ({0: torch.export.Dim("n", min=4)},) if dynamic else None
+    lowered = lower(Flow(), x, output_type=output_type, dynamic_shapes=shapes)
+    x = torch.randn(7, 4) if dynamic else x
+    torch.testing.assert_close(lowered.run(x), Flow()(x))
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
+def test_a_mask_in_a_buffer_that_changes_is_read_in_each_call(output_type):
+    model, x = Counts(), torch.randn(3, 4)
+    lowered = lower(Counts(), x, output_type=output_type, mutation="functional")
+    for _ in range(3):
+        torch.testing.assert_close(lowered.run(x), model(x))
+
+
+def test_buffers_whose_values_the_module_lacks_are_not_constants():
+    lowered = lower(Flow(), torch.randn(5, 4), output_type="torch", weights="args")
+    assert re.search(r"\bu\d", str(lowered.module))
 
 
 def test_size_of_inputs_or_state_stays_unbacked():
