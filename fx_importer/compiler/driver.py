@@ -59,6 +59,7 @@ from fx_importer.fx_passes.outline_layers import OUTLINE_LAYERS
 from fx_importer.fx_passes.overlapping_writes import DIRECT_WRITES, REFUSE_OVERLAPPING_WRITES
 from fx_importer.fx_passes.overloads import UNIFY_OVERLOADS
 from fx_importer.fx_passes.runner import run_fx_passes
+from fx_importer.fx_passes.selections.shared_masks import MASKS_TO_POSITIONS
 from fx_importer.fx_passes.selections.without_selections import WITHOUT_SELECTIONS
 from fx_importer.fx_passes.sizes.constant_sizes import FOLD_CONSTANT_SIZES
 from fx_importer.fx_passes.sizes.numbers_to_tensors import NUMBERS_OF_DECOMPOSITIONS_TO_TENSORS, NUMBERS_TO_TENSORS
@@ -117,6 +118,7 @@ DECOMPOSED = (
     DIRECT_WRITES,
     FIX_AXIS_OF_CROSS,
     FOLD_CONSTANT_SIZES,
+    MASKS_TO_POSITIONS,
     WITHOUT_SELECTIONS,
     RESOLVE_STRIDES,
     NUMBERS_TO_TENSORS,

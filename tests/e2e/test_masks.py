@@ -160,3 +160,35 @@ def test_writes_at_constants_with_a_dynamic_batch(function, output_type):
     lowered = lower(function, normal(5, 4), output_type=output_type, dynamic_shapes=({0: Dim("n", min=3)},))
     for rows in (3, 7):
         assert_same(lowered.run(normal(rows, 4)), function(normal(rows, 4)), None)
+
+
+def masks_with_labels(x, rows, labels):
+    """A mask next to indices that it selects: reads, writes, and in-place updates."""
+    zeroed, margin = x.clone(), x.clone()
+    zeroed[rows, labels[rows]] = 0
+    margin[rows, labels[rows]] -= 0.5
+    added = put(x, [rows, labels[rows]], x[rows, labels[rows]], True)
+    return x[rows, labels[rows]].sum(), zeroed, margin, added
+
+
+@OUTPUT_TYPES
+def test_masks_with_labels(output_type):
+    labels = torch.tensor([1, -1, 0])
+    shapes = ({0: Dim("n", min=2)}, {0: Dim("n", min=2)}, {0: Dim("n", min=2)})
+    x = normal(3, 4)
+    lowered = lower(masks_with_labels, x, ROWS[0], labels, output_type=output_type, dynamic_shapes=shapes)
+    for rows in ROWS:
+        assert_same(lowered.run(x, rows, labels), masks_with_labels(x, rows, labels), None)
+
+
+def test_selected_labels_are_a_result_in_linalg():
+    lowered = lower(
+        lambda x, rows, labels: x[rows, labels[rows]],
+        normal(3, 4),
+        ROWS[0],
+        torch.tensor([1, -1, 0]),
+        output_type=LINALG,
+    )
+    for rows in ROWS:
+        x, labels = normal(3, 4), torch.tensor([1, -1, 0])
+        assert_same(lowered.run(x, rows, labels), x[rows, labels[rows]], None)

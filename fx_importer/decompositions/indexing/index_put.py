@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.kept_operators import keep
@@ -85,18 +85,25 @@ def _with_a_first_row(
     The C++ lowering computes at least one row: of none, it would read beyond the end. Row 0 is written first, with its
     own value, or -0.0 is added to it.
     """
-    axis = len(indices) - 1
-    index = indices[axis]
-    if index is None or index.dim() != 1 or any(other is not None for other in indices[:axis]):
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    rows = [index for index in indices if index is not None]
+    if not axes or axes != list(range(axes[0], len(indices))) or any(index.dim() != 1 for index in rows):
         return indices, values
-    if not free_unbacked_symbols(index.shape[0]) or not isinstance(x.shape[axis], int) or x.shape[axis] == 0:
+    number = rows[0].shape[0]
+    if not free_unbacked_symbols(number) or not all(statically_known_true(i.shape[0] == number) for i in rows):
         return indices, values
-    values = values.expand([*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]])
-    first = x.narrow(axis, 0, 1)
+    if any(isinstance(x.shape[axis], int) and x.shape[axis] == 0 for axis in axes):
+        return indices, values
+    before, after = x.shape[: axes[0]], x.shape[axes[-1] + 1 :]
+    values = values.expand([*before, number, *after])
+    first = x
+    for axis in axes:
+        first = first.narrow(axis, 0, 1)
+    first = first.reshape([*before, 1, *after])
     if accumulate:
         first = torch.full(first.shape, -0.0 if x.is_floating_point() else 0, dtype=x.dtype)
-    rows = torch.cat([torch.zeros(1, dtype=index.dtype), index])
-    return [*indices[:axis], rows], torch.cat([first, values], axis)
+    with_first = [torch.cat([torch.zeros(1, dtype=index.dtype), index]) for index in rows]
+    return [*indices[: axes[0]], *with_first], torch.cat([first, values], axes[0])
 
 
 @decomposes(aten.index_copy.default)

@@ -226,8 +226,11 @@ def _inline_number(node: fx.Node, number: float) -> None:
 
 
 def _constant_buffers(context: FxContext) -> set[str]:
-    """Return the names of the buffers whose values the module holds, and that none of its functions writes to."""
-    if context.options.importing.weights is not Weights.INLINE:
+    """Return the names of the buffers whose values the module holds, and that none of its functions writes to.
+
+    Raw output keeps masks as the exported program has them.
+    """
+    if context.options.importing.weights is not Weights.INLINE or not context.target.library_operators:
         return set()
     buffers: set[str] = set()
     written: set[str] = set()
