@@ -9,6 +9,10 @@ FAST := tests/test_layers.py tests/test_architecture.py tests/test_manifest.py t
 	tests/mlir tests/pipelines tests/rewrites tests/compiler tests/calls \
 	tests/engines/jit/test_jit_backend.py tests/quantization/test_plan.py
 
+# Files of those folders that are for `make test`: they take a third of the time.
+LONG := tests/fx_passes/test_outline_layers.py tests/fx_passes/emulation/test_complex_pairs.py \
+	tests/fx_passes/sizes/test_constant_sizes.py tests/rewrites/llvm/test_library_calls.py
+
 # What `make nightly` runs with processes that start anew, and are no forks of tests/fork_server.py.
 NEW_INTERPRETERS := tests/process tests/cli tests/api tests/installation tests/reduction tests/engines
 
@@ -46,7 +50,7 @@ check: $(INSTALLED) ## Check style, types and layers, and run the fast tests: fo
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint fast
 
 fast: $(INSTALLED)
-	$(BIN)/python -m pytest --quiet -k "not models and not computed_position" $(FAST)
+	$(BIN)/python -m pytest --quiet -k "not models and not computed_position" $(LONG:%=--deselect=%) $(FAST)
 
 test: $(INSTALLED) ## Check style and types, and run the tests but the slow ones.
 	@$(MAKE) --no-print-directory --jobs 2 lint tests

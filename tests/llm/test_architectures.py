@@ -29,9 +29,12 @@ def expected(model, prompts: list[list[int]], steps: int) -> list[list[int]]:
     return found
 
 
-def reference(folder: Path, kind: str, prompts: list[list[int]]) -> list[list[int]]:
-    """Write a tiny model to ``folder``, and return its tokens: of a seed with which they vary, others say little."""
-    seeds = (expected(save_tiny_model(folder, kind, seed), prompts, STEPS) for seed in range(8))
+def reference(folder: Path, kind: str, prompts: list[list[int]], **changes: int) -> list[list[int]]:
+    """Write a tiny model to ``folder``, and return its tokens: of a seed with which they vary, others say little.
+
+    ``changes`` are to its configuration.
+    """
+    seeds = (expected(save_tiny_model(folder, kind, seed, **changes), prompts, STEPS) for seed in range(8))
     return next(each for each in seeds if all(len(set(tokens)) >= 8 for tokens in each))
 
 

@@ -20,7 +20,7 @@ CONTEXT, PAGE = 40, 4
 def tiny(tmp_path_factory):
     """Return the folder of a model with sliding windows, and its tokens of 24 steps after `PROMPTS`."""
     folder = tmp_path_factory.mktemp("paged") / "model"
-    return folder, reference(folder, "mistral", PROMPTS)
+    return folder, reference(folder, "mistral", PROMPTS, num_hidden_layers=1)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ CONTEXT, DRAFT = 40, 3
 def tiny(tmp_path_factory):
     """Return the folder of a model, and its 24 tokens after a prompt."""
     folder = tmp_path_factory.mktemp("speculation")
-    return folder, reference(folder / "model", "llama", PROMPTS[:1])[0]
+    return folder, reference(folder / "model", "llama", PROMPTS[:1], num_hidden_layers=1)[0]
 
 
 @pytest.fixture(scope="module", params=["static", pytest.param("paged", marks=pytest.mark.slow)])
