@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import inspect
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from fx_importer.errors import MisspeltOptionWarning, UsageError
@@ -76,17 +77,62 @@ def warn_of_misspelt(f: Any, keywords: Collection[str], options: Collection[str]
             )
 
 
-def check_quantized(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise `UsageError` listing every tensor of a quantized dtype, which torch.export does not support."""
-    inputs = [(f"input {keystr(path)}", leaf) for path, leaf in tree_flatten_with_path((tuple(args), dict(kwargs)))[0]]
-    weights = [(f"'{name}'", each) for name, each in (*module.named_parameters(), *module.named_buffers())]
-    quantized = [
-        f"{name} ({each.dtype})"
-        for name, each in weights + inputs
-        if isinstance(each, torch.Tensor) and each.is_quantized
-    ]
-    if quantized:
-        raise UsageError(
-            f"torch.export takes no tensors of quantized dtypes: {', '.join(quantized)}. Hold their integers, "
-            "`int_repr()`, with scale and zero point, and dequantize in the model"
-        )
+def check_quantized(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise `UsageError` listing every input of a quantized dtype, which torch.export does not support."""
+    leaves = tree_flatten_with_path((tuple(args), dict(kwargs)))[0]
+    inputs = [(f"input {keystr(path)}", leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if quantized := [(name, leaf) for name, leaf in inputs if leaf.is_quantized]:
+        raise quantized_error(quantized)
+
+
+def quantized_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights of quantized dtypes, by name."""
+    weights = (*module.named_parameters(), *module.named_buffers())
+    return {name: each for name, each in weights if each.is_quantized}
+
+
+def quantized_error(tensors: Iterable[tuple[str, torch.Tensor]]) -> UsageError:
+    """Return the error about ``tensors`` of quantized dtypes, with their names."""
+    listed = ", ".join(f"{name} ({each.dtype})" for name, each in tensors)
+    return UsageError(
+        f"torch.export takes no tensors of quantized dtypes: {listed}. "
+        "Hold their integers, `int_repr()`, with scale and zero point, and dequantize in the model"
+    )
+
+
+def quantized_state_error(module: torch.nn.Module) -> UsageError | None:
+    """Return the error about weights of quantized dtypes; None if there are none."""
+    state = quantized_state(module)
+    return quantized_error((f"'{name}'", each) for name, each in state.items()) if state else None
+
+
+def without_quantized_state(module: torch.nn.Module, export: Callable[[], ExportedProgram]) -> ExportedProgram:
+    """Return ``export()``, during which integers stand for weights of quantized dtypes, which torch.export refuses.
+
+    Raises:
+        UsageError: listing these weights, if the program reads one.
+    """
+    state = quantized_state(module)
+    if not state:
+        return export()
+    owners = {name: module.get_submodule(name.rpartition(".")[0]) for name in state}
+    try:
+        for name, each in state.items():
+            _replace(owners[name], name.rpartition(".")[2], each.int_repr())
+        program = export()
+    finally:
+        for name, each in state.items():
+            _replace(owners[name], name.rpartition(".")[2], each)
+    inputs = {spec.arg.name for spec in program.graph_signature.input_specs if spec.target in state}
+    if any(node.users for node in program.graph.find_nodes(op="placeholder") if node.name in inputs):
+        raise quantized_error((f"'{name}'", each) for name, each in state.items())
+    return program
+
+
+def _replace(owner: torch.nn.Module, name: str, value: torch.Tensor) -> None:
+    if name in owner._buffers:
+        owner._buffers[name] = value
+    elif isinstance(value, torch.nn.Parameter):
+        owner._parameters[name] = value
+    else:
+        owner._parameters[name] = torch.nn.Parameter(value, requires_grad=False)

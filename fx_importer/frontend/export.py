@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from fx_importer.frontend.assumed_values import with_assumptions
 from fx_importer.frontend.capture_ladder import Rung, rungs, torch_repaired
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
 from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare
-from fx_importer.frontend.example_inputs import check_quantized
+from fx_importer.frontend.example_inputs import check_quantized, quantized_state_error, without_quantized_state
 from fx_importer.frontend.export_errors import ExportFailure
 from fx_importer.frontend.fake_weights import on_fake_cpu, with_meta_weights
 from fx_importer.frontend.flex_attention_check import check_flex_attention
@@ -70,14 +71,15 @@ def _captured(
     if not callable(f):
         raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
     module = _as_module(f)
-    check_quantized(module, args, kwargs)
+    check_quantized(args, kwargs)
     failure: ExportFailure | None = None
     for rung in rungs(options):
         if failure is not None and not failure.may_be_captured_by(rung):
             continue
         asked = SizeConditions()
         try:
-            program = _exported_by(rung, module, args, kwargs, options, asked)
+            export = partial(_exported_by, rung, module, args, kwargs, options, asked)
+            program = without_quantized_state(module, export)
         except (Warning, UsageError):  # of a filter that makes warnings errors, such as pytest's; or of our checks
             raise
         except Exception as error:
@@ -88,6 +90,8 @@ def _captured(
             warn_of_training_mode(program, type(f).__name__)
         return program, asked
     assert failure is not None
+    if (quantized := quantized_state_error(module)) is not None:
+        raise quantized from failure.cause
     name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
     raise failure.error(name) from failure.cause
 

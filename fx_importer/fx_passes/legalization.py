@@ -144,7 +144,7 @@ def _unsupported_arithmetic(program: ExportedProgram, dtypes: Dtypes) -> Iterato
 
 
 def _sparse_inputs(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
-    for node in program.graph.nodes if not dtypes.sparse else ():
+    for node in nodes_of(program) if not dtypes.sparse else ():
         value = value_of(node)
         if node.op == "placeholder" and isinstance(value, torch.Tensor) and value.layout is not torch.strided:
             reason = f"a tensor of {value.dtype} stored as {value.layout}, and {dtypes.name} has dense tensors only"
@@ -152,9 +152,14 @@ def _sparse_inputs(program: ExportedProgram, dtypes: Dtypes) -> Iterator[Unsuppo
 
 
 def nodes_of(program: ExportedProgram) -> Iterator[fx.Node]:
+    """Yield the nodes of all graphs, but weights that nothing reads: they are not imported, and may be of any kind."""
+    inputs = program.graph_signature.user_inputs
     for module in program.graph_module.modules():
         if isinstance(module, fx.GraphModule):
-            yield from module.graph.nodes
+            for node in module.graph.nodes:
+                top = module is program.graph_module
+                if not top or node.op != "placeholder" or node.users or node.name in inputs:
+                    yield node
 
 
 def _joined_names(dtypes: Iterable[torch.dtype]) -> str:
