@@ -41,8 +41,9 @@ def check_agreement(model: Any, batch: int) -> None:
         raise
     except Exception as error:  # of transformers, of any type
         raise UsageError(
-            f"{name} fails with a cache of {rows} sequences ({raised_at(error, model)}): {first_line(error)}. Accepted "
-            f"are models whose code runs with transformers' static cache{_advice(model, rows)}"
+            f"{name} fails with a cache of {rows} sequences ({raised_at(error, model)}): "
+            f"{first_line(error).rstrip('.')}. Accepted are models whose code runs with transformers' static cache"
+            f"{_advice(model, rows)}"
         ) from error
     tolerance = _TOLERANCE if cached.dtype == torch.float32 else _HALF_TOLERANCE
     difference = float((cached.float() - expected).abs().max() / expected.abs().max())

@@ -117,8 +117,8 @@ def _cached(model: PreTrainedModel) -> list[LayerTensors]:
         raise
     except Exception as error:  # of transformers, of any type
         raise UsageError(
-            f"{type(model).__name__} fails with transformers' DynamicCache ({raised_at(error, model)}): "
-            f"{type(error).__name__}: {first_line(error)}"
+            f"{type(model).__name__} cannot run one token with an empty cache ({raised_at(error, model)}): "
+            f"{first_line(error)}"
         ) from error
     return [_tensors(model, layer) for layer in cache.layers]
 

@@ -46,8 +46,9 @@ def test_logits_are_those_of_each_prompt_alone(kind):
 def _steps(model, argument: str, tokens: torch.Tensor) -> torch.Tensor:
     """Return the logits after each token, [n, vocabulary], which the model gets one by one."""
     cache, found = None, []
-    for token in tokens:
-        result = model(input_ids=token.reshape(1, 1), use_cache=True, **{argument: cache})
+    for position, token in enumerate(tokens):
+        ids = {"input_ids": token.reshape(1, 1), "position_ids": torch.tensor([[position]])}
+        result = model(**ids, use_cache=True, **{argument: cache})
         cache = getattr(result, argument)
         found.append(result.logits[0, -1])
     return torch.stack(found)

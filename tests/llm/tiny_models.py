@@ -110,12 +110,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **_DELTA,
     },
     "qwen3_5_text": _DELTA,
-    "olmo_hybrid": {**_DELTA, "linear_num_value_heads": 2},
+    "olmo_hybrid": {**_DELTA, "linear_num_value_heads": 2, "pad_token_id": END},
     "minimax": {"num_local_experts": 4, "num_experts_per_tok": 2, "block_size": 8, "head_dim": 8},
     "rwkv": {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "context_length": 128},
+    "xlstm": {"hidden_size": 64, "num_blocks": 2, "num_heads": 4, "qk_dim_factor": 1.0},
 }
 """The configurations, by model type."""
-COMPLETE = ("gpt2", "gptj", "codegen", "bloom", "mpt", "rwkv")
+COMPLETE = ("gpt2", "gptj", "codegen", "bloom", "mpt", "rwkv", "xlstm")
 """Those without the sizes in common."""
 SINGLE = ("rwkv",)
 """Models whose code takes one sequence."""
