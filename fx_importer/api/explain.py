@@ -21,9 +21,11 @@ from fx_importer.diagnostics.explanation import Expected, Explanation
 from fx_importer.errors import FxImporterError, UnsupportedNode
 from fx_importer.frontend.example_inputs import check_inputs, warn_of_misspelt
 from fx_importer.frontend.export import export_program
+from fx_importer.fx_graph.assumptions import assumption_texts
 from fx_importer.importing import FxImporter
 from fx_importer.lowerings import LoweringRule, Lowerings, listed
 from fx_importer.options import (
+    Capture,
     DecompositionOptions,
     ExportOptions,
     ImportOptions,
@@ -43,6 +45,7 @@ def explain(
     output_types: Sequence[str | OutputType] = EXECUTABLE,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    capture: str | Capture = Capture.AUTO,
     mutation: str | Mutation = Mutation.ERROR,
     weights: str | Weights = Weights.INLINE,
     keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
@@ -62,6 +65,7 @@ def explain(
         output_types: the output types to check.
         dynamic_shapes: as `lower` takes it.
         strict: as `lower` takes it.
+        capture: as `lower` takes it. What it assumes is listed, without a warning.
         mutation: as `lower` takes it.
         weights: as `lower` takes it.
         keep: as `lower` takes it.
@@ -79,7 +83,7 @@ def explain(
         check_inputs(f, args, inputs, options=inspect.signature(explain).parameters)
         warn_of_misspelt(f, model_kwargs, inspect.signature(explain).parameters)
     options = Options(
-        export=ExportOptions(dynamic_shapes, strict),
+        export=ExportOptions(dynamic_shapes, strict, Capture.get(capture)),
         importing=ImportOptions(mutation=Mutation.get(mutation), weights=Weights.get(weights)),
         decompositions=DecompositionOptions(None, tuple(map(str, keep)), dict(extra or {})),
         lowering=LoweringOptions(lowerings=listed(lowerings)),
@@ -101,7 +105,8 @@ def explain_program(
     """
     prober = Prober(lambda output_type: target_for(output_type).pipeline(options.lowering), store or ProbeStore())
     return Explanation(
-        {each: _expected(program, replace(options, output_type=each), prober, models) for each in output_types}
+        {each: _expected(program, replace(options, output_type=each), prober, models) for each in output_types},
+        tuple(assumption_texts({"main": program})),
     )
 
 

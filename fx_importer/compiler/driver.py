@@ -319,8 +319,9 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
             invalid scales of a quantized model that is lowered to integers.
     """
     with trace.stage("frontend") as record:
-        options = compilation.options.export
-        programs = {name: with_own_meta_storages(export_program(*call, options)) for name, call in calls.items()}
+        options, dynamic = compilation.options.export, compilation.target.data_dependent_sizes
+        captured = {name: export_program(*call, options, dynamic) for name, call in calls.items()}
+        programs = {name: with_own_meta_storages(program) for name, program in captured.items()}
         exported = _in_arithmetic(programs, calls, compilation, record.remarks.append)
         trace.programs = record.programs = exported.computed
     return exported

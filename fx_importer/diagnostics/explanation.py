@@ -33,6 +33,8 @@ class Explanation:
     """Expected failures by output type. True if every output type supports the model."""
 
     expected: Mapping[OutputType, Expected]
+    assumptions: tuple[str, ...] = ()
+    """What the capture of the model assumes of the values of its inputs and buffers."""
 
     def __bool__(self) -> bool:
         return all(self.expected.values())
@@ -48,11 +50,14 @@ class Explanation:
         return preformatted(str(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as lists, dictionaries and strings."""
-        return {output_type.value: dataclasses.asdict(each) for output_type, each in self.expected.items()}
+        """Return the explanation as lists, dictionaries and strings: by output type, and ``assumptions`` if any."""
+        expected = {output_type.value: dataclasses.asdict(each) for output_type, each in self.expected.items()}
+        return {**expected, "assumptions": list(self.assumptions)} if self.assumptions else expected
 
     def __str__(self) -> str:
-        lines: list[str] = []
+        count = "1 assumption" if len(self.assumptions) == 1 else f"{len(self.assumptions)} assumptions"
+        lines = [f"captured under {count}:"] if self.assumptions else []
+        lines += [f"  {assumption}" for assumption in self.assumptions]
         for output_type, each in self.expected.items():
             lines.append(f"{output_type.value}: {_verdict(each)}")
             texts = [*map(str, each.unsupported_nodes), described(each.causes)]

@@ -120,12 +120,16 @@ class _Tensors:
     def answer(self, number: Any, question: Question) -> fx.Node:
         """Return the condition that ``number``, torch's assertion, is true.
 
-        Torch asserts ``x <= 1`` where ``x > 1`` is false, which differs for NaN.
+        Torch asserts ``x < 1 or x == 1`` where ``x > 1`` is false, which differs for NaN.
         """
-        opposite = _OPPOSITE.get(getattr(number, "target", None))
-        if question.answer != "False" or opposite is None:
-            return self.condition(number)
-        return self._emit(aten.logical_not.default, self._compared(opposite, *number.args))
+        if question.answer == "False" and isinstance(number, fx.Node):
+            strict = number
+            if number.target is operator.or_:
+                strict = next((each for each in number.all_input_nodes if each.target in _OPPOSITE), number)
+            if strict.target in _OPPOSITE:
+                relation = _OPPOSITE[strict.target][number.target is operator.or_]
+                return self._emit(aten.logical_not.default, self._compared(relation, *strict.args))
+        return self.condition(number)
 
     def condition(self, number: Any) -> fx.Node:
         """Return a boolean tensor of rank 0."""
@@ -212,7 +216,13 @@ def _is_exact(number: float, dtype: torch.dtype) -> bool:
 _COMPARISONS: Mapping[Any, str] = {
     getattr(operator, relation): relation for relation in ("eq", "ne", "lt", "le", "gt", "ge")
 }
-_OPPOSITE: Mapping[Any, str] = {operator.lt: "ge", operator.le: "gt", operator.gt: "le", operator.ge: "lt"}
+_OPPOSITE: Mapping[Any, tuple[str, str]] = {
+    operator.lt: ("ge", "gt"),
+    operator.le: ("gt", "gt"),
+    operator.gt: ("le", "lt"),
+    operator.ge: ("lt", "lt"),
+}
+"""The opposite of a comparison, and of the comparison or equality."""
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 _LOGICAL: Mapping[Any, Any] = {
     operator.and_: aten.logical_and.default,

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from fx_importer.frontend.torch_patches import EXPORT_PRINT, GUARD_LOG, UNUSED_CONSTANT, patched
+from fx_importer.frontend.torch_patches import EXPORT_PRINT, GUARD_LOG, META_LOG, UNUSED_CONSTANT, patched
 from fx_importer.options import Capture, ExportOptions
 
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _OF_VALUES = ("data-dependent", "datadependent", "dynamic shape operator", "dynamic_shape_operator")
 
 
@@ -29,13 +30,16 @@ class Rung:
         return f"torch.export(strict={self.strict})"
 
 
-def rungs(options: ExportOptions) -> Iterator[Rung]:
-    """Yield the ways that ``options`` allow. Graphs with Python between them are `fx_importer.import_function`'s."""
+def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
+    """Yield the ways that ``options`` allow. Graphs with Python between them are `fx_importer.import_function`'s.
+
+    With the other ``strict``, numbers that are read as sizes stay dynamic; ``dynamic`` is whether the output type has
+    sizes that depend on values. Otherwise they are assumed to be those of the example.
+    """
     yield Rung(options.strict)
-    if options.capture is Capture.AUTO:
-        yield Rung(not options.strict)
-    if options.capture is not Capture.EXPORT:
-        yield Rung(False, assumes=True)
+    others = [Rung(not options.strict)] if options.capture is Capture.AUTO else []
+    assumed = [] if options.capture is Capture.EXPORT else [Rung(False, assumes=True)]
+    yield from (*others, *assumed) if dynamic else (*assumed, *others)
 
 
 def depends_on_values(error: Exception) -> bool:
@@ -52,6 +56,7 @@ def torch_repaired() -> AbstractContextManager[None]:
         {
             EXPORT_PRINT: lambda *args, **kwargs: None,
             GUARD_LOG.on(_TORCH_LOG): filters,
+            META_LOG.on(_FAKE_LOG): [*_FAKE_LOG.filters, lambda record: record.levelno != logging.ERROR],
             UNUSED_CONSTANT: lambda node: unused(node) if node.users else [node],
         }
     )

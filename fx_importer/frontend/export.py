@@ -37,8 +37,12 @@ from fx_importer.symbolic.guards import restore_guards
 
 
 @tracing()
-def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions) -> ExportedProgram:
+def export_program(
+    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions, dynamic: bool = True
+) -> ExportedProgram:
     """Export a module or a function; an ExportedProgram is not exported again.
+
+    ``dynamic`` is whether the output type has sizes that depend on values, see `rungs`.
 
     Raises:
         UnsupportedProgramError: if the program mutates memory that is shared by inputs or state, or torch.export
@@ -52,7 +56,7 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     if isinstance(f, ExportedProgram):
         program = f
     else:
-        program, asked = _captured(f, args, kwargs, options)
+        program, asked = _captured(f, args, kwargs, options, dynamic)
     program = with_meta_weights(program)
     differs = EagerModel(_as_module(f), args, kwargs).differs if asked.lines else cannot_compare
     guard_small_sizes(program, asked, differs)
@@ -65,7 +69,7 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
 
 
 def _captured(
-    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions
+    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions, dynamic: bool
 ) -> tuple[ExportedProgram, SizeConditions]:
     """Return the program of ``f``, captured by the first of `rungs` that can, and what it asks of sizes."""
     if not callable(f):
@@ -73,7 +77,7 @@ def _captured(
     module = _as_module(f)
     check_quantized(args, kwargs)
     failure: ExportFailure | None = None
-    for rung in rungs(options):
+    for rung in rungs(options, dynamic):
         if failure is not None and not failure.may_be_captured_by(rung):
             continue
         asked = SizeConditions()

@@ -174,6 +174,17 @@ GUARD_LOG = Patch(
     "torch logs a traceback for each guard that is refused; patched in its logger of symbolic shapes",
     _NO_OPTION,
 )
+DEFERRED_ASSERTION = Patch(
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv.guard_or_defer_runtime_assert",
+    "torch.export merges or drops assertions of single bounds, n <= 3",
+    _NO_OPTION,
+)
+REAL_COPY = Patch(
+    "torch._subclasses.meta_utils:_safe_copy",
+    "it copies plain tensors only, so that the real tensor of a parameter is uninitialized memory",
+    "torch copies parameters too; torch 2.12 to 2.15 do not",
+)
+REAL_CLONE = Patch("torch._subclasses.meta_utils:_safe_clone", REAL_COPY.why, REAL_COPY.until)
 MODULE_CONVERSION = Patch(
     "torch.nn:Module._apply",
     "it swaps the memory of fake parameters, which fails",
@@ -260,7 +271,8 @@ PATCHES = (
     *(FRAME_FILTER, LSTM_LAYER, LSTM_SELECTION, TENSOR_METADATA),
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
     *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG),
-    *(REAL_TENSORS, REAL_TENSOR_LOG, MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
+    *(REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, DEFERRED_ASSERTION),
+    *(MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN),

@@ -10,7 +10,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from textwrap import shorten
 from types import FrameType
@@ -21,7 +21,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fx_importer.diagnostics.source_lines import source_line, source_lines
-from fx_importer.frontend.torch_patches import REAL_TENSOR_LOG, REAL_TENSORS, SIZE_CONDITION, patched
+from fx_importer.frontend.torch_patches import (
+    DEFERRED_ASSERTION,
+    REAL_CLONE,
+    REAL_COPY,
+    REAL_TENSOR_LOG,
+    REAL_TENSORS,
+    SIZE_CONDITION,
+    patched,
+)
 from fx_importer.frontend.user_calls import frame_of_user
 
 _MAX_EXPRESSION = 120
@@ -87,11 +95,40 @@ class ValueQuestions:
             )
             return False
 
+        defer = DEFERRED_ASSERTION.resolved().read()
+
+        def defer_kept(environment: Any, *args: Any, **kwargs: Any) -> Any:
+            result = defer(environment, *args, **kwargs)
+            for assertions in environment.deferred_runtime_asserts.values():
+                assertions[:] = [replace(each, expr=_kept(each.expr)) for each in assertions]
+            return result
+
+        answers = {REAL_TENSORS: True, REAL_TENSOR_LOG: log, SIZE_CONDITION: guard_bool}
         return _both(
-            patched({REAL_TENSORS: True, REAL_TENSOR_LOG: log, SIZE_CONDITION: guard_bool}), _BooleanFunctions()
+            patched({**answers, REAL_COPY: _copy, REAL_CLONE: _clone, DEFERRED_ASSERTION: defer_kept}),
+            _BooleanFunctions(),
         )
 
 
+def _kept(condition: sympy.Basic) -> sympy.Basic:
+    """Return a condition that means the same and is not a bound of one symbol, which torch.export would drop."""
+    if not isinstance(condition, sympy.LessThan | sympy.GreaterThan) or len(condition.free_symbols) != 1:
+        return condition
+    strict = sympy.StrictLessThan if isinstance(condition, sympy.LessThan) else sympy.StrictGreaterThan
+    either: list[Any] = [strict(*condition.args), sympy.Eq(*condition.args)]
+    return sympy.Or(*either)
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor | None) -> None:
+    if source is not None and type(source) in _PLAIN:
+        target.copy_(source)
+
+
+def _clone(source: torch.Tensor) -> torch.Tensor | None:
+    return source.detach().clone() if type(source) in _PLAIN else None
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _ORDERS = (sympy.StrictLessThan, sympy.LessThan, sympy.StrictGreaterThan, sympy.GreaterThan)
 
 

@@ -28,6 +28,12 @@ def number(x: Tensor) -> Tensor:
     return x * 2 if x.sum().item() > 0.1 else x * 3
 
 
+def bounds(x: Tensor, n: Tensor) -> Tensor:
+    if n.item() > 1 and n.item() > 4 and n.item() < 9:
+        return x * 2
+    return x * 3
+
+
 def integer(x: Tensor, n: Tensor) -> Tensor:
     return x[: int(n.max())].sum() * 2
 
@@ -170,6 +176,8 @@ PROGRAMS: Mapping[str, Program] = {
     "raise": (raises, (ONES,), (MINUS,)),
     "assert": (asserts, (RISING,), (FALLING,)),
     "number": (number, (ABOVE,), (BELOW,)),
+    "number_below": (number, (BELOW,), (ABOVE,)),
+    "bounds": (bounds, (ONES, scalar(5)), (ONES, scalar(3))),
     "number_of_bfloat16": (number, (ONES.bfloat16(),), (MINUS.bfloat16(),)),
     "range": (python_range, (ONES, scalar(2)), (ONES, scalar(3))),
     "list": (listed, (ONES, whole(1, 0, 2)), (ONES, whole(1, 1, 2))),

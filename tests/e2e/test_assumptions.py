@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fx_importer import ExportError, UsageError, lower
+from fx_importer import ExportError, UsageError, explain, load, lower
 from fx_importer.calls.caller import Caller
 from fx_importer.errors import AssumptionError, AssumptionWarning
 from fx_importer.manifest import Manifest
@@ -179,3 +180,79 @@ def test_questions_of_torchs_own_modules_name_the_check() -> None:
     assert re.match(r"`.*valid.*, in torch.distributions.Normal\(x, scale\)` is True, at .*raises ValueError", text), (
         text
     )
+
+
+def test_explain_lists_assumptions_without_a_warning() -> None:
+    found = explain(programs.sum_is_positive, ONES, output_types=["tosa"])
+    first, second, *_ = str(found).splitlines()
+    assert (first, second.strip()) == ("captured under 1 assumption:", found.assumptions[0])
+    assert found.to_dict()["assumptions"] == list(found.assumptions)
+
+
+class Weighed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([2.0, 3.0, 4.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = (x * self.weight).sum()
+        if total.item() < 8.5 or total.item() > 9.5:
+            raise ValueError("not 9")
+        return x * self.weight
+
+
+def test_answers_depend_on_the_values_of_parameters() -> None:
+    lowered = lower(Weighed(), ONES, output_type="torch", capture="assume")
+    assert [each.split(",")[0] for each in lowered.manifest.functions["main"].assumptions] == [
+        "`total.item() < 8.5` is False",
+        "`total.item() > 9.5` is False",
+    ]
+
+
+def test_numbers_are_assumed_where_the_output_type_has_no_dynamic_sizes() -> None:
+    inputs = (ONES, programs.whole(1, 2))
+    with pytest.warns(AssumptionWarning, match=r"`int\(n.max\(\)\)` is 2"):
+        lowered = lower(programs.integer, *inputs, output_type="stablehlo")
+    caller = lowered.caller(backend="jit")
+    torch.testing.assert_close(caller(*inputs), programs.integer(*inputs))
+    with pytest.raises(AssumptionError, match="it is not for these inputs"):
+        caller(ONES, programs.whole(1, 3))
+    dynamic = lower(programs.integer, *inputs, output_type=LINALG)
+    assert dynamic.manifest.functions["main"].assumptions == ()
+    torch.testing.assert_close(dynamic(ONES, programs.whole(1, 3)), programs.integer(ONES, programs.whole(1, 3)))
+
+
+def test_loaded_modules_and_programs_keep_the_checks(tmp_path: Path) -> None:
+    lowered = lower(programs.sum_is_positive, ONES, output_type=LINALG, capture="assume")
+    lowered.save(tmp_path / "model.mlirbc")
+    with pytest.raises(AssumptionError):
+        load(tmp_path / "model.mlirbc")(MINUS)
+    again = lower(lowered.exported_program, ONES, output_type="stablehlo", capture="assume")
+    with pytest.raises(AssumptionError):
+        again.caller(backend="jit")(MINUS)
+
+
+def test_outlined_layers_check_their_assumptions() -> None:
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.isnan().any():
+                raise ValueError("nan")
+            return self.linear(x)
+
+    model = torch.nn.Sequential(Layer(), Layer(), Layer()).eval()
+    x = torch.ones(1, 3)
+    for output_type in (LINALG, "stablehlo"):
+        lowered = lower(model, x, output_type=output_type, outline_layers=True, capture="assume")
+        caller = lowered.caller(backend="jit")
+        torch.testing.assert_close(caller(x), model(x))
+        with pytest.raises(AssumptionError, match="nan"):
+            caller(x * torch.nan)
+
+
+def test_comparisons_that_are_false_for_nan_hold_for_nan() -> None:
+    lowered = lower(programs.number, MINUS, output_type=LINALG, capture="assume")
+    torch.testing.assert_close(lowered(programs.NAN), programs.number(programs.NAN), equal_nan=True)
