@@ -6,10 +6,13 @@ import warnings
 
 from fx_importer.errors import AssumptionWarning
 from fx_importer.manifest import Manifest
+from fx_importer.options import Capture, ExportOptions
 
 
-def warn_of_assumptions(manifest: Manifest) -> None:
-    """Warn of the assumptions of the functions of ``manifest``, if any, one line each."""
+def warn_of_assumptions(manifest: Manifest, options: ExportOptions) -> None:
+    """Warn of the assumptions of the functions of ``manifest``, one line each, unless ``options`` ask for them."""
+    if options.capture is not Capture.AUTO:
+        return
     several = len(manifest.functions) > 1
     lines = [
         f"  {f'{name}: ' if several else ''}{assumption}"

@@ -70,7 +70,6 @@ from fx_importer.importing.entry_points import shared_state
 from fx_importer.lowerings import EMITTERS
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import (
-    Capture,
     DecompositionOptions,
     ExportOptions,
     Options,
@@ -216,8 +215,8 @@ def compile_programs(
         for name, (f, _, _) in calls.items()
     }
     compiled = replace(compiled, manifest=compiled.manifest.with_dimension_names(names))
-    if report and options.export.capture is Capture.AUTO:
-        warn_of_assumptions(compiled.manifest)
+    if report:
+        warn_of_assumptions(compiled.manifest, options.export)
     if report and compiled.drawn:
         warnings.warn(
             f"{options.output_type.value} has no random numbers: those of {', '.join(compiled.drawn)} were drawn by "
@@ -319,9 +318,8 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
             invalid scales of a quantized model that is lowered to integers.
     """
     with trace.stage("frontend") as record:
-        options, dynamic = compilation.options.export, compilation.target.data_dependent_sizes
-        captured = {name: export_program(*call, options, dynamic) for name, call in calls.items()}
-        programs = {name: with_own_meta_storages(program) for name, program in captured.items()}
+        kept = (compilation.options.export, compilation.target.data_dependent_sizes)
+        programs = {name: with_own_meta_storages(export_program(*call, *kept)) for name, call in calls.items()}
         exported = _in_arithmetic(programs, calls, compilation, record.remarks.append)
         trace.programs = record.programs = exported.computed
     return exported
