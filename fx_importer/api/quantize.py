@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.export import ExportedProgram
@@ -71,7 +71,16 @@ def quantize(
     losses: list[str] = []
     result = quantized(program, calls, observer, integer_io, keep_float, activations, losses.append)
     check_changed(result, losses)
+    type(result).__reduce_ex__ = _not_pickled  # each graph module has a class of its own
     return result
+
+
+def _not_pickled(_module: torch.fx.GraphModule, _protocol: object) -> NoReturn:
+    """Raise `UsageError`, for pickle and `torch.save`, which cannot restore a program of torch.export."""
+    raise UsageError(
+        "a quantized program is not pickled: torch.export.save(torch.export.export(quantized, inputs), 'q.pt2') writes "
+        "it, and torch.export.load reads it"
+    )
 
 
 def check_torchao() -> None:

@@ -26,6 +26,12 @@ class RewriteStep:
     def __call__(self, module: ir.Operation) -> None:
         self.run(module)
 
+    def __copy__(self) -> RewriteStep:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> RewriteStep:
+        return self
+
     def __str__(self) -> str:
         return self.name
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copyreg
+import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from fx_importer.diagnostics.trace import IMPORTED_FUNCTION, LOCAL_FUNCTION
 from fx_importer.errors import UsageError
@@ -58,6 +61,34 @@ def _python_step(text: str) -> RewriteStep | None:
 def is_known(step: RewriteStep) -> bool:
     """Whether `parse_steps` returns ``step`` for its name, also in another process."""
     return step.name.startswith(IMPORTED_FUNCTION) or _python_step(step.name) is not None
+
+
+def _pickled(step: RewriteStep) -> tuple[Callable[..., RewriteStep], tuple[Any, ...]]:
+    """Return how pickle restores ``step``: by its name, which `parse_steps` reads, or from its function.
+
+    Raises:
+        UsageError: for a function that another process cannot import.
+    """
+    if is_known(step):
+        return _restored, (step.name,)
+    try:
+        pickle.dumps(step.run)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        name = step.name.removeprefix(LOCAL_FUNCTION).removesuffix("}")
+        raise UsageError(
+            f"the pass '{name}' cannot be pickled: it is a Python function that no other process can import; define it "
+            "at the top of a module"
+        ) from None
+    return RewriteStep, (step.name, step.run)
+
+
+def _restored(name: str) -> RewriteStep:
+    (step,) = parse_steps(f"builtin.module({name})")
+    assert isinstance(step, RewriteStep)
+    return step
+
+
+copyreg.pickle(RewriteStep, _pickled)
 
 
 def foreign_steps(text: str) -> list[str]:
