@@ -28,7 +28,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test tests slow nightly profile lint format docs explorer bench ratios matrix newest release clean
+.PHONY: help setup demo check fast test tests slow nightly wild profile lint format docs explorer bench ratios matrix newest release clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,9 +61,12 @@ tests: $(INSTALLED)
 slow: $(INSTALLED) ## Run the slow tests, which `make test` skips.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
 
-nightly: slow ## Run the slow tests, the tests of processes with new interpreters, and those with the newest torch.
+nightly: slow wild ## Run the slow tests, wild models, the tests of processes with new interpreters, and those with the newest torch.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --new-interpreters $(NEW_INTERPRETERS)
 	@$(MAKE) --no-print-directory newest
+
+wild: $(INSTALLED) ## Lower models of packages that CI does not install, and write docs/measurements/wild.md.
+	$(BIN)/python -m testing.wild
 
 profile: $(INSTALLED) ## Run the same tests, and list the tests and files that take longest.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations=40
