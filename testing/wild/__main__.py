@@ -40,7 +40,7 @@ def page_of(results: Mapping[str, Mapping[str, str]]) -> str:
     in_functions = [each for each in built if "equal eager" in each.get("functions", "")]
     first = OUTPUT_TYPES[0]
     counts = {
-        "models": len(results),
+        "models of the table that were run": f"{len(results)} of {len(MODELS)}",
         "built": len(built),
         "captured as one graph": len(captured),
         "of these, under assumptions": sum("assumption" in each["captured"] for each in captured),

@@ -26,7 +26,7 @@ def test_page_counts_what_was_captured() -> None:
         }
     )
     for row in (
-        "| models | 3 |",
+        f"| models of the table that were run | 3 of {len(MODELS)} |",
         "| built | 2 |",
         "| captured as one graph | 1 |",
         "| of these, under assumptions | 1 |",
