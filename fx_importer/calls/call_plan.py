@@ -16,8 +16,8 @@ from fx_importer.calls.nested_inputs import UNKNOWN_TYPE, Flattener, builder
 from fx_importer.calls.recurring_calls import RecurringCall
 from fx_importer.calls.size_checks import SizeChecks
 from fx_importer.calls.state import OnDevice, State
+from fx_importer.diagnostics.assumption_messages import violation_in
 from fx_importer.errors import AssumptionError, UsageError
-from fx_importer.fx_graph.assumptions import violation_in
 from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
 from fx_importer.mlir.element_types import DTYPES
 from fx_importer.output_types import OutputType

@@ -15,9 +15,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.errors import ExportError
 from fx_importer.frontend.value_questions import Question, ValueQuestions
-from fx_importer.fx_graph.assumptions import message_of
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs

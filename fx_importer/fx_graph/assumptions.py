@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from torch import fx
 from torch.export import ExportedProgram
 
-from fx_importer.errors import AssumptionError
+from fx_importer.diagnostics.assumption_messages import END, PREFIX
 from fx_importer.fx_graph.operators import aten
 
-PREFIX = "assumption: "
-"""The start of the message of each assumption."""
-END = " (assumed at capture)"
-"""The end of the message. Engines may add text before and after."""
 FROZEN = "fx_importer.frozen"
 """Key of the metadata of graph modules: the names of the buffers that decided a branch and are constants."""
 
@@ -34,17 +30,6 @@ class Assumption:
     def text(self) -> str:
         """The expression, its value and the place in the model."""
         return str(self.node.args[1]).removeprefix(PREFIX).removesuffix(END)
-
-
-def message_of(text: str) -> str:
-    """Return the message of the assertion of an assumption."""
-    return f"{PREFIX}{text}{END}"
-
-
-def violation_in(message: str, function: str) -> AssumptionError | None:
-    """Return the error of ``function`` if ``message``, of an engine, quotes an assumption; else None."""
-    _, quoted, text = message.partition(PREFIX)
-    return AssumptionError(function, text.partition(END)[0]) if quoted else None
 
 
 def is_assumption(node: fx.Node) -> bool:

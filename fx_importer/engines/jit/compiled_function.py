@@ -15,8 +15,8 @@ from fx_importer.calls.backend import Value
 from fx_importer.calls.call_signature import Kind, ScalarKind, Signature, TensorKind
 from fx_importer.calls.memref import adopt, dense, describe
 from fx_importer.calls.recurring_calls import PLAIN, RecurringCall
+from fx_importer.diagnostics.assumption_messages import violation_in
 from fx_importer.errors import UsageError
-from fx_importer.fx_graph.assumptions import violation_in
 from fx_importer.mlir.tensor_elements import missing_values
 
 _WORD = ctypes.sizeof(ctypes.c_int64)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fx_importer.diagnostics.assumption_messages import PREFIX
 from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
-from fx_importer.fx_graph.assumptions import PREFIX
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import Emitter, producer, replace
