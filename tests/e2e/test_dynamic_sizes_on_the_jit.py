@@ -61,3 +61,11 @@ def test_results_equal_eager(function, output_type):
     for shape in ((5, 4), (3, 7), (6, 2)):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
         torch.testing.assert_close(caller(x), function(x))
+
+
+@pytest.mark.parametrize("padding, axes", [(0, (2, 3)), (1, (3,)), ((1, 2), (0, 2))], ids=["none", "width", "height"])
+def test_convolutions_that_change_dynamic_sizes(padding, axes):
+    model, x = torch.nn.Conv2d(2, 3, 5, padding=padding).eval(), torch.randn(2, 2, 7, 8)
+    lowered = lower(model, x, output_type="tosa", dynamic_shapes=(dict.fromkeys(axes, Dim.DYNAMIC),))
+    larger = torch.cat([x, x], axes[-1])
+    torch.testing.assert_close(lowered.caller(backend="jit")(larger), model(larger), rtol=1e-4, atol=1e-5)

@@ -35,13 +35,21 @@ class _Geometry:
 
 @rewrite("fx-importer-dynamic-convolutions-to-tosa", ops=("torch.aten.convolution",), emitter=TosaSizeOps)
 def dynamic_convolutions_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> None:
-    """Lower convolutions of floats with a dynamic weight, or of dynamic sizes but for plain images."""
+    """Lower convolutions of floats with a dynamic weight, or of dynamic sizes.
+
+    The C++ lowering takes plain images if the result has the same dynamic sizes, as with padding 1 and kernel 3.
+    """
     x, weight, found, given = *map(emit.builtin, list(op.operands)[:2]), tensor_type_of(op.results[0]), _geometry(op)
     if x is None or weight is None or found is None or given is None or emit.element(x) not in _FLOATS:
         return
-    axes, sized = len(given.stride), None not in emit.shape(x)[2:]
+    axes, sizes = len(given.stride), emit.shape(x)[2:]
     plain = axes == 2 and not given.transposed and given.groups == 1 and {*given.stride, *given.dilation} == {1}
-    if (None not in emit.shape(weight) and (plain or sized)) or axes not in (2, 3):
+    lengths = emit.shape(weight)[2:]
+    kept = all(
+        size is not None or length == 2 * pad + 1
+        for size, length, pad in zip(sizes, lengths, given.padding, strict=True)
+    )
+    if (None not in emit.shape(weight) and ((plain and kept) or None not in sizes)) or axes not in (2, 3):
         return
     if given.transposed and (axes == 3 or given.groups > 1 or set(given.dilation) != {1}):
         op.location.emit_error(
@@ -119,7 +127,15 @@ def _by_groups(emit: TosaSizeOps, image: ir.Value, weight: ir.Value, bias: ir.Va
 
 def _convolution(emit: TosaSizeOps, image: ir.Value, kernel: ir.Value, bias: ir.Value, given: _Geometry) -> ir.Value:
     axes = len(given.stride)
-    shape = [emit.shape(image)[0], *[None] * axes, emit.shape(kernel)[0]]
+    sizes = zip(emit.shape(image)[1:-1], emit.shape(kernel)[1:-1], given.padding, given.dilation, strict=True)
+    spatial = [
+        None if size is None or length is None else size + 2 * pad - apart * (length - 1)
+        for size, length, pad, apart in sizes
+    ]
+    counts = [
+        None if size is None else (size - 1) // step + 1 for size, step in zip(spatial, given.stride, strict=True)
+    ]
+    shape = [emit.shape(image)[0], *counts, emit.shape(kernel)[0]]
     return _emit(emit, f"tosa.conv{axes}d", shape, (image, kernel, bias), given.settings())
 
 
