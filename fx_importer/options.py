@@ -173,6 +173,11 @@ class LoweringOptions:
         "of each operator, and why.",
         metavar="|".join(member.value for member in OutputType),
     )
+    fold: bool = option(
+        True,
+        "Compute what depends on weights alone while lowering, batch normalization into convolutions included.",
+        python="Weights outside of the module stay as they are. Not for raw and torch.",
+    )
     narrow_integers: bool = option(
         False, "For TOSA: replace 64-bit integers by 32-bit ones, including arguments and results."
     )
@@ -375,6 +380,7 @@ class Keywords(_ModelKeywords, total=False):
     unsupported: str | Unsupported
     lowerings: LoweringRule | Lowerings | str | Iterable[LoweringRule | Lowerings | str]
     fallback: str | OutputType | Iterable[str | OutputType]
+    fold: bool
     narrow_integers: bool
     narrow_floats: bool
     tosa_target: str | TosaTarget | None

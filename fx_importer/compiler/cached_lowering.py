@@ -10,7 +10,7 @@ from fx_importer.compiler.compilation import Compilation, Exported
 from fx_importer.compiler.compiled import Compiled
 from fx_importer.compiler.restored import restored
 from fx_importer.compiler.stages import admit
-from fx_importer.diagnostics.remarks import Deviation
+from fx_importer.diagnostics.remarks import Deviation, WeightsRead
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError
 from fx_importer.importing import FxImporter
@@ -59,7 +59,7 @@ def _lower_and_keep(
         compiled = lower(exported, importer, compilation, attempt, report=False, elided=place.elided.numbers)
         with attempt.stage("keep") as record:
             reason = _not_cached(compiled)
-            record.remarks.append(reason or place.write(compiled.module, compiled.manifest))
+            record.remarks.append(reason or place.write(compiled.module, compiled.manifest, _weights_read(compiled)))
             place.give_weights(compiled.module)
     except FxImporterError:
         whole = importer.fresh()
@@ -67,6 +67,12 @@ def _lower_and_keep(
         return lower(exported, whole, compilation, trace, report=report)
     trace.stages = attempt.stages
     return replace(compiled, trace=trace)
+
+
+def _weights_read(compiled: Compiled) -> set[str]:
+    """Return the names of the weights whose elements the module depends on."""
+    remarks = (remark for stage in compiled.trace.stages for remark in stage.remarks)
+    return {name for remark in remarks if isinstance(remark, WeightsRead) for name in remark.names}
 
 
 def _not_cached(compiled: Compiled) -> str:

@@ -47,4 +47,5 @@ LINALG_ON_TENSORS = Target(
     _dtypes,
     pipelines=(pipelines.TORCH_BACKEND, pipelines.LINALG),
     contract=contracts.LINALG,
+    folds_constants=True,
 )

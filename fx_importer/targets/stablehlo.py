@@ -42,6 +42,7 @@ STABLEHLO = Target(
     _dtypes,
     pipelines=(pipelines.TORCH_BACKEND, pipelines.STABLEHLO),
     contract=contracts.STABLEHLO,
+    folds_constants=True,
     memory=False,
     scalars=False,
     assertions=False,

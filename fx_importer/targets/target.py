@@ -57,7 +57,7 @@ class Target:
     random: bool = True
     """Whether a module samples random numbers at run time. Otherwise they are sampled during lowering."""
     folds_constants: bool = False
-    """Whether expressions without inputs are folded before the import."""
+    """Whether expressions of weights and constants are folded before the import."""
     tensors_only: bool = False
     """Whether functions take and return only non-empty tensors."""
     narrows: bool = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch.export import ExportedProgram
@@ -19,6 +20,9 @@ from fx_importer.mlir.elided_weights import link_elided
 from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Options
 
+_READS = b"weights read: "
+"""Beginning of an entry that names the weights whose elements the result depends on."""
+
 
 @dataclass(frozen=True)
 class CacheEntry:
@@ -31,6 +35,9 @@ class CacheEntry:
     def read(self, module: ir.Module) -> Manifest | None:
         """Fill the empty ``module`` with the cached one, and return its manifest, or None if the entry is missing."""
         data = self.store.get(self.key)
+        if data is not None and data.startswith(_READS):
+            names = data.removeprefix(_READS).decode().split("\n")
+            data = self.store.get(key) if (key := self._key_of_elements(names)) else None
         if data is None:
             return None
         load_dialects(module.context)
@@ -50,8 +57,25 @@ class CacheEntry:
     def __str__(self) -> str:
         return f"'{self.store.directory}', {self.key}"
 
-    def write(self, module: ir.Module, manifest: Manifest) -> str:
-        """Store ``module``, whose weights are still elided. Return a remark on the outcome."""
+    def _key_of_elements(self, names: Sequence[str]) -> str | None:
+        """Return the key of an entry that depends on the elements of the weights ``names``; None if one is unknown."""
+        weights = {weight.name: weight for weight in self.elided.weights}
+        digest = hashlib.sha256(repr((self.key, names)).encode())
+        for name in names:
+            if name not in weights:
+                return None
+            digest.update(weights[name].elements().view("u1").data)
+        return digest.hexdigest()
+
+    def write(self, module: ir.Module, manifest: Manifest, reads: Collection[str] = ()) -> str:
+        """Store ``module``, whose weights are still elided but those in ``reads``. Return a remark on the outcome.
+
+        The entry of `key` then has the names of these weights, and the module the key of their elements.
+        """
+        key = self.key
+        names = sorted({weight.name for weight in self.elided.weights} & {*reads})
+        if names:
+            key = self._key_of_elements(names) or key
         try:
             text = manifest.to_json()
             if Manifest.from_json(text) != manifest:
@@ -60,7 +84,10 @@ class CacheEntry:
         except Exception as error:  # failing to store the result is not an error of the lowering
             return f"not kept: {type(error).__name__}: {error}"
         header = json.dumps(text).encode()
-        if not self.store.put(self.key, header + b"\n" + bytecode):
+        stored = self.store.put(key, header + b"\n" + bytecode)
+        if stored and names:
+            stored = self.store.put(self.key, _READS + "\n".join(names).encode())
+        if not stored:
             return f"not kept: '{self.store.directory}' cannot be written, or it is too large for there"
         return f"kept in {self}"
 
