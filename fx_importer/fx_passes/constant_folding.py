@@ -166,7 +166,9 @@ class Constants:
             return False
         if not node.all_input_nodes:
             return self._rules.without_operands and (node.target in DRAWN or not value_of(node).is_floating_point())
-        return self._rules.without_operands or bool(self.nodes[node])
+        # Integers without weights, such as positions, are cheaper to compute than to read.
+        is_integer = not value_of(node).is_floating_point() and value_of(node).dtype != torch.bool
+        return self._rules.without_operands or not is_integer or bool(self.nodes[node])
 
     def _reads_weights(self, node: fx.Node) -> bool:
         return not self._rules.without_operands or bool(self.nodes[node] & self.parameters)

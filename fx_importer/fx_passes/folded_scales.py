@@ -44,9 +44,9 @@ class _Scales:
             if is_scaled or len(chain) > (node.target is aten.mm.default):  # one shift after mm is a bias
                 self._fold(node, chain, channels)
 
-    def _chain(self, node: fx.Node, channels: int) -> list[tuple[fx.Node, fx.Node]]:
+    def _chain(self, node: fx.Node, channels: int) -> list[tuple[fx.Node, Any]]:
         """Return the scales and shifts of the result of ``node``, in order, each with its constant operand."""
-        found: list[tuple[fx.Node, fx.Node]] = []
+        found: list[tuple[fx.Node, Any]] = []
         while len(node.users) == 1:
             user = next(iter(node.users))
             if (
@@ -58,15 +58,13 @@ class _Scales:
             other: Any = second if first is node else first
             if user.target is aten.sub.Tensor and first is not node:
                 break
-            if other not in self._constants.nodes or value_of(user).dtype != value_of(node).dtype:
-                break
-            if not _is_by_channel(value_of(other), value_of(node).ndim, channels):
+            if value_of(user).dtype != value_of(node).dtype or not self._is_by_channel(other, node, channels):
                 break
             found.append((user, other))
             node = user
         return found
 
-    def _fold(self, node: fx.Node, chain: list[tuple[fx.Node, fx.Node]], channels: int) -> None:
+    def _fold(self, node: fx.Node, chain: list[tuple[fx.Node, Any]], channels: int) -> None:
         """Replace ``node`` and the ``chain`` of scales and shifts after it by one operator with other weights."""
         self._emitted = []
         end = chain[-1][0]
@@ -100,8 +98,21 @@ class _Scales:
         for each in (*(affine for affine, _ in reversed(chain)), node):
             each.graph.erase_node(each)
 
-    def _vector(self, before: fx.Node, other: fx.Node, channels: int) -> fx.Node:
+    def _is_by_channel(self, other: Any, node: fx.Node, channels: int) -> bool:
+        """Return whether ``other`` is a constant with one element for each channel of ``node``, or one for all."""
+        if not isinstance(other, fx.Node):
+            return isinstance(other, int | float)
+        if other not in self._constants.nodes:
+            return False
+        rank, shape = value_of(node).ndim, value_of(other).shape
+        shape = [1] * (rank - len(shape)) + list(shape)
+        return len(shape) == rank and all(size in (1, channels if axis == 1 else 1) for axis, size in enumerate(shape))
+
+    def _vector(self, before: fx.Node, other: Any, channels: int) -> fx.Node:
         """Return ``other`` with shape ``[channels]``."""
+        if not isinstance(other, fx.Node):
+            dtype = value_of(before).dtype
+            return self._emit(before, aten.full.default, [channels], other, dtype=dtype)
         elements = value_of(other).numel()
         vector = self._emit(before, aten.view.default, other, [elements])
         return vector if elements == channels else self._emit(before, aten.expand.default, vector, [channels])
@@ -129,24 +140,20 @@ class _Scales:
         factors = self._emit(before, aten.view.default, scale, [groups, 1, shape[1], *kernel])
         return self._emit(before, aten.view.default, self._emit(before, aten.mul.Tensor, by_group, factors), shape)
 
-    def _emit(self, before: fx.Node, target: Any, *args: Any) -> fx.Node:
-        node = emit(before, target, *args)
+    def _emit(self, before: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        node = emit(before, target, *args, **kwargs)
         self._emitted.append(node)
         self._constants.add(node)
         return node
 
     def _is_constant(self, node: fx.Node) -> bool:
         """Return whether ``node`` will be folded, to finite numbers."""
+        if node.target is aten.permute.default:  # its operand is folded
+            node = node.all_input_nodes[0]
         if node not in self._constants.nodes or not self._constants.may_be_constant(node):
             return False
         value = self._constants.value(node)
         return value is not None and bool(value.isfinite().all())
-
-
-def _is_by_channel(value: torch.Tensor, rank: int, channels: int) -> bool:
-    """Return whether ``value`` has one element, or one for each channel, axis 1 of a tensor of ``rank``."""
-    shape = [1] * (rank - value.ndim) + list(value.shape)
-    return len(shape) == rank and all(size == 1 or (axis == 1 and size == channels) for axis, size in enumerate(shape))
 
 
 def fold_scales(program: ExportedProgram, context: FxContext) -> ExportedProgram:
