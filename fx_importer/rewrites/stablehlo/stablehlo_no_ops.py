@@ -21,9 +21,32 @@ def _operand(op: ir.Operation) -> ir.Value:
 
 
 def _broadcast(op: ir.Operation) -> ir.Value | None:
+    """Fold a reshape that inserts axes of size 1."""
     dims = integer_array(op, "broadcast_dimensions")
+    while producer(op.operands[0]) == "stablehlo.reshape":
+        source = op.operands[0].owner.operands[0]
+        axes = _kept_axes(ir.RankedTensorType(source.type), ir.RankedTensorType(op.operands[0].type))
+        if axes is None:
+            break
+        dims = [dims[axis] for axis in axes]
+        op.operands[0] = source
+        op.attributes["broadcast_dimensions"] = ir.DenseI64ArrayAttr.get(dims, context=op.context)
     same = dims == list(range(len(dims))) and ir.RankedTensorType(op.results[0].type).has_static_shape
     return op.operands[0] if same else None
+
+
+def _kept_axes(source: ir.RankedTensorType, result: ir.RankedTensorType) -> list[int] | None:
+    """Return the axes of ``result`` that are those of ``source``, if all others have size 1."""
+    if not source.has_static_shape or not result.has_static_shape:
+        return None
+    axes: list[int] = []
+    sizes = list(source.shape)
+    for axis, size in enumerate(result.shape):
+        if len(axes) < len(sizes) and size == sizes[len(axes)]:
+            axes.append(axis)
+        elif size != 1:
+            return None
+    return axes if len(axes) == len(sizes) else None
 
 
 def _concatenate(op: ir.Operation) -> ir.Value | None:
