@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx.node import map_arg
 
+from fx_importer.diagnostics.remarks import WeightsRead
 from fx_importer.errors import UsageError
 from fx_importer.frontend.fake_weights import is_fake_or_meta
 from fx_importer.fx_graph.assumptions import FROZEN, Assumption, assumptions_of
@@ -44,6 +45,8 @@ def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
         frozen |= {constants[node][0]: None for node in constants if node in cone.read}
         program.graph.erase_node(assumption.node)
     program.graph_module.meta[FROZEN] = tuple(frozen)
+    if parameters := frozen.keys() & {*program.graph_signature.parameters}:
+        context.remark(WeightsRead(parameters))
     return program
 
 
