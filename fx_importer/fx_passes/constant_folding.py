@@ -113,7 +113,8 @@ class Constants:
         with torch.no_grad():
             for source in [source for source in self.nodes if source in needed]:
                 args, kwargs = map_arg((source.args, source.kwargs), self._values.__getitem__)
-                value = source.target(*args, **kwargs)
+                operator: Any = source.target
+                value = operator(*args, **kwargs)
                 if not _has_type_of(value, source.meta["val"]):
                     return None
                 self._values[source] = value

@@ -80,7 +80,7 @@ class _Scales:
                 shift = self._emit(end, affine.target, shift, vector)
             else:
                 shift = vector if affine.target is aten.add.Tensor else self._emit(end, aten.neg.default, vector)
-        arguments = list(node.args)
+        arguments: list[Any] = list(node.args)
         if scale is not None:
             arguments[1] = self._scaled(end, node, scale)
         if is_convolution:
@@ -90,7 +90,8 @@ class _Scales:
                 self._constants.remove(each)
                 each.graph.erase_node(each)
             return
-        result = emit(end, node.target, *arguments)
+        operator: Any = node.target
+        result = emit(end, operator, *arguments)
         result.meta = dict(node.meta)
         if not is_convolution and shift is not None:
             result = emit(end, aten.add.Tensor, result, shift)

@@ -49,7 +49,7 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
-def scaled(kind: str) -> tuple[nn.Module, Tensor]:
+def scaled(kind: str) -> tuple[Scaled, Tensor]:
     make, shape = LAYERS[kind]
     x = torch.randn(shape)
     return Scaled(make(), x).eval(), x
@@ -153,5 +153,5 @@ def test_cached_modules_belong_to_the_weights_that_they_hold(tmp_path, monkeypat
         taken.append(lowered.trace.stages[-1].name == "cache")
         if len(taken) == 2:
             with torch.no_grad():
-                model.layer.weight.mul_(2)
+                next(model.layer.parameters()).mul_(2)
     assert taken == [False, True, False]
