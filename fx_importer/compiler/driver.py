@@ -70,13 +70,7 @@ from fx_importer.importing import FxImporter, ImportResult
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.lowerings import EMITTERS
 from fx_importer.mlir.bindings import ir
-from fx_importer.options import (
-    DecompositionOptions,
-    ExportOptions,
-    Options,
-    PrintOptions,
-    Quantized,
-)
+from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions, Quantized
 from fx_importer.pipelines import Stage
 from fx_importer.probing import Prober
 from fx_importer.quantization import check_dtypes, to_integers
