@@ -13,6 +13,10 @@ _LEAST_TEMPERATURE = torch.finfo(torch.float32).tiny
 """Lower ones act as this one, at which only the most likely tokens have a probability."""
 
 
+class LogitsError(UsageError):
+    """The model computed NaN or infinite logits."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """The sampling options: temperature 0 selects the most likely token, larger values sample."""
@@ -32,7 +36,19 @@ class Sampling:
             raise UsageError(f"top_p={self.top_p}: accepted is more than 0, and at most 1")
 
     def choose(self, logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Return a token for each row of ``logits``, [B, vocabulary]: int64 [B]."""
+        """Return a token for each row of ``logits``, [B, vocabulary]: int64 [B].
+
+        Raises:
+            LogitsError: if logits are NaN or infinite, but for -inf, which excludes a token.
+        """
+        highest = logits.amax(-1)  # NaN if one is
+        if not bool(highest.isfinite().all()):
+            row = int((~highest.isfinite()).nonzero()[0])
+            found = "NaN" if bool(highest[row].isnan()) else "infinite"
+            raise LogitsError(
+                f"the logits of prompt {row} are {found}, so the next token has no probability: compare the model with "
+                "eager PyTorch on this prompt"
+            )
         if self.temperature == 0:
             return logits.argmax(-1)
         scores = logits.float()

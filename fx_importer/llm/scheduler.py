@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fx_importer.errors import UsageError
-from fx_importer.llm.sampling import Sampling
+from fx_importer.llm.sampling import LogitsError, Sampling
 
 if TYPE_CHECKING:
     from fx_importer.llm.paged_model import PagedModel
@@ -27,7 +27,9 @@ class Request:
     tokens: list[int] = field(default_factory=list)
     """The new tokens so far."""
     done: bool = False
-    """Whether the sequence is complete or cancelled. Its pages are then free."""
+    """Whether the sequence is complete, cancelled or failed. Its pages are then free."""
+    error: LogitsError | None = None
+    """Why no token could be chosen; other sequences continue."""
     pages: list[int] = field(default_factory=list)
     cached: int = 0
     """The number of the sequence's positions in the cache."""
@@ -113,7 +115,8 @@ class Scheduler:
     def step(self) -> list[tuple[Request, int]]:
         """Admit requests, prefill a chunk of one prompt, then decode one token of each sequence. Return the new tokens.
 
-        A long prompt thus delays the other sequences by only one chunk per step.
+        A long prompt thus delays the other sequences by only one chunk per step. A request whose logits are NaN ends
+        with an ``error``, and the others continue.
         """
         self._admit()
         found: list[tuple[Request, int]] = []
@@ -153,9 +156,13 @@ class Scheduler:
         return self._chosen(requests, logits[rows])
 
     def _chosen(self, requests: Sequence[Request], logits: torch.Tensor) -> list[tuple[Request, int]]:
-        for number, each in enumerate(requests):
-            each.tokens.append(int(each.sampling.choose(logits[number : number + 1], each.generator)))
-        return [(each, each.tokens[-1]) for each in requests]
+        for number, request in enumerate(requests):
+            try:
+                request.tokens.append(int(request.sampling.choose(logits[number : number + 1], request.generator)))
+            except LogitsError as error:
+                request.error = error
+                self._end(request)
+        return [(request, request.tokens[-1]) for request in requests if request.error is None]
 
     def _pages_of(self, request: Request) -> int:
         return self.model.pages_for(len(request.prompt) + request.max_new_tokens - 1)

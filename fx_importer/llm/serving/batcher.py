@@ -29,7 +29,7 @@ class Piece:
     finished: str | None = None
     """``"stop"`` or ``"length"`` if the text is complete."""
     error: BaseException | None = None
-    """The error that ended all texts."""
+    """The error that ended all texts of the generation."""
 
 
 class Disconnected(Exception):
@@ -160,6 +160,11 @@ class Batcher:
             for request, token in found:
                 if request in self._texts:
                     self._add(request, token)
+            for request in [request for request in self._texts if request.error is not None]:
+                generation, index = self._texts[request]
+                generation.put(Piece(index, "", error=request.error))
+                for each in generation.requests:
+                    self._end(each)
 
     def _obey(self) -> bool:
         """Run queued commands, and wait for more while the scheduler is idle. Return False to stop the thread."""
