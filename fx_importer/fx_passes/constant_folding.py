@@ -80,11 +80,13 @@ class Constants:
                         self.parameters.add(node)
         self.nodes: dict[fx.Node, frozenset[fx.Node]] = {node: frozenset((node,)) for node in self.held}
         """Nodes that depend on no input, in order, with the placeholders that they are computed from."""
+        self._order: dict[fx.Node, int] = {}
         for node in program.graph.nodes:
             self.add(node)
 
     def add(self, node: fx.Node) -> None:
         """Add ``node`` to `nodes` if it depends on no input."""
+        self._order[node] = len(self._order)
         if self._is_computable(node) and all(source in self.nodes for source in node.all_input_nodes):
             self.nodes[node] = frozenset().union(*(self.nodes[source] for source in node.all_input_nodes))
 
@@ -111,7 +113,7 @@ class Constants:
                 needed.add(source)
                 pending += source.all_input_nodes
         with torch.no_grad():
-            for source in [source for source in self.nodes if source in needed]:
+            for source in sorted(needed, key=self._order.__getitem__):
                 args, kwargs = map_arg((source.args, source.kwargs), self._values.__getitem__)
                 operator: Any = source.target
                 value = operator(*args, **kwargs)
