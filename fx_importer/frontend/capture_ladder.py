@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from fx_importer.frontend.torch_patches import EXPORT_PRINT, GUARD_LOG, META_LOG, UNUSED_CONSTANT, patched
+from fx_importer.frontend.torch_patches import (
+    ARGUMENT_CHECKS,
+    EXPORT_PRINT,
+    GUARD_LOG,
+    META_LOG,
+    UNUSED_CONSTANT,
+    patched,
+)
 from fx_importer.options import Capture, ExportOptions
 
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
@@ -54,6 +61,7 @@ def torch_repaired() -> AbstractContextManager[None]:
     unused = UNUSED_CONSTANT.resolved().read()
     return patched(
         {
+            ARGUMENT_CHECKS: ARGUMENT_CHECKS.resolved().read(),
             EXPORT_PRINT: lambda *args, **kwargs: None,
             GUARD_LOG.on(_TORCH_LOG): filters,
             META_LOG.on(_FAKE_LOG): [*_FAKE_LOG.filters, lambda record: record.levelno != logging.ERROR],

@@ -164,6 +164,11 @@ REAL_TENSOR_LOG = Patch(
     "torch logs each answer that it takes from the values of real tensors, and does not return where it was asked",
     _NO_OPTION,
 )
+ARGUMENT_CHECKS = Patch(
+    "torch.distributions:Distribution._validate_args",
+    "TorchDynamo turns the checks of distributions off for the process, which strict export runs; put back",
+    "TorchDynamo puts the setting back; torch 2.12 to 2.15 do not",
+)
 META_LOG = Patch(
     "logging:Logger.filters",
     "torch logs a traceback for each operator that refuses its sizes; patched in its logger of fake tensors",
@@ -270,7 +275,7 @@ COLLECTOR = _CollectorSwitch(
 PATCHES = (
     *(FRAME_FILTER, LSTM_LAYER, LSTM_SELECTION, TENSOR_METADATA),
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
-    *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG),
+    *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG, ARGUMENT_CHECKS),
     *(REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, DEFERRED_ASSERTION),
     *(MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),

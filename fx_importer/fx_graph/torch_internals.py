@@ -148,7 +148,13 @@ PRIVATE_NAMES = (
     PrivateNames(
         "torch.utils._pytree",
         (
-            *("SERIALIZED_TYPE_TO_PYTHON_TYPE", "SUPPORTED_SERIALIZED_TYPES", "TreeSpec", "is_constant_class"),
+            *(
+                "SequenceKey",
+                "SERIALIZED_TYPE_TO_PYTHON_TYPE",
+                "SUPPORTED_SERIALIZED_TYPES",
+                "TreeSpec",
+                "is_constant_class",
+            ),
             *("is_namedtuple_class", "keystr", "register_constant", "tree_flatten", "tree_flatten_with_path"),
             *(
                 "tree_leaves",

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.fx import node as fx_node
 from torch.utils import _triton as device_check
 
-from fx_importer.errors import UsageError
+from fx_importer.errors import ExportError
 from fx_importer.frontend.torch_patches import (
     CONFIG_CLASS,
     FP_FUSION,
@@ -72,7 +72,7 @@ class _NoDevice:
         return GPUTarget("cuda", 80, 32)
 
     def get_current_device(self) -> int:
-        raise UsageError(
+        raise ExportError(
             "a Triton kernel is launched where only strict=True can trace it: pass strict=True, or launch "
             "torch.library.wrap_triton(kernel) in an operator defined with torch.library.triton_op"
         )

@@ -40,7 +40,9 @@ class _Scales:
             if not isinstance(channels, int) or any(operand not in self._constants.nodes for operand in weights):
                 continue
             chain = self._chain(node, channels)
-            is_scaled = any(each.target is aten.mul.Tensor for each, _ in chain)
+            if not any(isinstance(other, fx.Node) for _, other in chain):
+                continue  # numbers alone are no weights
+            is_scaled = any(affine.target is aten.mul.Tensor for affine, _ in chain)
             if is_scaled or len(chain) > (node.target is aten.mm.default):  # one shift after mm is a bias
                 self._fold(node, chain, channels)
 

@@ -282,8 +282,8 @@ def test_dumps_of_stages(tmp_path, monkeypatch):
     (directory,) = (tmp_path / "ir").iterdir()
     assert sorted(path.name for path in directory.iterdir()) == [
         "02-decompositions.after.main.fx.txt",
-        "03-fx_passes.07-remove-identities.after.main.fx.txt",
-        "03-fx_passes.07-remove-identities.before.main.fx.txt",
+        "03-fx_passes.08-remove-identities.after.main.fx.txt",
+        "03-fx_passes.08-remove-identities.before.main.fx.txt",
         "04-importing.after.mlir",
         "07-stablehlo.after.mlir",
         "07-stablehlo.before.mlir",

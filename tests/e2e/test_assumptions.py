@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ def assert_flip_is_caught(name: str, output_type: str, engine: str) -> None:
     torch.testing.assert_close(caller(*inputs), f(*inputs), equal_nan=True)
     with pytest.raises(AssumptionError, match=r"^'main' assumes that `.*` is .*, at .*assumption_programs.py:\d+"):
         caller(*flipped)
+
+
+@pytest.fixture(autouse=True)
+def argument_checks() -> Iterator[None]:
+    """Distributions check their arguments, which TorchDynamo turns off for the process once it has traced."""
+    torch.distributions.Distribution.set_default_validate_args(True)
+    yield
+    # strict=True is one of the ways that are tried
+    assert torch.distributions.Normal(0.0, 1.0)._validate_args
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -41,7 +41,7 @@ def rewrite(graph: fx.Graph) -> None:
                 continue  # a write at one mask is a selection of all elements
             if not _has_sizes(node, number):
                 continue
-            positions = positions or _positions(mask, number)
+            positions = positions or _positions(mask, number, graph)
             indices = [part for index in _indices(node) for part in (positions if index is mask else [index])]
             node.args = (node.args[0], indices, *node.args[2:])
             node.meta.pop("unbacked_bindings", None)
@@ -85,6 +85,10 @@ def _is_new(size: Any, node: fx.Node) -> bool:
     return all(size.node.expr not in free_unbacked_symbols(other) for other in value_of(node.args[0]).shape)
 
 
+def _is_same(size: Any, number: SymInt) -> bool:
+    return isinstance(size, SymInt) and size.node.expr == number.node.expr
+
+
 def _has_sizes(node: fx.Node, number: SymInt) -> bool:
     """Return whether the data-dependent sizes that ``node`` makes are ``number``."""
     if node.target is not aten.index.Tensor:
@@ -92,8 +96,11 @@ def _has_sizes(node: fx.Node, number: SymInt) -> bool:
     return all(size.node.expr == number.node.expr for size in value_of(node).shape if _is_new(size, node))
 
 
-def _positions(mask: fx.Node, number: SymInt) -> list[fx.Node]:
-    """Emit the positions of the true elements of ``mask``, int64 [number], one tensor for each axis."""
+def _positions(mask: fx.Node, number: SymInt, graph: fx.Graph) -> list[fx.Node]:
+    """Emit the positions of the true elements of ``mask``, int64 [number], one tensor for each axis.
+
+    They replace what the graph lists itself with the same number, which has one definition only.
+    """
     before = mask.next
     while before.op == "placeholder":
         before = before.next
@@ -103,7 +110,17 @@ def _positions(mask: fx.Node, number: SymInt) -> list[fx.Node]:
     with fake_mode_of_values(mask, ()):
         listed.meta["val"] = torch.empty((number, value_of(mask).dim()), dtype=torch.int64)
     listed.meta["unbacked_bindings"] = {number.node.expr: (CallMethodKey("size"), SequenceKey(0))}
-    return [emit(before, aten.select.int, listed, 1, axis) for axis in range(value_of(mask).dim())]
+    positions = [emit(before, aten.select.int, listed, 1, axis) for axis in range(value_of(mask).dim())]
+    for user in [user for user in mask.users if user is not listed]:
+        if user.target is aten.nonzero.default and _is_same(value_of(user).shape[0], number):
+            user.replace_all_uses_with(listed)
+            graph.erase_node(user)
+        elif user.target is aten.where.default and _is_same(value_of(user)[0].shape[0], number):
+            for part in list(user.users):
+                part.replace_all_uses_with(positions[part.args[1]])  # pyright: ignore[reportArgumentType, reportCallIssue]
+                graph.erase_node(part)
+            graph.erase_node(user)
+    return positions
 
 
 MASKS_TO_POSITIONS = FxPass(
