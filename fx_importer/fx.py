@@ -45,7 +45,7 @@ from fx_importer.fx_graph.retracing import run_decompositions
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.types import short_text
 from fx_importer.mlir.walk import operations
-from fx_importer.options import KEYWORDS, Contract, Mutation, Options
+from fx_importer.options import KEYWORDS, Capture, Contract, Mutation, Options
 from fx_importer.targets import target_for
 
 __all__ = [
@@ -84,6 +84,8 @@ def export_and_import(
 ) -> ir.Module:
     """Export ``f`` and lower it to ``output_type``. `fx_importer.lower` describes the options.
 
+    Code that depends on the values of tensors is refused, as ``torch_mlir.fx`` does, unless ``capture`` is given.
+
     ``kwargs`` are the model's own; with options of `fx_importer.lower` among them, that function makes the module.
 
     Raises:
@@ -103,6 +105,7 @@ def export_and_import(
         "backend_legal_ops": backend_legal_ops,
         "allow_non_finites": allow_non_finites,
         "contract": Contract.WARN,
+        "capture": Capture.EXPORT,
     }
     more, inputs = split_keywords(f, kwargs)
     asked = options_of(options)

@@ -15,7 +15,7 @@ from fx_importer.calls.state import OnDevice
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.element_types import DTYPES, UNSIGNED
-from fx_importer.mlir.functions import state_aliases
+from fx_importer.mlir.functions import checks_assumptions, state_aliases
 from fx_importer.mlir.tensor_elements import missing_values
 from fx_importer.mlir.types import TorchTensor
 
@@ -95,6 +95,8 @@ class Signature:
     """Argument names in the program; None for an argument without a name."""
     aliases: Mapping[int, int] = field(default_factory=dict[int, int])
     """Maps each result that is a new state value to the argument with the old value, by position."""
+    keeps_state: bool = False
+    """Whether a call may fail after it has computed new state, so that the old values are kept until it has not."""
 
     def written(self, position: int) -> bool:
         """Whether the function writes to the argument at ``position``."""
@@ -152,7 +154,10 @@ def read_signature(function: func_d.FuncOp, convention: CallingConvention = JIT)
             f"{', '.join(convention.dtypes)}{scalars}: lower the program with "
             f"output_type='{convention.output_type}'"
         )
-    return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function), state_aliases(function))
+    aliases = state_aliases(function)
+    keeps_state = bool(aliases) and checks_assumptions(function)
+    arguments, results = tuple(kinds["argument"]), tuple(kinds["result"])
+    return Signature(name, arguments, results, _names(function), aliases, keeps_state)
 
 
 def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:

@@ -24,3 +24,6 @@ class WeightsRead(str):
         made = super().__new__(cls, f"constants were computed from {len(names)} weights")
         made.names = tuple(sorted(names))
         return made
+
+    def __reduce__(self) -> tuple[type[WeightsRead], tuple[tuple[str, ...]]]:
+        return type(self), (self.names,)

@@ -13,6 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from fx_importer.errors import UsageError
+from fx_importer.frontend.torch_patches import tracing
 
 ATTENTION, FUSED_ATTENTION = "fx_importer", "fx_importer_fused"
 """The names of `attention` in transformers' registries, without and with ``fused``."""
@@ -129,16 +130,17 @@ def _added_mask(*args: Any, dtype: torch.dtype = torch.float32, **kwargs: Any) -
 
 @contextmanager
 def own_attention() -> Iterator[None]:
-    """Give models with attention code of their own the masks for our cache in the body."""
+    """Give models with attention code of their own the masks for our cache in the body, for one thread at a time."""
     ours = {eager_mask: _added_mask, sdpa_mask: mask}
-    names = {name: ours[theirs] for name, theirs in ALL_MASK_ATTENTION_FUNCTIONS.items() if theirs in ours}
-    for name, function in names.items():
-        ALL_MASK_ATTENTION_FUNCTIONS[name] = function  # of this instance, before those of the registry
-    try:
-        yield
-    finally:
-        for name in names:
-            del ALL_MASK_ATTENTION_FUNCTIONS[name]
+    with tracing():
+        names = {name: ours[theirs] for name, theirs in ALL_MASK_ATTENTION_FUNCTIONS.items() if theirs in ours}
+        for name, function in names.items():
+            ALL_MASK_ATTENTION_FUNCTIONS[name] = function  # of this instance, before those of the registry
+        try:
+            yield
+        finally:
+            for name in names:
+                del ALL_MASK_ATTENTION_FUNCTIONS[name]
 
 
 AttentionInterface.register(ATTENTION, attention)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fx_importer.diagnostics.assumption_messages import PREFIX
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.walk import operations
@@ -45,3 +46,23 @@ def state_aliases(function: func_d.FuncOp) -> dict[int, int]:
         for kind in ("arg_attrs", "res_attrs")
     )
     return {at: given.index(name) for at, name in enumerate(returned) if name is not None and name in given}
+
+
+def checks_assumptions(function: func_d.FuncOp) -> bool:
+    """Return whether a call of ``function`` may fail a check of what the capture assumed: by a result, or an assertion.
+
+    The old state is kept then, so it may not be overwritten before.
+    """
+    results = ir.ArrayAttr(function.attributes["res_attrs"]) if "res_attrs" in function.attributes else ()
+    if any("fx_importer.check" in each for each in map(ir.DictAttr, results)):
+        return True
+    return any(map(is_assumption, operations(function.parent or function.operation, tuple(_MESSAGES))))
+
+
+def is_assumption(op: ir.Operation) -> bool:
+    """Return whether ``op`` is an assertion of what the capture assumed."""
+    return op.name in _MESSAGES and ir.StringAttr(op.attributes[_MESSAGES[op.name]]).value.startswith(PREFIX)
+
+
+_MESSAGES = {"cf.assert": "msg", "torch.runtime.assert": "message"}
+"""Assertions, and their attribute with the message."""

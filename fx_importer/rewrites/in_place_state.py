@@ -6,13 +6,14 @@ becomes one that returns their new values, and once it is on builtin tensors, on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter, is_used, terminator, update_function_type
+from fx_importer.mlir.functions import is_assumption
 from fx_importer.mlir.types import TorchTensor
-from fx_importer.mlir.walk import rewrite
+from fx_importer.mlir.walk import operations, rewrite
 
 _OVERWRITES = "fx_importer.overwrites"
 """Attribute of a result that is the new value of an argument: the position of the argument."""
@@ -77,29 +78,51 @@ def sliced_state_to_memory(module: ir.Operation) -> None:
         attributes = _attributes(function, "res_attrs", len(function.type.results))
         arguments = {each[_STATE]: at for at, each in enumerate(given) if _STATE in each}
         targets = [arguments.get(each[_STATE]) if _STATE in each else None for each in map(ir.DictAttr, attributes)]
+        unchecked = _before_checks(function)
         targets = [
-            target if target is not None and _is_written_slice(value, function.arguments[target]) else None
+            target if target is not None and _is_written_slice(value, function.arguments[target], unchecked) else None
             for value, target in zip(_results(function), targets, strict=True)
         ]
         if any(target is not None for target in targets):
             _write_in_place(function, targets, attributes)
 
 
-@rewrite("fx-importer-copy-new-state", ops=("bufferization.materialize_in_destination",), emitter=Emitter)
-def copy_new_state(op: ir.Operation, emit: Emitter) -> None:
-    """Copy the new value of state before it is written, if the old one is read.
+@rewrite("fx-importer-copy-new-state")
+def copy_new_state(module: ir.Operation) -> None:
+    """Copy the new value of state before it is written, if the old one is read, or a check may fail before the end.
 
     ``eliminate-empty-tensors`` would let it be computed into the memory of the state, also where a fused operation
-    reads the old value behind that.
+    reads the old value behind that. Slices are written after the checks (`_before_checks`).
     """
-    value, target = list(op.operands)[:2]
-    reads = [use.owner for use in target.uses if use.owner.name == "bufferization.to_tensor"]
-    if any("writable" not in each.attributes and is_used(each.results[0]) for each in reads):
-        op.operands[0] = _copy(value, emit)
+    checked = any(map(is_assumption, operations(module, ("cf.assert",))))
+    for op in operations(module, ("bufferization.materialize_in_destination",)):
+        value, target = list(op.operands)[:2]
+        reads = [use.owner for use in target.uses if use.owner.name == "bufferization.to_tensor"]
+        sliced = any("writable" in each.attributes for each in reads)
+        read = any("writable" not in each.attributes and is_used(each.results[0]) for each in reads)
+        if read or (checked and not sliced):
+            op.operands[0] = _copy(value, Emitter.before(op))
 
 
-def _is_written_slice(value: ir.Value, state: ir.Value) -> bool:
-    return value.type == state.type and value != state and _is_sliced(value, state)
+def _is_written_slice(value: ir.Value, state: ir.Value, unchecked: Collection[ir.Value]) -> bool:
+    return value.type == state.type and value != state and _is_sliced(value, state, unchecked)
+
+
+def _before_checks(function: func_d.FuncOp) -> set[ir.Value]:
+    """Return the values before the last check of what the capture assumed: a call that violates it changes no state."""
+    module = function.parent
+    if module is None or not any(map(is_assumption, operations(module, ("cf.assert",)))):
+        return set()
+    ops = list(function.entry_block.operations)
+    checks = [
+        at
+        for at, op in enumerate(ops)
+        if any(
+            inner.name == "func.call" or is_assumption(inner)  # the function that is called may have the check
+            for inner in operations(op.operation, ("cf.assert", "func.call"))
+        )
+    ]
+    return {result for op in ops[: max(checks, default=-1) + 1] for result in op.results}
 
 
 def _target(attributes: ir.Attribute) -> int | None:
@@ -110,10 +133,11 @@ def _target(attributes: ir.Attribute) -> int | None:
 def _write_in_place(function: func_d.FuncOp, targets: Sequence[int | None], attributes: Sequence[ir.Attribute]) -> None:
     context, block = function.context, function.entry_block
     restrict = {"restrict": ir.UnitAttr.get(context)}
+    unchecked = _before_checks(function)
     sliced = {
         target
         for value, target in zip(_results(function), targets, strict=True)
-        if target is not None and _is_written_slice(value, block.arguments[target])
+        if target is not None and _is_written_slice(value, block.arguments[target], unchecked)
     }
     for position in {target for target in targets if target is not None}:
         argument = block.arguments[position]
@@ -140,18 +164,18 @@ def _write_in_place(function: func_d.FuncOp, targets: Sequence[int | None], attr
     _set_results(function, [value for value, _ in kept], [attribute for _, attribute in kept])
 
 
-def _is_sliced(value: ir.Value, state: ir.Value) -> bool:
-    """Whether ``value`` is ``state`` with slices written, one after the other or in loops."""
+def _is_sliced(value: ir.Value, state: ir.Value, unchecked: Collection[ir.Value]) -> bool:
+    """Whether ``value`` is ``state`` with slices written, one after the other or in loops; none is ``unchecked``."""
     while value != state:
         owner = value.owner
-        if isinstance(owner, ir.Block):
+        if isinstance(owner, ir.Block) or value in unchecked:
             return False
         if owner.name == "tensor.insert_slice":
             value = owner.operands[1]
         elif owner.name == "scf.for":
             number = ir.OpResult(value).result_number
             body = owner.regions[0].blocks[0]
-            if not _is_sliced(terminator(body).operands[number], body.arguments[1 + number]):
+            if not _is_sliced(terminator(body).operands[number], body.arguments[1 + number], unchecked):
                 return False
             value = owner.operands[3 + number]
         else:

@@ -266,3 +266,34 @@ def test_outlined_layers_check_their_assumptions() -> None:
 def test_comparisons_that_are_false_for_nan_hold_for_nan() -> None:
     lowered = lower(programs.number, MINUS, output_type=LINALG, capture="assume")
     torch.testing.assert_close(lowered(programs.NAN), programs.number(programs.NAN), equal_nan=True)
+
+
+class Cached(torch.nn.Module):
+    rows: torch.Tensor
+    last: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(4, 3))
+        self.register_buffer("last", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+        self.rows[row] = x
+        self.last.copy_(x * 3)
+        return self.rows.sum() + (x * 2 if x.sum() > 0 else x)
+
+
+@pytest.mark.parametrize(
+    ("output_type", "engine", "mutation"),
+    [(LINALG, "jit", "mutable"), (LINALG, "iree", "functional"), ("stablehlo", "xla", "functional")],
+)
+def test_state_written_before_the_question_is_kept_if_it_fails(output_type: str, engine: str, mutation: str) -> None:
+    row = torch.tensor([1])
+    lowered = lower(Cached(), ONES, row, output_type=output_type, mutation=mutation, capture="assume")
+    caller, model = lowered.caller(backend=engine), Cached()
+    for _ in range(2):
+        torch.testing.assert_close(caller(ONES, row), model(ONES, row))
+        with pytest.raises(AssumptionError):
+            caller(MINUS, row + 1)
+        assert torch.equal(caller.state["rows"], model.rows)
+        assert torch.equal(caller.state["last"], model.last)

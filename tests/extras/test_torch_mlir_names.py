@@ -9,10 +9,10 @@ import inspect
 import pytest
 import torch
 
+from fx_importer import ExportError, FxImporterError, UnsupportedProgramError, UsageError
 from fx_importer import FxImporter as OwnImporter
-from fx_importer import FxImporterError, UnsupportedProgramError, UsageError
 from fx_importer.engines import backend_named, default_engine
-from fx_importer.errors import ContractWarning, FrozenStateWarning, StageFailed
+from fx_importer.errors import AssumptionWarning, ContractWarning, FrozenStateWarning, StageFailed
 from fx_importer.mlir.bindings import func_d, ir, new_context
 from fx_importer.output_types import OutputType
 from testing.drop_in_programs import Of
@@ -260,3 +260,14 @@ def test_failures_are_reported():
     assert '"torch.drop_in.twice"' in str(fx().export_and_import(custom, torch.ones(2), output_type="torch"))
     with pytest.raises(StageFailed, match=r"failed to legalize operation 'torch.operator'"):
         fx().export_and_import(custom, torch.ones(2), output_type="torch", fx_importer=fx().FxImporter())
+
+
+@pytest.mark.parametrize("output_type", ["raw", "torch", "stablehlo"])
+def test_branches_on_values_are_refused_as_in_torch_mlir(output_type):
+    def forward(x):
+        return x * 2 if x.sum() > 0 else x * 3
+
+    with pytest.raises(ExportError, match="data-dependent"):
+        fx().export_and_import(forward, torch.ones(3), output_type=output_type)
+    with pytest.warns(AssumptionWarning, match="under 1 assumption"):
+        fx().export_and_import(forward, torch.ones(3), output_type=output_type, capture="auto")

@@ -1,9 +1,11 @@
 """The attention function of language models."""
 
+import threading
+
 import pytest
 import torch
 
-from fx_importer.llm.attention import attention
+from fx_importer.llm.attention import ALL_MASK_ATTENTION_FUNCTIONS, attention, own_attention
 
 
 def test_sinks_take_a_part_of_the_weight():
@@ -33,3 +35,22 @@ def test_sums_of_half_precision_are_in_float32(dtype, softcap):
     assert found.dtype == dtype
     torch.testing.assert_close(found, wide.to(dtype))
     assert (found[2] == 0).all()
+
+
+def test_own_masks_are_for_one_thread_at_a_time():
+    """A second thread waits, and does not take away the masks of the first."""
+
+    def masks():
+        with own_attention():
+            found.append(dict(ALL_MASK_ATTENTION_FUNCTIONS))
+
+    found = []
+    with own_attention():
+        thread = threading.Thread(target=masks)
+        thread.start()
+        thread.join(0.1)
+        assert not found
+        before = dict(ALL_MASK_ATTENTION_FUNCTIONS)
+    thread.join()
+    assert found == [before]
+    assert dict(ALL_MASK_ATTENTION_FUNCTIONS) != before

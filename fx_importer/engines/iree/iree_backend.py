@@ -165,7 +165,13 @@ class _Function:
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device, and are taken from there."""
-        values = [each.array if isinstance(each, _Array) else self._pass(each) for each in self.dense(arguments)]
+        keeps = self.signature.keeps_state  # IREE 3.13 writes slices to the buffer that it was given
+        values = [
+            self._pass(each.tensor() if isinstance(each, OnDevice) else each)
+            if keeps or not isinstance(each, _Array)
+            else each.array
+            for each in self.dense(arguments)
+        ]
         kept = {
             at: _copied(arguments[position], at in self.signature.aliases) for at, position in self.unchanged.items()
         }

@@ -88,6 +88,8 @@ class XlaBackend:
 
 def _donated(signature: Signature) -> frozenset[int]:
     """Return the positions of state arguments whose memory can hold the new values."""
+    if signature.keeps_state:
+        return frozenset()
     kinds = signature.arguments, signature.results
     return frozenset(at for new, at in signature.aliases.items() if kinds[0][at] == kinds[1][new])
 
