@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.errors import ExportError
 from fx_importer.frontend.value_questions import Question, ValueQuestions
-from fx_importer.fx_graph.emission import emit, value_of
+from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.symbolic.guards import environment_of
@@ -32,8 +32,9 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
     """Return ``program`` with an assumption for each of ``questions``, and without their assertions of torch.
 
     Raises:
-        ExportError: if torch has not added the assertion of a question.
+        ExportError: if torch has not added the assertion of a question, or asked it in a body of control flow.
     """
+    _check_environments(program, questions)
     questions_of = _questions_by_assertion(program, questions)
     _forget_values(program)
     if not questions_of:
@@ -59,6 +60,19 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
             f"{unchecked[0].file}:{unchecked[0].line}" if unchecked[0].file else "",
         )
     return program
+
+
+def _check_environments(program: ExportedProgram, questions: ValueQuestions) -> None:
+    """Raise ExportError if a body of control flow asks a question: torch drops the assertions of its own tracing."""
+    own = environment_of(program)
+    for environment, question in questions.environments:
+        if environment is not own:
+            raise ExportError(
+                f"a body of control flow (torch.cond, while_loop, scan, map) branches on the value of a tensor, which "
+                f"the program cannot check: {question.text}. Accepted are questions outside of these bodies: ask it "
+                f"before the call, or write the branch with torch.cond or torch.where",
+                f"{question.file}:{question.line}" if question.file else "",
+            )
 
 
 def _forget_values(program: ExportedProgram) -> None:
@@ -139,7 +153,10 @@ class _Tensors:
         return tensor
 
     def _emit(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-        return emit(self._place, target, *args, **kwargs)
+        # Outside of the fake mode, a tensor made of a symbolic size would make the size a number.
+        values = [value_of(node) for node in self._place.graph.nodes]
+        with fake_mode_of_values(self._place, values):
+            return emit(self._place, target, *args, **kwargs)
 
     def _tensor(self, number: Any) -> fx.Node:
         if not isinstance(number, fx.Node):

@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from fx_importer.diagnostics.assumption_messages import violation_in
+from fx_importer.errors import ExportError
+from fx_importer.frontend.fake_weights import is_fake_or_meta
 from fx_importer.frontend.undo_writes import attributes_restored
+from fx_importer.fx_graph.assumptions import assumption_texts
 
 _TOLERANCE = 1e-4
 
@@ -85,3 +90,34 @@ def _is_close(a: Any, b: Any) -> bool:
 def cannot_compare(program: ExportedProgram, environment: ShapeEnv, sizes: Mapping[Any, Any]) -> bool:
     """Return True: without its model, nothing is known of the results of ``program``."""
     return True
+
+
+def check_assumptions(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise `ExportError` if an assumption of ``program`` is false for the inputs that it was captured with.
+
+    Programs that draw random numbers, and those whose weights have no values, are not evaluated.
+    """
+    leaves = pytree.tree_leaves((args, kwargs, program.state_dict, program.constants))
+    if not assumption_texts({"main": program}) or any(map(is_fake_or_meta, leaves)) or _is_random(program):
+        return
+    copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), (tuple(args), dict(kwargs)))
+    module = program.module(check_guards=False)
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    state = {name: tensor.detach().clone() for name, tensor in tensors}  # the program may write to it
+    try:
+        with torch.no_grad():
+            torch.func.functional_call(module, state, *copies)
+    except Exception as error:  # others: the program has no kernels for the CPU
+        if (violation := violation_in(str(error), "main")) is not None:
+            raise ExportError(
+                f"the program cannot check what its capture assumes: {violation.assumption} for the example inputs "
+                f"while it was traced, and not when the program runs with them"
+            ) from error
+
+
+def _is_random(program: ExportedProgram) -> bool:
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        for module in program.graph_module.modules()
+        for node in (module.graph.nodes if isinstance(module, fx.GraphModule) else ())
+    )

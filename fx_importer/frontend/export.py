@@ -16,7 +16,7 @@ from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without
 from fx_importer.frontend.assumed_values import with_assumptions
 from fx_importer.frontend.capture_ladder import Rung, rungs, torch_repaired
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
-from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare
+from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare, check_assumptions
 from fx_importer.frontend.example_inputs import check_quantized, quantized_state_error, without_quantized_state
 from fx_importer.frontend.export_errors import ExportFailure
 from fx_importer.frontend.fake_weights import on_fake_cpu, with_meta_weights
@@ -78,7 +78,7 @@ def _captured(
     check_quantized(args, kwargs)
     failure: ExportFailure | None = None
     for rung in rungs(options, dynamic):
-        if failure is not None and not failure.may_be_captured_by(rung):
+        if failure is not None and not failure.is_worth_another_rung():
             continue
         asked = SizeConditions()
         try:
@@ -125,7 +125,9 @@ def _exported_by(
         on_fake_cpu(module, *without_aliases(args, kwargs, module)) as (inputs, keywords, restored),
     ):
         program = torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict)
-        return with_assumptions(restored(program), questions)
+        program = with_assumptions(restored(program), questions)
+        check_assumptions(program, inputs, keywords)
+        return program
 
 
 def _as_module(f: Callable[..., Any]) -> torch.nn.Module:

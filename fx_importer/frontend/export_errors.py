@@ -56,13 +56,13 @@ class ExportFailure:
             self._located(size): fixed for name, fixed in asked.fixed.items() if (size := InputSize.of(name))
         }
 
-    def may_be_captured_by(self, rung: Rung) -> bool:
-        """Return whether ``rung`` is worth a try: sizes that become numbers stay an error on all of them."""
+    def is_worth_another_rung(self) -> bool:
+        """Return whether another way may capture the model: sizes that become numbers stay an error on all of them."""
         text = str(self.cause)
         kind = getattr(getattr(self.cause, "error_type", None), "name", "")
         if _FIXED.search(InputSize.described(text)) or kind == "CONSTRAINT_VIOLATION":
             return False
-        return rung.assumes or depends_on_values(self.cause)
+        return depends_on_values(self.cause)
 
     def error(self, name: str) -> ExportError:
         """Return the error for what torch.export raised for the model ``name``, with `changes` to try."""

@@ -190,6 +190,11 @@ REAL_COPY = Patch(
     "torch copies parameters too; torch 2.12 to 2.15 do not",
 )
 REAL_CLONE = Patch("torch._subclasses.meta_utils:_safe_clone", REAL_COPY.why, REAL_COPY.until)
+HIGHER_ORDER_CALL = Patch(
+    "torch._ops:HigherOrderOperator.__call__",
+    "real tensors of its results are uninitialized memory, which would answer questions",
+    "torch gives the results no real tensors; torch 2.12 to 2.15 give torch.empty",
+)
 MODULE_CONVERSION = Patch(
     "torch.nn:Module._apply",
     "it swaps the memory of fake parameters, which fails",
@@ -276,7 +281,7 @@ PATCHES = (
     *(FRAME_FILTER, LSTM_LAYER, LSTM_SELECTION, TENSOR_METADATA),
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
     *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG, ARGUMENT_CHECKS),
-    *(REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, DEFERRED_ASSERTION),
+    *(REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, HIGHER_ORDER_CALL, DEFERRED_ASSERTION),
     *(MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),

@@ -18,11 +18,14 @@ from typing import Any
 
 import sympy
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from fx_importer.diagnostics.source_lines import source_line, source_lines
 from fx_importer.frontend.torch_patches import (
     DEFERRED_ASSERTION,
+    HIGHER_ORDER_CALL,
     REAL_CLONE,
     REAL_COPY,
     REAL_TENSOR_LOG,
@@ -71,6 +74,8 @@ class ValueQuestions:
 
     asked: dict[tuple[str, str], Question] = field(default_factory=dict[tuple[str, str], Question])
     """By the text of torch's expression and of the answer."""
+    environments: list[tuple[Any, Question]] = field(default_factory=list[tuple[Any, Question]])
+    """The environments of symbolic sizes that asked, each with its first question."""
 
     def answered(self) -> AbstractContextManager[None]:
         """Answer and record the questions of what torch traces in the body."""
@@ -79,6 +84,8 @@ class ValueQuestions:
             key = (str(expression), str(answer))
             if key not in self.asked:
                 self.asked[key] = _question(sys._getframe(1), expression, answer)
+            if all(other is not environment for other, _ in self.environments):
+                self.environments.append((environment, _question(sys._getframe(1), expression, answer)))
 
         evaluate = SIZE_CONDITION.resolved().read()
 
@@ -103,9 +110,19 @@ class ValueQuestions:
                 assertions[:] = [replace(each, expr=_kept(each.expr)) for each in assertions]
             return result
 
+        call = HIGHER_ORDER_CALL.resolved().read()
+
+        def call_unknown(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+            results = call(function, *args, **kwargs)
+            for leaf in tree_leaves(results) if function.name() not in _TRACED_CALLS else ():
+                if isinstance(leaf, FakeTensor):
+                    leaf.real_tensor = None
+            return results
+
         answers = {REAL_TENSORS: True, REAL_TENSOR_LOG: log, SIZE_CONDITION: guard_bool}
+        others = {DEFERRED_ASSERTION: defer_kept, HIGHER_ORDER_CALL: call_unknown}
         return _both(
-            patched({**answers, REAL_COPY: _copy, REAL_CLONE: _clone, DEFERRED_ASSERTION: defer_kept}),
+            patched({**answers, REAL_COPY: _copy, REAL_CLONE: _clone, **others}),
             _BooleanFunctions(),
         )
 
@@ -120,21 +137,25 @@ def _kept(condition: sympy.Basic) -> sympy.Basic:
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor | None) -> None:
-    if source is not None and type(source) in _PLAIN:
-        target.copy_(source)
+    """Copy what is known of ``source``. The rest is zeros: uninitialized memory could be the length of a loop."""
+    if isinstance(source, FakeTensor):
+        source = source.real_tensor
+    target.copy_(source) if type(source) in _PLAIN else target.zero_()  # type: ignore[arg-type]
 
 
 def _clone(source: torch.Tensor) -> torch.Tensor | None:
     return source.detach().clone() if type(source) in _PLAIN else None
 
 
+_TRACED_CALLS = ("custom_function_call",)
+"""Higher-order operators whose functions are traced like other code of the model: their results are known."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _ORDERS = (sympy.StrictLessThan, sympy.LessThan, sympy.StrictGreaterThan, sympy.GreaterThan)
 
 
 @contextmanager
 def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any]) -> Iterator[None]:
-    with first, second:
+    with torch.random.fork_rng(devices=()), first, second:
         yield
 
 

@@ -142,6 +142,28 @@ def checked_by_torch(x: Tensor, scale: Tensor) -> Tensor:
     return torch.distributions.Normal(x, scale).log_prob(x * 2)
 
 
+def in_a_body(x: Tensor, n: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x * 2 if n.item() > 2 else x, lambda x: x - 1, (x,))
+
+
+def loop_in_a_body(x: Tensor, n: Tensor) -> Tensor:
+    def repeated(x: Tensor) -> Tensor:
+        for _ in range(int(n)):
+            x = x * 2
+        return x
+
+    return torch.cond(x.sum() > 0, repeated, lambda x: x - 1, (x,))
+
+
+def after_a_body(x: Tensor, n: Tensor) -> Tensor:
+    y = torch.cond(n > 2, lambda x: x * 2, lambda x: x - 1, (x,))
+    return y + 1 if y.sum() > 0 else y
+
+
+def number_and_size(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if n.item() > x.shape[0] else x * 3
+
+
 class Counts(nn.Module):
     """The branch depends on a buffer that each call changes."""
 
