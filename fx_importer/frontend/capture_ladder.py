@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fx_importer.frontend.torch_patches import (
     ARGUMENT_CHECKS,
+    ASSERT_REWRITE,
     EXPORT_PRINT,
     GUARD_LOG,
     META_LOG,
@@ -30,6 +31,8 @@ class Rung:
     """Whether torch.export traces through Python bytecode."""
     assumes: bool = False
     """Whether questions about values of tensors are answered with the example inputs."""
+    drops_asserts: bool = True
+    """Whether torch.export may drop an ``assert`` of the model's code that depends on values, or refuses it."""
 
     def __str__(self) -> str:
         if self.assumes:
@@ -41,10 +44,11 @@ def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
     """Yield the ways that ``options`` allow. Graphs with Python between them are `fx_importer.import_function`'s.
 
     With the other ``strict``, numbers that are read as sizes stay dynamic; ``dynamic`` is whether the output type has
-    sizes that depend on values. Otherwise they are assumed to be those of the example.
+    sizes that depend on values. Otherwise they are assumed to be those of the example. It does not drop an assert
+    that the first ``strict`` refused: under assumptions, the program checks it.
     """
     yield Rung(options.strict)
-    others = [Rung(not options.strict)] if options.capture is Capture.AUTO else []
+    others = [Rung(not options.strict, drops_asserts=False)] if options.capture is Capture.AUTO else []
     assumed = [] if options.capture is Capture.EXPORT else [Rung(False, assumes=True)]
     yield from (*others, *assumed) if dynamic else (*assumed, *others)
 
@@ -55,12 +59,13 @@ def depends_on_values(error: Exception) -> bool:
     return any(each in text for each in _OF_VALUES)
 
 
-def torch_repaired() -> AbstractContextManager[None]:
-    """Repair torch in the body, and keep it from printing what it refuses: the errors have it, or another way works."""
+def torch_repaired(rung: Rung) -> AbstractContextManager[None]:
+    """Repair torch for ``rung``, and keep it from printing what it refuses: errors have it, or another way works."""
     filters = [*_TORCH_LOG.filters, lambda record: record.levelno != logging.WARNING]
     unused = UNUSED_CONSTANT.resolved().read()
     return patched(
         {
+            **({} if rung.drops_asserts else {ASSERT_REWRITE: False}),
             ARGUMENT_CHECKS: ARGUMENT_CHECKS.resolved().read(),
             EXPORT_PRINT: lambda *args, **kwargs: None,
             GUARD_LOG.on(_TORCH_LOG): filters,

@@ -114,7 +114,7 @@ def _exported_by(
         shapes = module.shapes_of(shapes)
     questions = ValueQuestions()
     with (
-        torch_repaired(),
+        torch_repaired(rung),
         conversions_traced(),
         traceable_kernels(),
         frames_of_calls_kept(),

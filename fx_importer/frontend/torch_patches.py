@@ -159,6 +159,11 @@ REAL_TENSORS = _Setting(
     "torch.export.draft_export sets it, but makes dynamic sizes static, writes a log file and prints",
     "torch.export has an option for it; torch 2.12 to 2.15 have none",
 )
+ASSERT_REWRITE = _Setting(
+    "torch._dynamo.config:rewrite_assert_with_torch_assert",
+    "strict export turns an assert of the model's code into an assertion that is removed, or loses it",
+    "strict export keeps each of them; torch 2.12 to 2.15 lose those on numbers",
+)
 REAL_TENSOR_LOG = Patch(
     "torch.fx.experimental.symbolic_shapes:ShapeEnv._log_real_tensor_propagation",
     "torch logs each answer that it takes from the values of real tensors, and does not return where it was asked",
@@ -281,7 +286,7 @@ PATCHES = (
     *(FRAME_FILTER, LSTM_LAYER, LSTM_SELECTION, TENSOR_METADATA),
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
     *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG, ARGUMENT_CHECKS),
-    *(REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, HIGHER_ORDER_CALL, DEFERRED_ASSERTION),
+    *(ASSERT_REWRITE, REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, HIGHER_ORDER_CALL, DEFERRED_ASSERTION),
     *(MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fx_importer import ExportError, lower
-from fx_importer.errors import AssumptionError
+from fx_importer.errors import AssumptionError, AssumptionWarning
 from tests.e2e import assumption_programs as programs
 
 ONES, LINALG = programs.ONES, "linalg-on-tensors"
@@ -58,3 +58,19 @@ def test_assumptions_that_are_false_for_the_example_are_refused(monkeypatch: pyt
 
 def _raise_its_message(condition: torch.Tensor, message: str) -> None:
     raise RuntimeError(message)
+
+
+@pytest.mark.parametrize(
+    ("program", "inputs", "others"),
+    [
+        (programs.asserts, (programs.RISING,), (programs.FALLING,)),
+        (programs.asserts_a_size, (ONES, programs.whole(1, 2)), (ONES, programs.whole(1, 3))),
+    ],
+    ids=["tensor", "number"],
+)
+def test_the_other_strict_drops_no_assert(program: Any, inputs: Any, others: Any) -> None:
+    with pytest.warns(AssumptionWarning):
+        lowered = lower(program, *inputs, output_type=LINALG)
+    torch.testing.assert_close(lowered(*inputs), program(*inputs))
+    with pytest.raises(AssumptionError):
+        lowered(*others)
