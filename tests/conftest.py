@@ -31,6 +31,13 @@ def reports_in_tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield
 
 
+@pytest.fixture(autouse=True)
+def without_advice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip trials of other options after expected failures, but in tests of what they suggest."""
+    if request.node.get_closest_marker("advice") is None:
+        monkeypatch.setattr("fx_importer.compiler.driver.advisor_for", lambda *_: None)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--new-interpreters", action="store_true", help="start every process anew, without forks")
 

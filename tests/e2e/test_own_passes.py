@@ -132,6 +132,7 @@ def test_other_functions_of_the_api():
     assert "tosa.tanh" not in str(module)
 
 
+@pytest.mark.advice
 def test_diagnostic_of_a_function_names_operators():
     for isolate in (False, True):
         with pytest.raises(StageFailed) as caught:

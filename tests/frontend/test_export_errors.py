@@ -18,6 +18,8 @@ from fx_importer.frontend.export import export_program
 from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES
 from fx_importer.options import Capture, ExportOptions
 
+pytestmark = pytest.mark.advice
+
 BATCH = ({0: Dim("batch", max=64)},)
 WINDOWS = ("hann_window", "hamming_window", "bartlett_window", "blackman_window", "kaiser_window")
 

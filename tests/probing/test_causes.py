@@ -18,6 +18,8 @@ from fx_importer.pipelines import Pipeline, Stage
 from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.probing import Prober, causes_in
 
+pytestmark = pytest.mark.advice
+
 ENDING = imported_step("tests.pipelines.faults:abort")
 
 

@@ -12,6 +12,8 @@ from testing.advice import Followed, Row, summary
 from testing.advising import followers
 from testing.advising.programs import Program, program_of
 
+pytestmark = pytest.mark.advice
+
 X = torch.ones(3, 4, dtype=torch.float64)
 PROGRAM = Program("double", lambda x: x + x, (X,), {"output_type": "tosa", "keep": ["aten.roll", "aten.relu"]})
 
