@@ -588,6 +588,7 @@ def test_operators(case, output_type):
 
 
 @pytest.mark.slow_rows("^orders$", "^padded_tokens$")
+@pytest.mark.slow_rows("^pools$")
 @pytest.mark.parametrize(
     "case",
     [

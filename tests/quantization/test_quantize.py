@@ -157,6 +157,7 @@ class Steps(nn.Module):
         return torch.stack(results, 1)
 
 
+@pytest.mark.slow_rows("^(gru|relu)$")
 @pytest.mark.parametrize(
     "cell",
     [nn.LSTMCell(6, 5), nn.GRUCell(6, 5, bias=False), nn.RNNCell(6, 5), nn.RNNCell(6, 5, nonlinearity="relu")],

@@ -53,6 +53,7 @@ def test_fx_pass(monkeypatch: pytest.MonkeyPatch):
     assert "numbers differ after pass 'add-to-sub' in stage 'fx_passes'" in str(verdict)
 
 
+@pytest.mark.slow_rows("^linalg$")
 @pytest.mark.parametrize("stage", ["linalg", "loops"])
 def test_pass_of_a_user(stage: str):
     lowered = lower(Scaled(), X, output_type="linalg", pipeline=lambda pipeline: pipeline.after(stage, subtract))
