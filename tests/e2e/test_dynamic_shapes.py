@@ -587,8 +587,7 @@ def test_operators(case, output_type):
     check(case, output_type)
 
 
-@pytest.mark.slow_rows("^orders$", "^padded_tokens$")
-@pytest.mark.slow_rows("^pools$")
+@pytest.mark.slow_rows("^orders$", "^padded_tokens$", "^pools$")
 @pytest.mark.parametrize(
     "case",
     [
