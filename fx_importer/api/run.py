@@ -34,6 +34,11 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         UsageError: if the backend cannot run the module, or a part of the state is missing.
     """
     check_one_device(lowered)
+    if any(weight._version != version for weight, version in lowered.folded):
+        raise UsageError(
+            "weights of the model were changed in place after the lowering, which computed constants from them: lower "
+            "the model again, or with weights='args', which takes them in each call"
+        )
     if backend is None:
         backend = default_backend(lowered.manifest)
     if isinstance(backend, str):

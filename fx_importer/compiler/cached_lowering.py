@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fx_importer.compiler.caching import CacheEntry, place_of
 from fx_importer.compiler.compilation import Compilation, Exported
-from fx_importer.compiler.compiled import Compiled
+from fx_importer.compiler.compiled import Compiled, weights_read
 from fx_importer.compiler.restored import restored
 from fx_importer.compiler.stages import admit
 from fx_importer.diagnostics.remarks import Deviation, WeightsRead
@@ -31,15 +31,15 @@ def through_the_cache(
     """Return the result from the cache, or lower the programs and cache the result if possible."""
     with trace.stage("cache") as record:
         place = place_of(exported.given, importer, compilation.options, record.remarks.append)
-        manifest = place.read(importer.module) if place else None
-        if place and manifest:
-            record.remarks.append(f"taken from {place}")
+        found = place.read(importer.module) if place else None
+        if found is not None:
+            record.remarks += [*([WeightsRead(found[1])] if found[1] else []), f"taken from {place}"]
     if place is None:
         return lower(exported, importer, compilation, trace, report=report)
-    if manifest is None:
+    if found is None:
         return _lower_and_keep(place, exported, importer, compilation, trace, lower, report=report)
 
-    return restored(exported.given, importer.module, manifest, compilation.options, importer, trace)
+    return restored(exported.given, importer.module, found[0], compilation.options, importer, trace)
 
 
 def _lower_and_keep(
@@ -59,7 +59,9 @@ def _lower_and_keep(
         compiled = lower(exported, importer, compilation, attempt, report=False, elided=place.elided.numbers)
         with attempt.stage("keep") as record:
             reason = _not_cached(compiled)
-            record.remarks.append(reason or place.write(compiled.module, compiled.manifest, _weights_read(compiled)))
+            record.remarks.append(
+                reason or place.write(compiled.module, compiled.manifest, weights_read(compiled.trace))
+            )
             place.give_weights(compiled.module)
     except FxImporterError:
         whole = importer.fresh()
@@ -67,12 +69,6 @@ def _lower_and_keep(
         return lower(exported, whole, compilation, trace, report=report)
     trace.stages = attempt.stages
     return replace(compiled, trace=trace)
-
-
-def _weights_read(compiled: Compiled) -> set[str]:
-    """Return the names of the weights whose elements the module depends on."""
-    remarks = (remark for stage in compiled.trace.stages for remark in stage.remarks)
-    return {name for remark in remarks if isinstance(remark, WeightsRead) for name in remark.names}
 
 
 def _not_cached(compiled: Compiled) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
+from fx_importer.diagnostics.remarks import WeightsRead
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.manifest import NARROW, NARROW_FLOATS, Manifest, Weight
 from fx_importer.mlir.bindings import ir
@@ -59,10 +60,31 @@ class Compiled:
     integers: Mapping[str, ExportedProgram] = field(default_factory=dict)
     """With ``quantized="integer"``, the exported programs with operators on integers."""
 
+    folded: tuple[tuple[torch.Tensor, int], ...] = field(default=(), repr=False)
+    """Weights from which constants of the module were computed, with the counters of their changes in place."""
+
     @property
     def computed(self) -> Mapping[str, ExportedProgram]:
         """The exported programs in the form whose numbers the module has."""
         return self.integers or self.exported
+
+
+def weights_read(trace: Trace) -> set[str]:
+    """Return the names of the weights whose elements the module depends on."""
+    remarks = (remark for stage in trace.stages for remark in stage.remarks)
+    return {name for remark in remarks if isinstance(remark, WeightsRead) for name in remark.names}
+
+
+def folded_weights(trace: Trace, programs: Mapping[str, ExportedProgram]) -> tuple[tuple[torch.Tensor, int], ...]:
+    """Return the weights of ``programs`` that were read, with the counters of their changes in place."""
+    names = weights_read(trace)
+    held = {
+        name: tensor
+        for program in programs.values()
+        for name, tensor in {**program.constants, **program.state_dict}.items()
+        if name in names and isinstance(tensor, torch.Tensor) and not tensor.is_inference()
+    }
+    return tuple((tensor, tensor._version) for tensor in held.values())
 
 
 class LazyPrograms(Mapping[str, ExportedProgram]):

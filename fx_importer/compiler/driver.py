@@ -14,7 +14,7 @@ from fx_importer.compiler.advice import Advisor, Change
 from fx_importer.compiler.assumptions import warn_of_assumptions
 from fx_importer.compiler.cached_lowering import through_the_cache
 from fx_importer.compiler.compilation import Call, Compilation, Exported, Programs
-from fx_importer.compiler.compiled import Compiled, manifest_of
+from fx_importer.compiler.compiled import Compiled, folded_weights, manifest_of
 from fx_importer.compiler.device_mesh import check_plan, collectives_of, on_mesh
 from fx_importer.compiler.diagnose import SEARCH_SECONDS, ImportCanonical, all_unsupported, investigator
 from fx_importer.compiler.division import divide
@@ -301,6 +301,7 @@ def lower_exported(
         outcome.operator_output_types,
         () if compilation.target.random else random_functions(canonical.values()),
         integers=exported.integers,
+        folded=folded_weights(trace, exported.given),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.export import ExportedProgram
 
-from fx_importer.compiler.compiled import Compiled, LazyPrograms, Recompile
+from fx_importer.compiler.compiled import Compiled, LazyPrograms, Recompile, folded_weights
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
@@ -46,7 +46,9 @@ def restored(
     computed = integers or exported
     programs = LazyPrograms(exported, canonical)
     return Compiled(
-        *(programs, exported, module, manifest, trace, options, recompiler(options, importer)), integers=integers
+        *(programs, exported, module, manifest, trace, options, recompiler(options, importer)),
+        integers=integers,
+        folded=folded_weights(trace, exported),
     )
 
 

@@ -25,5 +25,5 @@ class WeightsRead(str):
         made.names = tuple(sorted(names))
         return made
 
-    def __reduce__(self) -> tuple[type[WeightsRead], tuple[tuple[str, ...]]]:
-        return type(self), (self.names,)
+    def __getnewargs__(self) -> tuple[Collection[str]]:
+        return (self.names,)

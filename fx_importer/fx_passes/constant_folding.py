@@ -130,7 +130,11 @@ class Constants:
                 if any(user not in folded for user in node.users) and not self.may_be_constant(node):
                     del folded[node]
             ends = [node for node in folded if any(user not in folded for user in node.users)]
-            values = {node: self.value(node) for node in ends if self._is_worth_folding(node)}
+            first: dict[int, fx.Node] = {}
+            numbers = self._numbers()
+            values = {
+                node: self.value(first.setdefault(numbers[node], node)) for node in ends if self._is_worth_folding(node)
+            }
             if not (failed := [node for node, value in values.items() if value is None]):
                 return {node: value for node, value in values.items() if value is not None and value.numel()}
             for node in failed:
@@ -140,6 +144,17 @@ class Constants:
         """Remove a node that is erased."""
         self.nodes.pop(node, None)
         self._values.pop(node, None)
+
+    def _numbers(self) -> dict[fx.Node, int]:
+        """Return a number for each node; equal calls of equal operands have one."""
+        numbers: dict[fx.Node, int] = {}
+        known: dict[object, int] = {}
+        for node in self.nodes:
+            key: object = node
+            if node not in self.held and node.target not in DRAWN:
+                key = node.target, repr(map_arg((node.args, node.kwargs), lambda source: f"%{numbers[source]}"))
+            numbers[node] = known.setdefault(key, len(known))
+        return numbers
 
     def may_be_constant(self, node: fx.Node) -> bool:
         """Return whether the value of ``node``, a node in `nodes`, is not too large to be stored."""
@@ -204,11 +219,16 @@ def fold_constants(
     held = dict(program.constants)
     read = set[str]()
     names = [f"{constants.first_held(node) or node.name}_folded" for node in found]
-    for number, ((node, value), name) in enumerate(zip(found.items(), names, strict=True)):
-        read |= {constants.held[source] for source in constants.nodes[node] & constants.parameters}
+    placed: dict[int, fx.Node] = {}
+    for (node, value), name in zip(found.items(), names, strict=True):
+        if id(value) in placed:
+            node.replace_all_uses_with(placed[id(value)])
+            continue
+        number = len(placed)
+        read |= {constants.held[source] for source in constants.nodes[node]}
         target = name
         for copy in itertools.count(1):
-            if target not in held:
+            if target not in held and target not in program.state_dict:
                 break
             target = f"{name}_{copy}"
         held[target] = value
@@ -217,6 +237,7 @@ def fold_constants(
         constant.meta |= {key: node.meta[key] for key in ("val", "model_val") if key in node.meta}
         specs.insert(first + number, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(constant.name), target))
         node.replace_all_uses_with(constant)
+        placed[id(value)] = constant
     program.graph.eliminate_dead_code()
     signature = ExportGraphSignature(specs, program.graph_signature.output_specs)
     return with_graph(program, program.graph, signature, root=program.graph_module, constants=held), read

@@ -42,6 +42,8 @@ class _Scales:
             chain = self._chain(node, channels)
             if not any(isinstance(other, fx.Node) for _, other in chain):
                 continue  # numbers alone are no weights
+            if self._is_shared(node.args[1]):
+                continue
             is_scaled = any(affine.target is aten.mul.Tensor for affine, _ in chain)
             if is_scaled or len(chain) > (node.target is aten.mm.default):  # one shift after mm is a bias
                 self._fold(node, chain, channels)
@@ -100,6 +102,13 @@ class _Scales:
         end.replace_all_uses_with(result)
         for each in (*(affine for affine, _ in reversed(chain)), node):
             each.graph.erase_node(each)
+
+    @staticmethod
+    def _is_shared(weight: Any) -> bool:
+        """Return whether several operators read a large ``weight``, of which each would get a copy."""
+        source = weight.all_input_nodes[0] if weight.target is aten.permute.default else weight
+        users = sum(len(user.users) if user.target is aten.permute.default else 1 for user in source.users)
+        return users > 1 and value_of(source).numel() * value_of(source).itemsize > 1 << 16
 
     def _is_by_channel(self, other: Any, node: fx.Node, channels: int) -> bool:
         """Return whether ``other`` is a constant with one element for each channel of ``node``, or one for all."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fx_importer import lower
+from fx_importer import UsageError, lower
 from fx_importer.mlir.walk import operations
 
 NORMS = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
@@ -155,3 +155,69 @@ def test_cached_modules_belong_to_the_weights_that_they_hold(tmp_path, monkeypat
             with torch.no_grad():
                 next(model.layer.parameters()).mul_(2)
     assert taken == [False, True, False]
+
+
+def test_a_change_of_folded_weights_before_the_first_call_is_refused():
+    model, x = scaled("conv2d")
+    lowered = lower(model, x, output_type="linalg")
+    with torch.no_grad():
+        next(model.layer.parameters()).mul_(3)
+    with pytest.raises(UsageError, match="weights of the model were changed in place after the lowering"):
+        lowered.run(x)
+
+
+def test_names_of_constants_are_new():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.weight_folded = nn.Parameter(torch.randn(4)), nn.Parameter(torch.randn(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.weight.exp() + self.weight_folded
+
+    model, x = Named(), torch.randn(2, 4)
+    check(lower(model, x, output_type="linalg"), model, x)
+
+
+def test_equal_constants_are_one():
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.utils.parametrizations.weight_norm(nn.Linear(64, 64, bias=False))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(5):
+                x = self.layer(x).tanh()
+            return x
+
+    model, x = Cell(), torch.randn(2, 64)
+    lowered = lower(model, x, output_type="linalg")
+    assert (
+        len(
+            {
+                str(op.attributes["value"])
+                for op in operations(lowered.module.operation, ("arith.constant",))
+                if "resource" in str(op)
+            }
+        )
+        == 1
+    )
+    check(lowered, model, x)
+
+
+def test_weights_of_several_operators_are_not_copied():
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(160, 160) / 20)
+            self.scales = nn.ParameterList(torch.rand(160) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for scale in self.scales:
+                x = (x @ self.weight) * scale
+            return x
+
+    model, x = Steps(), torch.randn(2, 160)
+    lowered = lower(model, x, output_type="linalg")
+    assert "weight_folded" not in str(lowered.module)
+    check(lowered, model, x)

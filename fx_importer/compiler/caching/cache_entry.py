@@ -32,9 +32,12 @@ class CacheEntry:
     key: str
     elided: ElidedWeights
 
-    def read(self, module: ir.Module) -> Manifest | None:
-        """Fill the empty ``module`` with the cached one, and return its manifest, or None if the entry is missing."""
-        data = self.store.get(self.key)
+    def read(self, module: ir.Module) -> tuple[Manifest, Sequence[str]] | None:
+        """Fill the empty ``module`` with the cached one, and return its manifest and the weights that were read.
+
+        Return None if the entry is missing.
+        """
+        data, names = self.store.get(self.key), list[str]()
         if data is not None and data.startswith(_READS):
             names = data.removeprefix(_READS).decode().split("\n")
             data = self.store.get(key) if (key := self._key_of_elements(names)) else None
@@ -49,7 +52,7 @@ class CacheEntry:
         except Exception:  # an unusable entry counts as missing, for any reason
             return None
         replace_contents(module, found.operation)
-        return manifest
+        return manifest, names
 
     def give_weights(self, module: ir.Module) -> None:
         link_elided(module, self.elided.weights)

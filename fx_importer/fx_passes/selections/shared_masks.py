@@ -24,6 +24,10 @@ from fx_importer.fx_passes.fx_pass import FxPass
 
 _INDEXED = frozenset((aten.index.Tensor, aten.index_put.default, aten.index_put_.default))
 
+_ROWS = (aten.nonzero.default, aten.argwhere.default)
+_COLUMNS = (aten.where.default, aten.nonzero_numpy.default)
+"""Operators that list the positions of true elements: one tensor, or one for each axis."""
+
 
 def masks_to_positions(program: ExportedProgram) -> ExportedProgram:
     """Return ``program`` with the masks that it uses together with other indices as positions."""
@@ -112,12 +116,13 @@ def _positions(mask: fx.Node, number: SymInt, graph: fx.Graph) -> list[fx.Node]:
     listed.meta["unbacked_bindings"] = {number.node.expr: (CallMethodKey("size"), SequenceKey(0))}
     positions = [emit(before, aten.select.int, listed, 1, axis) for axis in range(value_of(mask).dim())]
     for user in [user for user in mask.users if user is not listed]:
-        if user.target is aten.nonzero.default and _is_same(value_of(user).shape[0], number):
-            user.replace_all_uses_with(listed)
+        if user.target in _ROWS and _is_same(value_of(user).shape[0], number):
+            user.replace_all_uses_with(emit(user, aten.clone.default, listed))  # the program may write to its result
             graph.erase_node(user)
-        elif user.target is aten.where.default and _is_same(value_of(user)[0].shape[0], number):
+        elif user.target in _COLUMNS and _is_same(value_of(user)[0].shape[0], number):
             for part in list(user.users):
-                part.replace_all_uses_with(positions[part.args[1]])  # pyright: ignore[reportArgumentType, reportCallIssue]
+                axis: Any = part.args[1]
+                part.replace_all_uses_with(emit(part, aten.clone.default, positions[axis]))
                 graph.erase_node(part)
             graph.erase_node(user)
     return positions
