@@ -25,5 +25,5 @@ class WeightsRead(str):
         made.names = tuple(sorted(names))
         return made
 
-    def __getnewargs__(self) -> tuple[Collection[str]]:
-        return (self.names,)
+    def __reduce__(self) -> tuple[type[WeightsRead], tuple[Collection[str]]]:
+        return WeightsRead, (self.names,)
