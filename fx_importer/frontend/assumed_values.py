@@ -212,22 +212,48 @@ class _Tensors:
             a, b, relation = b, a, _MIRRORED.get(relation, relation)
         if isinstance(b, fx.Node):
             return self._emit(getattr(aten, relation).Tensor, self._wide(a), self._wide(b))
+        a, b = _without_summand(a, b)
         tensor = self._tensor(a)
         dtype = value_of(tensor).dtype
+        if dtype.is_floating_point and dtype.itemsize == 1:  # torch compares none of eight bits
+            tensor, dtype = self._emit(aten._to_copy.default, tensor, dtype=torch.float32), torch.float32
         if dtype is torch.bool:
             if relation in ("eq", "ne") and b in (0, 1):
                 return tensor if (relation == "eq") == bool(b) else self._emit(aten.logical_not.default, tensor)
             tensor = self._wide(a)
-        elif dtype.is_floating_point:
-            if not _is_exact(b, dtype):
-                tensor = self._wide(a)
-        elif isinstance(b, float) or not torch.iinfo(dtype).min <= b <= torch.iinfo(dtype).max:
+        elif not math.isnan(b):
+            bound = _rounded(b, dtype)
+            if bound != b:
+                if relation in ("eq", "ne"):
+                    return self._tensor(relation == "ne")
+                relation, b = _OF_ROUNDED[relation][bound > b], bound
+            elif not dtype.is_floating_point:
+                b = bound
+        elif not dtype.is_floating_point:
             tensor = self._wide(a)
         return self._emit(getattr(aten, relation).Scalar, tensor, b)
 
 
-def _is_exact(number: float, dtype: torch.dtype) -> bool:
-    return math.isnan(number) or float(torch.tensor(number, dtype=torch.float64).to(dtype)) == number
+def _without_summand(number: Any, limit: Any) -> tuple[Any, Any]:
+    """Return what is compared, ``x + c`` with 0 or integers, as ``x`` and a limit: torch writes ``x < -c`` so.
+
+    The sign of a sum of floats is exact.
+    """
+    if isinstance(number, fx.Node) and number.target is operator.add and len(number.all_input_nodes) == 1:
+        constants = [term for term in number.args if isinstance(term, int | float)]
+        (term,) = number.all_input_nodes
+        whole = isinstance(value_of(term), int | torch.SymInt) and isinstance(limit, int)
+        if len(constants) == 1 and (limit == 0 or (whole and isinstance(constants[0], int))):
+            return term, limit - constants[0]
+    return number, limit
+
+
+def _rounded(number: float, dtype: torch.dtype) -> float:
+    """Return ``number`` as a value of ``dtype``, next to it: no other value of ``dtype`` is between the two."""
+    if not dtype.is_floating_point:
+        limits = torch.iinfo(dtype)
+        return limits.min if number < limits.min else limits.max if number > limits.max else math.floor(number)
+    return float(torch.tensor(float(number), dtype=torch.float64).to(dtype))
 
 
 _COMPARISONS: Mapping[Any, str] = {
@@ -240,6 +266,8 @@ _OPPOSITE: Mapping[Any, tuple[str, str]] = {
     operator.ge: ("lt", "lt"),
 }
 """The opposite of a comparison, and of the comparison or equality."""
+_OF_ROUNDED = {"gt": ("gt", "ge"), "ge": ("gt", "ge"), "lt": ("le", "lt"), "le": ("le", "lt")}
+"""The comparison with a number that was rounded down, and up, which is that with the number itself."""
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 _LOGICAL: Mapping[Any, Any] = {
     operator.and_: aten.logical_and.default,

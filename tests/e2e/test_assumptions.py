@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -297,3 +298,22 @@ def test_state_written_before_the_question_is_kept_if_it_fails(output_type: str,
             caller(MINUS, row + 1)
         assert torch.equal(caller.state["rows"], model.rows)
         assert torch.equal(caller.state["last"], model.last)
+
+
+@pytest.mark.parametrize(("relation", "limit"), [("lt", 0.1), ("le", 0.1), ("gt", -0.3), ("ge", -0.3), ("eq", 0.1)])
+def test_limits_between_two_values_of_the_dtype(relation: str, limit: float) -> None:
+    """TOSA computes in float32: it has no float64 to compare in."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if getattr(operator, relation)(x.item(), limit) else x * 3
+
+    near = torch.tensor(limit)
+    lower_value, upper_value = (near.nextafter(torch.tensor(end)) for end in (-torch.inf, torch.inf))
+    caller = lower(forward, near, output_type="tosa", capture="assume").caller(backend="tosa_reference")
+    answer = getattr(operator, relation)(near.item(), limit)
+    for x in (lower_value, near, upper_value):
+        if getattr(operator, relation)(x.item(), limit) == answer:
+            assert torch.equal(caller(x), forward(x))
+        else:
+            with pytest.raises(AssumptionError):
+                caller(x)
