@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -249,6 +250,14 @@ def _python_line(output: str) -> str | None:
     return next((frame for frame in frames if not frame.startswith(_INSTALLED)), None)
 
 
+def _definition(pass_name: str) -> str | None:
+    """Return the line that defines a function of the user, of which ``pass_name`` has the module and the name."""
+    found = re.fullmatch(r"fx-importer-call\{([\w.]+):(\w+)\}", pass_name)
+    function = getattr(sys.modules.get(found[1]), found[2], None) if found else None
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
+
+
 class CrashedError(FxImporterError):
     """Crash or forced termination of another process that ran a request.
 
@@ -259,7 +268,8 @@ class CrashedError(FxImporterError):
         stage: the stage of the compilation that ran, if any.
         pass_name: the pass of the stage that ran, in MLIR's syntax, if one had started.
         where: the line of Python that ran, outside of installed packages: "file:line in function"; None if there is
-            none, or the process did not write it.
+            none, or the process did not write it. After a pass of the user, which may leave a module that crashes
+            what follows, it is the line that defines the pass.
         causes: the operators that fail alone, for a stage of a lowering; none for a function of the user.
         report: the directory that reproduces the crash, if there is one.
     """
@@ -282,7 +292,7 @@ class CrashedError(FxImporterError):
         self.causes: tuple[Cause, ...] = ()
         self.report: Path | None = None
         how = f"was ended by the signal {signal}" if signal else f"was ended at its {limit}" if limit else "failed"
-        self.where = _python_line(output)
+        self.where = _python_line(output) or _definition(pass_name or "")
         shown = output.partition(_FAULT)[0]
         lines = [line for line in shown.splitlines() if line and not line.startswith((" ", "Traceback"))][-5:]
         at = [f"at {self.where}"] if self.where else []

@@ -265,3 +265,10 @@ def test_crash_of_a_users_pass_names_its_line_and_no_operator():
     assert f"\n  at {crash.value.where}" in str(crash.value)
     assert crash.value.causes == ()
     assert "Fatal Python error" not in str(crash.value)
+
+
+def test_a_crash_after_a_pass_names_its_definition():
+    """A pass that breaks the module may end without a crash, and what follows crashes."""
+    error = CrashedError("stage 'mine'", "SIGSEGV", "", pass_name="fx-importer-call{tests.pipelines.faults:segfault}")
+    assert re.fullmatch(r".*tests/pipelines/faults.py:16 in segfault", error.where or "")
+    assert CrashedError("stage 'mine'", "SIGSEGV", "", pass_name="cse").where is None
