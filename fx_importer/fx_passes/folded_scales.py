@@ -7,6 +7,7 @@ float32, results differ by about 1e-6 of their size.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -40,13 +41,14 @@ class _Scales:
             if not isinstance(channels, int) or any(operand not in self._constants.nodes for operand in weights):
                 continue
             chain = self._chain(node, channels)
-            if not any(isinstance(other, fx.Node) for _, other in chain):
-                continue  # numbers alone are no weights
             if self._is_shared(node.args[1]):
                 continue
-            is_scaled = any(affine.target is aten.mul.Tensor for affine, _ in chain)
-            if is_scaled or len(chain) > (node.target is aten.mm.default):  # one shift after mm is a bias
-                self._fold(node, chain, channels)
+            if not any(affine.target is aten.mul.Tensor and isinstance(other, fx.Node) for affine, other in chain):
+                # Scales that are numbers stay, and one shift of a product is its bias.
+                chain = list(itertools.takewhile(lambda link: isinstance(link[1], fx.Node), chain))
+                if len(chain) <= (node.target is aten.mm.default):
+                    continue
+            self._fold(node, chain, channels)
 
     def _chain(self, node: fx.Node, channels: int) -> list[tuple[fx.Node, Any]]:
         """Return the scales and shifts of the result of ``node``, in order, each with its constant operand."""
