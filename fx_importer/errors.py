@@ -251,7 +251,7 @@ def _python_line(output: str) -> str | None:
 
 
 def _definition(pass_name: str) -> str | None:
-    """Return the line that defines a function of the user, of which ``pass_name`` has the module and the name."""
+    """Return the line that defines a function of the user, whose module and name are in ``pass_name``."""
     found = re.fullmatch(r"fx-importer-call\{([\w.]+):(\w+)\}", pass_name)
     function = getattr(sys.modules.get(found[1]), found[2], None) if found else None
     code = getattr(function, "__code__", None)

@@ -275,7 +275,7 @@ def _process_group(facts: Any) -> ProcessGroup:
 
 def _numbers(facts: Any) -> dict[str, Fixed]:
     if not all(value is None or isinstance(value, bool | int | float | str) for value in facts.values()):
-        raise ValueError(f"{facts} are no numbers")
+        raise ValueError(f"{facts} are not numbers")
     return dict(facts)
 
 

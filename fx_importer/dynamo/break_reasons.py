@@ -180,4 +180,4 @@ _REASONS: tuple[tuple[str, str, str], ...] = (
     (r"trace the builtin `([\w.]+?)\.?`", r"Python calls the builtin \1", _OPERATOR),
     (r"that the function `([\w.]+)`", r"Python calls \1, which TorchDynamo does not trace", _OPERATOR),
 )
-"""Patterns of TorchDynamo's reasons, of which the first match counts, with a sentence and what removes the break."""
+"""Patterns of TorchDynamo's reasons, the first match counts, with a sentence and what removes the break."""

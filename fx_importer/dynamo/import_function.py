@@ -62,12 +62,12 @@ class Imported:
     ) -> Verdict:
         """Run the function with its graphs on backends and the Python between them, and compare it with eager PyTorch.
 
-        The results of each function of the module are compared with those of its graph for the same inputs, and the
+        The results of each function of the module are compared with its graph's for the same inputs, and the
         result, the arguments and the state of the whole call with eager's. The function is called with copies: a module
         is copied, state elsewhere is not. Gradients that autograd computes in Python are eager's.
 
         Args:
-            *args: the arguments; by default those of the import, as they were before its call.
+            *args: the arguments; by default the arguments of the import, as they were before its call.
             backends: as for `Lowered.verify`; by default the output type's own.
             rtol: as for `Lowered.verify`.
             atol: as for `Lowered.verify`.
@@ -77,7 +77,7 @@ class Imported:
             UsageError: if nothing was captured, for an unknown backend, or if ``fn`` cannot be copied.
         """
         if self.lowered is None:
-            raise UsageError("there is no graph to verify: all of the function runs in Python")
+            raise UsageError("nothing can be verified: the whole function runs in Python")
         inputs = (args, kwargs or {}) if args or kwargs else self.inputs
         tolerance = Tolerance(rtol, atol)
         return verify_function(self.lowered, self.fn, inputs, self.captured, self.dynamic, backends, tolerance)

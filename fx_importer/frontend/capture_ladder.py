@@ -44,7 +44,7 @@ def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
     """Yield the ways that ``options`` allow. Graphs with Python between them are `fx_importer.import_function`'s.
 
     With the other ``strict``, numbers that are read as sizes stay dynamic; ``dynamic`` is whether the output type has
-    sizes that depend on values. Otherwise they are assumed to be those of the example. It does not drop an assert
+    sizes that depend on values. Otherwise they are assumed to be the example's. It does not drop an assert
     that the first ``strict`` refused: under assumptions, the program checks it.
     """
     yield Rung(options.strict)

@@ -78,7 +78,7 @@ class ValueQuestions:
     """The environments of symbolic sizes that asked, each with its first question."""
 
     def answered(self) -> AbstractContextManager[None]:
-        """Answer and record the questions of what torch traces in the body."""
+        """Answer and record the questions of code that torch traces in the body."""
 
         def log(environment: Any, expression: sympy.Basic, answer: sympy.Basic) -> None:
             key = (str(expression), str(answer))

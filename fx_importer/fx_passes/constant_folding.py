@@ -87,7 +87,7 @@ class Constants:
     def add(self, node: fx.Node) -> None:
         """Add ``node`` to `nodes` if it depends on no input."""
         self._order[node] = len(self._order)
-        if self._is_computable(node) and all(source in self.nodes for source in node.all_input_nodes):
+        if all(source in self.nodes for source in node.all_input_nodes) and self._is_computable(node):
             self.nodes[node] = frozenset().union(*(self.nodes[source] for source in node.all_input_nodes))
 
     def _is_computable(self, node: fx.Node) -> bool:
@@ -206,11 +206,12 @@ def fold_constants(
     Tensors named in ``state`` count as inputs. Weights that only change their shape or the order of their axes stay:
     their consumers read the memory of the model. So do results that are larger than 64 KiB and than their weights.
     """
-    program = with_rewritten_graphs(program, lambda graph, owner: None)
     constants = Constants(program, state, rules)
     found = constants.roots()
     if not found:
         return program, ()
+    program = with_rewritten_graphs(program, lambda graph, owner: None)
+    copied = {node.name: node for node in program.graph.nodes}
     specs = list(program.graph_signature.input_specs)
     first = next((i for i, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs))
     # In a program without inputs, the constants come after the other placeholders.
@@ -221,8 +222,9 @@ def fold_constants(
     names = [f"{constants.first_held(node) or node.name}_folded" for node in found]
     placed: dict[int, fx.Node] = {}
     for (node, value), name in zip(found.items(), names, strict=True):
+        folded = copied[node.name]
         if id(value) in placed:
-            node.replace_all_uses_with(placed[id(value)])
+            folded.replace_all_uses_with(placed[id(value)])
             continue
         number = len(placed)
         read |= {constants.held[source] for source in constants.nodes[node]}
@@ -236,7 +238,7 @@ def fold_constants(
             constant = program.graph.placeholder(re.sub(r"\W", "_", target))
         constant.meta |= {key: node.meta[key] for key in ("val", "model_val") if key in node.meta}
         specs.insert(first + number, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(constant.name), target))
-        node.replace_all_uses_with(constant)
+        folded.replace_all_uses_with(constant)
         placed[id(value)] = constant
     program.graph.eliminate_dead_code()
     signature = ExportGraphSignature(specs, program.graph_signature.output_specs)

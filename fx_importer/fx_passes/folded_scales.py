@@ -107,7 +107,7 @@ class _Scales:
 
     @staticmethod
     def _is_shared(weight: Any) -> bool:
-        """Return whether several operators read a large ``weight``, of which each would get a copy."""
+        """Return whether several operators read a large ``weight``, so that each would get a copy."""
         source = weight.all_input_nodes[0] if weight.target is aten.permute.default else weight
         users = sum(len(user.users) if user.target is aten.permute.default else 1 for user in source.users)
         return users > 1 and value_of(source).numel() * value_of(source).itemsize > 1 << 16
@@ -132,7 +132,7 @@ class _Scales:
         return vector if elements == channels else self._emit(before, aten.expand.default, vector, [channels])
 
     def _scaled(self, before: fx.Node, node: fx.Node, scale: fx.Node) -> fx.Node:
-        """Return the weight of ``node`` with the elements of each channel multiplied by that of ``scale``."""
+        """Return the weight of ``node`` with the elements of each channel multiplied by the element of ``scale``."""
         weight: Any = node.args[1]
         shape = list(value_of(weight).shape)
         if node.target is aten.mm.default:

@@ -135,7 +135,7 @@ def own_attention() -> Iterator[None]:
     with tracing():
         names = {name: ours[theirs] for name, theirs in ALL_MASK_ATTENTION_FUNCTIONS.items() if theirs in ours}
         for name, function in names.items():
-            ALL_MASK_ATTENTION_FUNCTIONS[name] = function  # of this instance, before those of the registry
+            ALL_MASK_ATTENTION_FUNCTIONS[name] = function  # of this instance; it precedes the registry
         try:
             yield
         finally:

@@ -73,7 +73,7 @@ def model_cache(model: PreTrainedModel, layers: Sequence[Any]) -> Any:
 def cache_buffers(
     model: PreTrainedModel, shape: Callable[[int, int, int | None], Shape], batch: int | None
 ) -> torch.nn.ModuleList:
-    """Return a module per layer, with zero-filled buffers ``key`` and ``value`` and those of `StateLayer`.
+    """Return a module per layer, with zero-filled buffers ``key`` and ``value`` and the buffers of `StateLayer`.
 
     Args:
         model: a transformers model. A call with fake tensors determines what its layers cache.

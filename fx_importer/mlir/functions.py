@@ -49,7 +49,7 @@ def state_aliases(function: func_d.FuncOp) -> dict[int, int]:
 
 
 def checks_assumptions(function: func_d.FuncOp) -> bool:
-    """Return whether a call of ``function`` may fail a check of what the capture assumed: by a result, or an assertion.
+    """Return whether a call of ``function`` may violate an assumption of the capture, by a result or an assertion.
 
     The old state is kept then, so it may not be overwritten before.
     """
@@ -60,7 +60,7 @@ def checks_assumptions(function: func_d.FuncOp) -> bool:
 
 
 def is_assumption(op: ir.Operation) -> bool:
-    """Return whether ``op`` is an assertion of what the capture assumed."""
+    """Return whether ``op`` is an assertion of an assumption of the capture."""
     return op.name in _MESSAGES and ir.StringAttr(op.attributes[_MESSAGES[op.name]]).value.startswith(PREFIX)
 
 

@@ -109,7 +109,7 @@ def _is_written_slice(value: ir.Value, state: ir.Value, unchecked: Collection[ir
 
 
 def _before_checks(function: func_d.FuncOp) -> set[ir.Value]:
-    """Return the values before the last check of what the capture assumed: a call that violates it changes no state."""
+    """Return the values before the last check of an assumption: a call that violates it changes no state."""
     module = function.parent
     if module is None or not any(map(is_assumption, operations(module, ("cf.assert",)))):
         return set()

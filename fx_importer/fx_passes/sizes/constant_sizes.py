@@ -158,7 +158,7 @@ def _masked_select_to_index(node: fx.Node, known: dict[fx.Node, Any]) -> None:
 
 
 def _reads_at_constant_masks(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
-    """Return whether ``node`` reads at masks, all of which are constants of rank 1 or more."""
+    """Return whether ``node`` reads at masks, all of them constants of rank 1 or more."""
     if node.target is not aten.index.Tensor or node.args[0] in known:
         return False
     masks = [index for index in node.args[1] if index is not None and value_of(index).dtype == torch.bool]  # type: ignore[union-attr]

@@ -36,7 +36,7 @@ def _broadcast(op: ir.Operation) -> ir.Value | None:
 
 
 def _kept_axes(source: ir.RankedTensorType, result: ir.RankedTensorType) -> list[int] | None:
-    """Return the axes of ``result`` that are those of ``source``, if all others have size 1."""
+    """Return the axis of ``result`` for each axis of ``source``, if all others have size 1."""
     if not source.has_static_shape or not result.has_static_shape:
         return None
     axes: list[int] = []
