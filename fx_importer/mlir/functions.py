@@ -48,13 +48,18 @@ def state_aliases(function: func_d.FuncOp) -> dict[int, int]:
     return {at: given.index(name) for at, name in enumerate(returned) if name is not None and name in given}
 
 
+def check_results(function: func_d.FuncOp) -> list[int]:
+    """Return the positions of the results of ``function`` that say whether assumptions of the capture hold."""
+    results = ir.ArrayAttr(function.attributes["res_attrs"]) if "res_attrs" in function.attributes else ()
+    return [at for at, each in enumerate(map(ir.DictAttr, results)) if "fx_importer.check" in each]
+
+
 def checks_assumptions(function: func_d.FuncOp) -> bool:
     """Return whether a call of ``function`` may violate an assumption of the capture, by a result or an assertion.
 
     The old state is kept then, so it may not be overwritten before.
     """
-    results = ir.ArrayAttr(function.attributes["res_attrs"]) if "res_attrs" in function.attributes else ()
-    if any("fx_importer.check" in each for each in map(ir.DictAttr, results)):
+    if check_results(function):
         return True
     return any(map(is_assumption, operations(function.parent or function.operation, tuple(_MESSAGES))))
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from fx_importer.mlir.walk import RewriteFamily, RewriteStep
 from fx_importer.rewrites.allow_inlining import allow_inlining
+from fx_importer.rewrites.checked_operands import guard_stablehlo, guard_tosa
 from fx_importer.rewrites.constant_tensors import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
 from fx_importer.rewrites.in_place_state import (
     copy_new_state,
@@ -123,6 +124,8 @@ _ALL = (
     fit_tosa_integers,
     fold_linalg_no_ops,
     fold_stablehlo_no_ops,
+    guard_stablehlo,
+    guard_tosa,
     hoist_weights,
     i64_sums_to_tosa,
     inline_bf16_constants,

@@ -1,0 +1,78 @@
+"""Calls that violate an assumption end with an error where its check is read last: what it guards is safe before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fx_importer import lower
+from fx_importer.errors import AssumptionError
+
+X, FAR = torch.arange(12.0).reshape(4, 3), 10**9
+
+
+def checked(indices: Tensor) -> Tensor:
+    assert (indices < 4).all()
+    return indices
+
+
+def reads(x: Tensor, i: Tensor) -> Tensor:
+    return x[checked(i)] * 2
+
+
+def reads_elements(x: Tensor, i: Tensor) -> Tensor:
+    return x.gather(0, checked(i).unsqueeze(1))
+
+
+def embeds(x: Tensor, i: Tensor) -> Tensor:
+    return F.embedding(checked(i), x)
+
+
+def writes(x: Tensor, i: Tensor) -> Tensor:
+    return x.index_put((checked(i),), torch.ones(3, 3))
+
+
+def adds(x: Tensor, i: Tensor) -> Tensor:
+    return x.scatter_add(0, checked(i).unsqueeze(1), torch.ones(3, 1))
+
+
+def divides(x: Tensor, i: Tensor) -> Tensor:
+    return torch.div(torch.full((3,), 12, dtype=torch.int32), (checked(i) < 4).int(), rounding_mode="trunc")
+
+
+ENGINES = [
+    ("tosa", "tosa_reference", reads_elements),
+    ("tosa", "tosa_reference", divides),
+    ("tosa", "iree", reads),
+    ("tosa", "jit", embeds),
+    ("stablehlo", "iree", reads),
+    ("stablehlo", "iree", writes),
+    ("stablehlo", "iree", adds),
+    ("stablehlo", "stablehlo", divides),
+    ("stablehlo", "xla", writes),
+]
+
+
+@pytest.mark.parametrize(("output_type", "engine", "program"), ENGINES)
+def test_code_after_a_violated_check_is_safe(output_type: str, engine: str, program: Callable[..., Any]) -> None:
+    inputs = (X, torch.tensor([0, 2, 1]))
+    lowered = lower(program, *inputs, output_type=output_type, capture="assume", narrow_integers=output_type == "tosa")
+    caller = lowered.caller(backend=engine)
+    assert torch.equal(caller(*inputs), program(*inputs))
+    with pytest.raises(AssumptionError):
+        caller(X, torch.tensor([0, 2, FAR]))
+
+
+def test_indices_of_dynamic_sizes() -> None:
+    shapes = ({0: torch.export.Dim("n", min=4)}, {0: torch.export.Dim("m", min=2)})
+    inputs = (X, torch.tensor([0, 2, 1]))
+    lowered = lower(reads, *inputs, output_type="stablehlo", dynamic_shapes=shapes, capture="assume")
+    caller = lowered.caller(backend="iree")
+    assert torch.equal(caller(X, torch.tensor([3, 1])), reads(X, torch.tensor([3, 1])))
+    with pytest.raises(AssumptionError):
+        caller(X, torch.tensor([0, FAR]))
