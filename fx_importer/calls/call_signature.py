@@ -37,6 +37,8 @@ class TensorKind:
         """Return why ``value`` does not fit; None if it does."""
         if not isinstance(value, torch.Tensor):
             return f"is of type {type(value).__name__}, but the function takes {self}"
+        if value.device.type not in ("cpu", "meta") and type(value) in PLAIN:
+            return f"is on {value.device}, but the function takes tensors on the CPU: pass it with `.cpu()`"
         if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in PLAIN:
             met = f"{type(value).__name__} ({value.layout}) on {value.device}"
             return f"is {met}, but the function takes dense tensors on the CPU"

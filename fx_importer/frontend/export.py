@@ -19,7 +19,7 @@ from fx_importer.frontend.dynamic_dimensions import with_dimensions
 from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare, check_assumptions
 from fx_importer.frontend.example_inputs import check_quantized, quantized_state_error, without_quantized_state
 from fx_importer.frontend.export_errors import ExportFailure
-from fx_importer.frontend.fake_weights import on_fake_cpu, with_meta_weights
+from fx_importer.frontend.fake_weights import on_fake_cpu
 from fx_importer.frontend.flex_attention_check import check_flex_attention
 from fx_importer.frontend.module_conversions import conversions_traced
 from fx_importer.frontend.mutated_attributes import attributes_as_buffers
@@ -31,6 +31,7 @@ from fx_importer.frontend.torch_patches import tracing
 from fx_importer.frontend.training_mode import warn_of_training_mode
 from fx_importer.frontend.undo_writes import attributes_restored
 from fx_importer.frontend.value_questions import ValueQuestions
+from fx_importer.fx_graph.host_programs import on_host
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.options import ExportOptions
 from fx_importer.symbolic.guards import restore_guards
@@ -57,7 +58,7 @@ def export_program(
         program = f
     else:
         program, asked = _captured(f, args, kwargs, options, dynamic)
-    program = with_meta_weights(program)
+    program = on_host(program)
     differs = EagerModel(_as_module(f), args, kwargs).differs if asked.lines else cannot_compare
     guard_small_sizes(program, asked, differs)
     program = attributes_as_buffers(program)

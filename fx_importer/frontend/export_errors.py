@@ -47,6 +47,7 @@ class ExportFailure:
         self.tried: dict[Rung, Exception] = {}
         """What else was tried, and what torch raised."""
         self._args, self._kwargs, self._shapes = tuple(args), dict(kwargs), dynamic_shapes
+        self._devices = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
         try:
             self._parameters = list(inspect.signature(module.forward).parameters)
         except ValueError:  # of a builtin
@@ -78,6 +79,8 @@ class ExportFailure:
         if call.place and f'"{call.file}", line {call.line}' not in text:
             lines.append(f"    {call.place}")
         lines += [hint for advice in _HINTS if (hint := advice(error, call))]
+        if "on the same device" in text:
+            return _made([*lines, self._of_devices()], call, ())
         lines += [
             f"{rung} fails too, {type(tried).__name__}: {str(tried).strip().partition(chr(10))[0]}"
             for rung, tried in self.tried.items()
@@ -90,6 +93,14 @@ class ExportFailure:
             )
         changes = () if "data-dependent" in text.lower() else tuple(self._with_long_inputs())
         return _made(lines, call, changes)
+
+    def _of_devices(self) -> str:
+        inputs = {str(leaf.device) for _, leaf in self._leaves if isinstance(leaf, torch.Tensor)}
+        on = {"the model": " and ".join(sorted(self._devices)), "its inputs": " and ".join(sorted(inputs))}
+        where = ", ".join(f"{what} on {devices}" for what, devices in on.items() if devices)
+        if len(self._devices | inputs) > 1:
+            return f"There are tensors on two devices: {where}. Move both to one, `model.to(device)`, `x.to(device)`"
+        return f"The line has a tensor on another device ({where}): make it there, with `device=x.device`"
 
     def _is_dynamic(self, size: InputSize) -> bool:
         dimension = size.dimension(self._shapes, self._parameters)

@@ -1,24 +1,23 @@
 """Fake and meta tensors: export of modules that were built on the meta device or under FakeTensorMode.
 
-Such a module is exported as on the CPU, but its weights are on the meta device: they have shapes and dtypes, and no
-values.
+Such a module is exported as on the CPU, and its weights in the program (`host_programs`) are on the meta device: they
+have shapes and dtypes, and no values.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
-from torch.fx.node import map_aggregate
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from fx_importer.fx_graph.programs import empty_on, storage_key, with_rewritten_graphs, with_tensors
+from fx_importer.fx_graph.programs import empty_on, with_tensors
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 
@@ -69,59 +68,30 @@ def on_fake_cpu(
     for tensors_by_name, name, tensor in places:
         tensors_by_name[name] = fake(tensor)
     try:
-        yield *pytree.tree_map(fake, inputs), restored
+        fakes = pytree.tree_map(fake, inputs)
+        with _NamedDevicesOnCpu() if made else nullcontext():
+            yield *fakes, restored
     finally:
         for tensors_by_name, name, tensor in places:
             tensors_by_name[name] = tensor  # type: ignore[assignment]
 
 
-def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` with fake weights on the meta device and everything else on the CPU.
+class _NamedDevicesOnCpu(TorchFunctionMode):
+    """Calls with the CPU in place of devices, which a model may name as those of its fake tensors."""
 
-    The given program is not changed.
-    """
-    on_meta = any(_is_on_meta(node) for node in program.graph.find_nodes(op="placeholder"))
-    tensors = pytree.tree_leaves((program.state_dict, program.constants))
-    if not on_meta and not any(map(is_fake_or_meta, tensors)):
-        return program
-    made: dict[int, Tensor] = {}
-    memories: dict[int, Tensor] = {}
-
-    def meta(tensor: Any) -> Any:
-        if not isinstance(tensor, FakeTensor):
-            return tensor
-        if id(tensor) not in made:  # keep tensor identity and aliasing
-            memory = storage_key(tensor)
-            if memory not in memories:
-                size = tensor.untyped_storage().nbytes()
-                memories[memory] = torch.empty(size, dtype=torch.uint8, device=_META)
-            made[id(tensor)] = empty_on(tensor, _META, memory=memories[memory])
-        return made[id(tensor)]
-
-    if on_meta:
-        program = with_rewritten_graphs(program, lambda graph, owner: _move_to_cpu(graph))
-    on_meta_device = copy.copy(program)
-    on_meta_device._state_dict = {name: meta(each) for name, each in program.state_dict.items()}
-    on_meta_device._constants = {name: meta(constant) for name, constant in program.constants.items()}
-    on_meta_device._example_inputs = pytree.tree_map(meta, program.example_inputs)
-    return on_meta_device
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is Tensor.cuda:
+            return args[0]
+        if func is Tensor.to:
+            args = [_on_cpu(each) if isinstance(each, str | torch.device) else each for each in args]
+        keywords = dict(kwargs or {})
+        if keywords.get("device") is not None:
+            keywords["device"] = _on_cpu(keywords["device"])
+        return func(*args, **keywords)
 
 
-def _move_to_cpu(graph: fx.Graph) -> None:
-    """Move devices and example values of ``graph`` from meta to CPU."""
-
-    def moved(value: Any) -> Any:
-        if isinstance(value, torch.device):
-            return _CPU if value == _META else value
-        return (
-            empty_on(value, _CPU, value.fake_mode) if isinstance(value, FakeTensor) and value.device == _META else value
-        )
-
-    for node in graph.nodes:
-        if "val" in node.meta:
-            node.meta["val"] = pytree.tree_map(moved, node.meta["val"])
-        node.args, node.kwargs = map_aggregate(node.args, moved), map_aggregate(node.kwargs, moved)
-
-
-def _is_on_meta(node: fx.Node) -> bool:
-    return any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in pytree.tree_leaves(node.meta.get("val")))
+def _on_cpu(device: str | int | torch.device) -> str | int | torch.device:
+    """Return the CPU in place of a device; the meta device stays, in which torch makes fake tensors."""
+    return device if torch.device(device) == _META else _CPU

@@ -232,6 +232,18 @@ SAVED_OBJECTS = Patch(
     "torch.export.load unpickles any object where torch.load(weights_only=True) fails",
     _EVALUATES,
 )
+_ON_DEVICE = "torch.export.load takes a device, as torch.load takes map_location; torch 2.12 to 2.15 have none"
+SAVED_DEVICES = Patch(
+    "torch._export.serde.serialize:deserialize_device",
+    "torch.export.load makes a program on the devices it was saved on, which this machine may lack",
+    _ON_DEVICE,
+)
+ARCHIVE_DEVICES = Patch("torch.export.pt2_archive._package:deserialize_device", SAVED_DEVICES.why, _ON_DEVICE)
+SAVED_STORAGES = Patch(
+    "torch.serialization:default_restore_location",
+    "torch.export.load reads pickled tensors to the devices they were saved on, which this machine may lack",
+    _ON_DEVICE,
+)
 SIDE_EFFECTS = Patch(
     "torch.fx.node:_side_effectful_functions",
     "launches of Triton kernels are not listed, and would be removed as dead code",
@@ -288,7 +300,7 @@ PATCHES = (
     *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG, ARGUMENT_CHECKS),
     *(ASSERT_REWRITE, REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, HIGHER_ORDER_CALL, DEFERRED_ASSERTION),
     *(MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
-    *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS),
+    *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS, SAVED_DEVICES, ARCHIVE_DEVICES, SAVED_STORAGES),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN),
     *(SHARD_SLICES, MASKED_ROWS, FUNCTIONALIZED_VIEWS, COLLECTOR),

@@ -49,7 +49,7 @@ def _check_expansion(archive: zipfile.ZipFile, size: int) -> None:
 
 
 def read_objects(saved: bytes | Path) -> Any:
-    """Return what ``torch.save`` wrote: tensors, numbers and containers.
+    """Return what ``torch.save`` wrote: tensors, on the CPU, numbers and containers.
 
     Raises an exception of any type for other objects, for a damaged archive, and for tensors larger than it.
     """
@@ -57,7 +57,8 @@ def read_objects(saved: bytes | Path) -> Any:
     file = saved if isinstance(saved, Path) else io.BytesIO(saved)
     with zipfile.ZipFile(file) as archive:
         _check_expansion(archive, size)
-    found = torch.load(file if isinstance(file, Path) else io.BytesIO(file.getvalue()), weights_only=True)
+    opened = file if isinstance(file, Path) else io.BytesIO(file.getvalue())
+    found = torch.load(opened, map_location="cpu", weights_only=True)
     for tensor in pytree.tree_leaves(found):
         if not isinstance(tensor, torch.Tensor) or tensor.is_meta:
             continue

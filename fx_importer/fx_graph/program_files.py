@@ -15,7 +15,16 @@ import sympy
 import torch
 
 from fx_importer.errors import UsageError, first_line
-from fx_importer.frontend.torch_patches import EXPORT_LOG, SAVED_OBJECTS, SIZE_TEXT, patched, warnings_filtered
+from fx_importer.frontend.torch_patches import (
+    ARCHIVE_DEVICES,
+    EXPORT_LOG,
+    SAVED_DEVICES,
+    SAVED_OBJECTS,
+    SAVED_STORAGES,
+    SIZE_TEXT,
+    patched,
+    warnings_filtered,
+)
 from fx_importer.fx_graph.archives import check_archive, read_objects
 from fx_importer.fx_graph.operator_libraries import import_libraries
 from fx_importer.fx_graph.program_checks import Unsafe
@@ -34,7 +43,7 @@ _MAX_SECONDS = 60
 
 
 def read_program(path: Path, *, trust: bool = False) -> torch.export.ExportedProgram:
-    """Return the program that torch.export.save wrote to ``path``.
+    """Return the program that torch.export.save wrote to ``path``, on the CPU, whatever device it was saved on.
 
     torch.export.load unpickles objects, evaluates the text of sizes, and imports classes that the file names. Unless
     the user has ``trust`` in it, a file that needs any of this is refused.
@@ -58,7 +67,7 @@ def read_program(path: Path, *, trust: bool = False) -> torch.export.ExportedPro
             raise _refusal(path, reason) from None
     # torch 2.12 warns of its own reading of buffers, which nothing writes to.
     unwritable = warnings_filtered("ignore", "The given buffer is not writable", UserWarning)
-    with unwritable, _collecting_warnings() as logged, _reading_plain_data(sizes):
+    with unwritable, _collecting_warnings() as logged, _reading_to_cpu(), _reading_plain_data(sizes):
         try:
             return torch.export.load(path)
         except Exception as error:  # of any type, for a file that another torch wrote or that is damaged
@@ -113,6 +122,22 @@ def _reading_plain_data(sizes: _Sizes | None) -> Iterator[None]:
         return saved if isinstance(saved, dict | tuple) else read_objects(bytes(saved)) if saved else {}
 
     with patched({SIZE_TEXT: parse, SAVED_OBJECTS: unpickled}):
+        yield
+
+
+@contextmanager
+def _reading_to_cpu() -> Iterator[None]:
+    """Make torch.export.load read devices as the CPU. The meta device stays."""
+    restore = SAVED_STORAGES.resolved().read()
+
+    def device(saved: Any) -> torch.device:
+        return torch.device("meta" if saved.type == "meta" else "cpu")
+
+    def storage(loaded: Any, location: str) -> Any:
+        return restore(loaded, "meta" if location == "meta" else "cpu")
+
+    to_cpu = {SAVED_DEVICES: device, ARCHIVE_DEVICES: device, SAVED_STORAGES: storage}
+    with patched({patch: value for patch, value in to_cpu.items() if patch.exists()}):
         yield
 
 

@@ -17,6 +17,7 @@ from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted
 from fx_importer.engines import BackendOptions, IsolatedBackend, Worker, engine_named
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
+from fx_importer.fx_graph.host_programs import HostTensors
 from fx_importer.manifest import NARROW_FLOATS, Function, Manifest
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.tensor_elements import missing_values
@@ -105,16 +106,20 @@ def example_inputs(programs: Mapping[str, ExportedProgram]) -> list[Inputs]:
 
 
 def named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
-    """Return ``inputs`` with the name of their function. Raises `UsageError` for another name, and without values."""
+    """Return ``inputs`` on the CPU, with the name of their function.
+
+    Raises `UsageError` for another name, and for tensors without values.
+    """
     for path, leaf in pytree.tree_flatten_with_path((tuple(inputs.args), dict(inputs.kwargs)))[0]:
         if isinstance(leaf, torch.Tensor) and (problem := missing_values(leaf)):
             raise UsageError(f"the input {pytree.keystr(path[1:])} {problem}")
+    args, kwargs = pytree.tree_map(HostTensors(), (inputs.args, inputs.kwargs))
     if inputs.function is None and len(programs) == 1:
-        return Inputs(inputs.args, inputs.kwargs, next(iter(programs)))
+        return Inputs(args, kwargs, next(iter(programs)))
     if inputs.function not in programs:
         there = ", ".join(f"'{program}'" for program in programs)
         raise UsageError(f"Inputs(..., function={inputs.function!r}) names no function: available are {there}")
-    return inputs
+    return Inputs(args, kwargs, inputs.function)
 
 
 def choose(

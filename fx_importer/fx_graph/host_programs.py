@@ -1,0 +1,112 @@
+"""Programs on the CPU: lowering needs no device, so a program that was captured on a GPU is lowered on any machine.
+
+MLIR has no devices: only numbers, of which the weights are read on the host.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
+
+from fx_importer.fx_graph.programs import empty_on, storage_key, with_rewritten_graphs
+
+_CPU, _META = torch.device("cpu"), torch.device("meta")
+
+
+def on_host(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` on the CPU: devices in its graphs, and its weights. Fake weights move to the meta device.
+
+    Weights that share memory do so afterwards. The given program is not changed.
+    """
+    if any(_names_device(node) for graph in _graphs(program) for node in graph.nodes):
+        program = with_rewritten_graphs(program, lambda graph, owner: _move_graph(graph))
+    held = pytree.tree_leaves((program.state_dict, program.constants, program.example_inputs))
+    if all(is_on_host(value) for value in held):
+        return program
+    weights = HostTensors()
+    changed = copy.copy(program)
+    changed._state_dict = {name: weights(tensor) for name, tensor in program.state_dict.items()}
+    changed._constants = {name: weights(constant) for name, constant in program.constants.items()}
+    changed._example_inputs = pytree.tree_map(weights, program.example_inputs)
+    return changed
+
+
+def _graphs(program: ExportedProgram) -> Iterator[fx.Graph]:
+    return (module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule))
+
+
+def _names_device(node: fx.Node) -> bool:
+    """Return whether ``node`` is an input on a device, or has one among its arguments."""
+    if node.op == "placeholder":
+        leaves = pytree.tree_leaves(node.meta.get("val"))
+        return any(isinstance(leaf, Tensor) and leaf.device != _CPU for leaf in leaves)
+    return any(type(value) is torch.device and value != _CPU for value in (*node.args, *node.kwargs.values()))
+
+
+def _move_graph(graph: fx.Graph) -> None:
+    """Move devices and example values of ``graph`` to the CPU."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return _CPU
+        if isinstance(value, FakeTensor) and value.device != _CPU:
+            return empty_on(value, _CPU, value.fake_mode)
+        return value
+
+    for node in graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = pytree.tree_map(moved, node.meta["val"])
+        node.args, node.kwargs = map_aggregate(node.args, moved), map_aggregate(node.kwargs, moved)
+
+
+def is_on_host(value: object) -> bool:
+    """Return whether ``value`` is on the CPU or the meta device and not fake, or not a tensor."""
+    if not isinstance(value, Tensor):
+        return True
+    return not isinstance(value, FakeTensor) and value.device in (_CPU, _META)
+
+
+class HostTensors:
+    """A function that copies tensors from devices to the CPU, and makes meta tensors of fake ones.
+
+    What was one tensor stays one, and what shared memory does so afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Any, Tensor]] = {}  # with the original, which keeps its id() taken
+        self._memories: dict[tuple[torch.device, int], Tensor] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if is_on_host(value):
+            return value
+        if id(value) not in self._made:
+            self._made[id(value)] = value, self._moved(value)
+        return self._made[id(value)][1]
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        if type(tensor) not in (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor):
+            return tensor.to(_CPU)
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+            return tensor.detach().to(_CPU)
+        key = tensor.device, storage_key(tensor)
+        if key not in self._memories:
+            self._memories[key] = _memory_of(tensor)
+        memory = self._memories[key]
+        with torch.no_grad():
+            return empty_on(tensor, memory.device, memory=memory)
+
+
+def _memory_of(tensor: Tensor) -> Tensor:
+    """Return the bytes of the memory of ``tensor``, copied to the CPU; without values, on the meta device."""
+    if isinstance(tensor, FakeTensor):
+        return torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8, device=_META)
+    storage = tensor.detach().untyped_storage()
+    return torch.empty(0, dtype=torch.uint8).set_(storage.cpu())
