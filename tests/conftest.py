@@ -35,7 +35,7 @@ def reports_in_tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 def without_advice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip trials of other options after expected failures, but in tests of what they suggest."""
     if request.node.get_closest_marker("advice") is None:
-        monkeypatch.setattr("fx_importer.compiler.driver.advisor_for", lambda *_: None)
+        monkeypatch.setattr("fx_importer.compiler.compile_programs.advisor_for", lambda *_: None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,8 +13,9 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
 from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.compile_programs import advisor_for
 from fx_importer.compiler.diagnose import expected_of
-from fx_importer.compiler.driver import advisor_for, canonical_programs, checked_programs, import_canonical_with
+from fx_importer.compiler.driver import canonical_programs, checked_programs, import_canonical_with
 from fx_importer.compiler.quantized_arithmetic import in_chosen_arithmetic
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.explanation import Expected, Explanation

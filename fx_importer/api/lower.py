@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from fx_importer.api.keywords import documented, options_of, signature_with_keywords, split_keywords
 from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.compilation import Call, Compilation
-from fx_importer.compiler.driver import compile_programs
+from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.compiler.stages import admit, new_trace, run_pipeline
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines.engine_table import REFERENCE_ENGINE

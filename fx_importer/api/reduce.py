@@ -18,8 +18,8 @@ from torch.export import ExportedProgram
 from fx_importer.api.lowered import Lowered
 from fx_importer.api.reproduce import facts_of, file_of, options_of
 from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.compiler.diagnose import investigator
-from fx_importer.compiler.driver import compile_programs
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.program_files import read_program

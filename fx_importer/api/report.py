@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from fx_importer.api.report_checks import contents_of_divergence, contents_of_verdict
 from fx_importer.compiler.compilation import Call, Compilation
+from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.compiler.diagnose import investigator
-from fx_importer.compiler.driver import compile_programs, stages_of
+from fx_importer.compiler.driver import stages_of
 from fx_importer.diagnostics.explorer import Contents, Recorder, Report, contents_of, html_page, json_text
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, UsageError

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fx_importer.compiler.driver import compile_programs
+from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.diagnostics.options_text import options_from_text
 from fx_importer.diagnostics.reports import Failure
 from fx_importer.diagnostics.reports.bundle import BYTECODE, REPORT, versions

@@ -81,7 +81,7 @@ INDUCTOR = Candidate("inductor", _inductor, _compiler_is_there)
 
 def _lowered(backend: str, options: Options, example: Example) -> Callable[..., Any]:
     from fx_importer.api.lowered import Lowered
-    from fx_importer.compiler.driver import compile_programs
+    from fx_importer.compiler.compile_programs import compile_programs
     from fx_importer.engines import backend_named
     from fx_importer.importing import FxImporter
 

@@ -58,7 +58,7 @@ def recompiler(options: Options, importer: FxImporter | None) -> Recompile:
     def again(
         f: Any, args: Sequence[Any], decompositions: DecompositionOptions | None, /, trace: Trace | None = None
     ) -> Compiled:
-        from fx_importer.compiler.driver import recompile
+        from fx_importer.compiler.compile_programs import recompile
         from fx_importer.importing import FxImporter
 
         return recompile(options, importer or FxImporter(), f, args, decompositions, trace)

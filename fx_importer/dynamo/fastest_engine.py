@@ -15,7 +15,7 @@ from torch.export.graph_signature import InputKind
 from fx_importer.api.keywords import options_of
 from fx_importer.api.lowered import Lowered
 from fx_importer.calls.backend import Backend, Loaded
-from fx_importer.compiler.driver import compile_programs
+from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.dynamo.backend_options import GraphOptions, output_type_for
 from fx_importer.engines import Engine
 from fx_importer.engines.engine_table import module_engines

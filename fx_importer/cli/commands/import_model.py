@@ -16,7 +16,7 @@ from fx_importer.cli.json_output import STDOUT
 from fx_importer.cli.model_loading import load_model
 from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Call
-from fx_importer.compiler.driver import compile_programs
+from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError

@@ -10,7 +10,8 @@ from fx_importer.api.lowered import Lowered
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Compilation
-from fx_importer.compiler.driver import compile_programs, stages_of
+from fx_importer.compiler.compile_programs import compile_programs
+from fx_importer.compiler.driver import stages_of
 from fx_importer.diagnostics.observers import observing
 from fx_importer.diagnostics.pass_times import PassTimes
 from fx_importer.diagnostics.progress import reporting_progress
