@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from benchmarks.rows import DOCS, renew
 from fx_importer import UsageError, accuracy, lower, quantize
-from fx_importer.api.lowered import Lowered
 from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.engines.vela.vela import TARGET, compile_with_vela, has_resize
 from fx_importer.quantization import WITHOUT_RESIZE
+from fx_importer.results.lowered import Lowered
 from testing.quantized_nets import EfficientNetLite, KeywordSpotting, MobileNetV3Small, Recurrent, UNet
 
 IMAGE = (1, 3, 64, 64)

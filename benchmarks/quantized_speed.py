@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from benchmarks.quantized_models import MODELS, built
 from fx_importer import StageFailed, lower, quantize
-from fx_importer.api.lowered import Lowered
 from fx_importer.calls.backend import Loaded
 from fx_importer.engines import backend_named
+from fx_importer.results.lowered import Lowered
 
 OUTPUT_TYPES = {"iree": "linalg-on-tensors", "jit": "linalg-on-tensors", "xla": "stablehlo"}
 

@@ -11,7 +11,6 @@ from .api.lower_module import BackendLoweringOptions as BackendLoweringOptions
 from .api.lower_module import lower_mlir_module as lower_mlir_module
 from .api.lower_module import pipeline_for as pipeline_for
 from .api.lower_module import run_pipeline_with_repro_report as run_pipeline_with_repro_report
-from .api.lowered import Lowered as Lowered
 from .api.quantize import quantize as quantize
 from .api.reduce import reduce as reduce
 from .calls.caller import Caller as Caller
@@ -51,6 +50,7 @@ from .pipelines import Pass as Pass
 from .pipelines import Pipeline as Pipeline
 from .pipelines import Stage as Stage
 from .reduction import Reduction as Reduction
+from .results.lowered import Lowered as Lowered
 from .verification import Divergence as Divergence
 from .verification import Inputs as Inputs
 from .verification import MismatchError as MismatchError

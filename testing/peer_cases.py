@@ -15,7 +15,6 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer import CrashedError, FxImporterError, UsageError
-from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import export_models, lower_exported
 from fx_importer.diagnostics.trace import Trace
@@ -139,7 +138,7 @@ def _by_us(subject: Subject, output_type: OutputType) -> Callable[[], Any]:
     """Lower without a report of what fails."""
     compilation = Compilation.of(Options(output_type, importing=ImportOptions(mutation=Mutation.FUNCTIONAL)))
     exported = export_models({"main": (subject.program, (), {})}, compilation, Trace())
-    lowered = Lowered.of(lower_exported(exported, FxImporter(), compilation, Trace(), report=False))
+    lowered = lower_exported(exported, FxImporter(), compilation, Trace(), report=False)
     return partial(lowered.run, *_copied(subject.args), **_copied(subject.kwargs))
 
 

@@ -206,7 +206,7 @@ def _received(client: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 PRELOADED = (
     "torch._dynamo",
     *(f"torch_mlir.dialects.{each}" for each in ("linalg", "llvm", "memref", "scf", "tensor", "torch", "tosa")),
-    *(f"fx_importer.{each}" for each in ("api.lower", "api.lowered", "cli", "verification")),
+    *(f"fx_importer.{each}" for each in ("api.lower", "results.lowered", "cli", "verification")),
     *(f"fx_importer.decompositions.{each}" for each in ("engine.library_composites", "nn.quantization")),
     *(f"fx_importer.engines.{each}" for each in ("jit.jit_backend", "stablehlo_interpreter.stablehlo_backend")),
     "fx_importer.engines.tosa_reference.tosa_reference_backend",

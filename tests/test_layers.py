@@ -14,7 +14,7 @@ BASE = {"errors", "json_text", "output_types", "option_fields", "options", "poli
 VALUES = {"caching", "manifest", "diagnostics", "distributed", "frontend", "fx_graph", "mlir", "process", "symbolic"}
 STAGES = {"decompositions", "fx_passes", "importing", "rewrites"}
 AFTER = {"calls", "engines", "probing", "reduction", "verification", "weights"}
-COMPILER = {"api", "compiler", "targets"}
+COMPILER = {"api", "compiler", "results", "targets"}
 ENTRY_POINTS = {
     "__init__",
     "__main__",
@@ -45,8 +45,9 @@ MAY_IMPORT = {
     "reduction": BELOW_STAGES | {"pipelines", "verification"},
     "weights": BELOW_STAGES | {"engines"},
     "targets": BELOW_TARGETS,
-    "compiler": BELOW_TARGETS | {"targets"},
-    "api": BELOW_TARGETS | {"targets", "compiler"},
+    "results": BELOW_TARGETS | {"targets"},
+    "compiler": BELOW_TARGETS | {"targets", "results"},
+    "api": BELOW_TARGETS | COMPILER,
     **dict.fromkeys(ENTRY_POINTS, BELOW_TARGETS | COMPILER | ENTRY_POINTS),
 }
 """A package here is a module or a folder directly in ``fx_importer``. Every package may import itself."""

@@ -1,1 +1,1 @@
-"""Public functions, one file each, and the result of a lowering."""
+"""Public functions, one file each."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fx_importer.api.lowered import Lowered
 from fx_importer.engines.triton.triton_gpu import CompiledKernel, kernels_of
+from fx_importer.results.lowered import Lowered
 
 
 def compile_kernels(lowered: Lowered, target: str) -> tuple[CompiledKernel, ...]:

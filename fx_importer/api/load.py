@@ -10,7 +10,6 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from fx_importer.api.lowered import Lowered
 from fx_importer.calls.function_types import check_describes
 from fx_importer.compiler.restored import restored
 from fx_importer.compiler.stages import admit
@@ -26,6 +25,7 @@ from fx_importer.mlir.module_summary import spelled_type
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.options import ImportOptions, LoweringOptions, Mutation, Options, Weights
 from fx_importer.output_types import OutputType
+from fx_importer.results.lowered import Lowered
 from fx_importer.targets import target_for
 from fx_importer.weights import Source, read_weights
 from fx_importer.weights.linking import read_manifest
@@ -72,7 +72,7 @@ def load(
     _check_programs(exported, found)
     chosen = _checked_options(options, found) if options else _options_of(found)
     admit(chosen.output_type, module.context)
-    lowered = Lowered.of(restored(exported, module, found, chosen, None, Trace()))
+    lowered = restored(exported, module, found, chosen, None, Trace())
     if not found.weights:
         if weights is not None:
             raise UsageError(f"the weights are in '{path}': only a module without its weights takes others")

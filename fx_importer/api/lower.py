@@ -12,7 +12,6 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
 from fx_importer.api.keywords import documented, options_of, signature_with_keywords, split_keywords
-from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.compilation import Call, Compilation
 from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.compiler.stages import admit, new_trace, run_pipeline
@@ -28,6 +27,7 @@ from fx_importer.options import KEYWORDS, Contract, Keywords, Mutation, Options,
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Change
 from fx_importer.pipelines.isolated_runner import stage_runner
+from fx_importer.results.lowered import Lowered
 from fx_importer.verification import Divergence
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def lower(
         calls = {func_name: (f, args, inputs)}
     with reporting_progress(ours.get("progress", False)):
         ours = importer or FxImporter(hooks=hooks)
-        return Lowered.of(compile_programs(calls, ours, options, keep_importer=importer is not None))
+        return compile_programs(calls, ours, options, keep_importer=importer is not None)
 
 
 def export_and_import(

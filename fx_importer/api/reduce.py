@@ -15,7 +15,6 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from fx_importer.api.lowered import Lowered
 from fx_importer.api.reproduce import facts_of, file_of, options_of
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.compile_programs import compile_programs
@@ -29,6 +28,7 @@ from fx_importer.options import ExportOptions, PrintOptions, RunOptions
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
 from fx_importer.reduction import Reduction, Search, Setting, Trials
+from fx_importer.results.lowered import Lowered
 from fx_importer.verification import Tolerance
 from fx_importer.verification.definitions import Definitions, pickled, unpickled
 from fx_importer.verification.function_source import NotPythonError
@@ -107,7 +107,7 @@ def lower_as(
     trace = Trace(entering=entering)
     if explain:
         trace.investigate = investigator(Compilation.of(options))
-    lowered = Lowered.of(compile_programs(calls, FxImporter(), options, report=False, trace=trace))
+    lowered = compile_programs(calls, FxImporter(), options, report=False, trace=trace)
     if setting.backend is not None:
         entering(StageRecord(f"on {setting.backend}", snapshot=lowered.module.operation))
         rtol, atol = setting.tolerance.rtol, setting.tolerance.atol

@@ -1,81 +1,19 @@
-"""Reports for the explorer: of a result, and of a model that may fail to lower."""
+"""Reports for the explorer, of models that may fail to lower."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from fx_importer.api.report_checks import contents_of_divergence, contents_of_verdict
 from fx_importer.compiler.compilation import Call, Compilation
 from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.compiler.diagnose import investigator
 from fx_importer.compiler.driver import stages_of
-from fx_importer.diagnostics.explorer import Contents, Recorder, Report, contents_of, html_page, json_text
+from fx_importer.diagnostics.explorer import Contents, Recorder, contents_of
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.module_summary import summary_of
-from fx_importer.mlir.output_files import check_writable, save_text
 from fx_importer.options import Options
-from fx_importer.verification.divergence import Divergence
-from fx_importer.verification.verdict import Verdict
-
-if TYPE_CHECKING:
-    from fx_importer.api.lowered import Lowered
-
-_TEXT = {".html": html_page, ".json": json_text}
-
-
-def check_report(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` if a report can be written there. Raises `UsageError` for another suffix, or if it cannot."""
-    return check_writable(path, tuple(_TEXT))
-
-
-def write_report(contents: Contents, path: str | os.PathLike[str]) -> None:
-    """Write a report as a page, or as JSON. Raises `UsageError` if the file cannot be written."""
-    path = check_report(path)
-    save_text(_TEXT[path.suffix](contents), path)
-
-
-def report_of_lowered(
-    lowered: Lowered,
-    path: str | os.PathLike[str] | None,
-    verdict: Verdict | None,
-    divergence: Divergence | None,
-) -> Report:
-    """Return `contents_of_lowered` as a report, and write it if there is a ``path``."""
-    if path is not None:
-        check_report(path)
-    report = Report(contents_of_lowered(lowered, verdict, divergence))
-    if path is not None:
-        write_report(report.contents, path)
-    return report
-
-
-def contents_of_lowered(lowered: Lowered, verdict: Verdict | None = None, *divergences: Divergence | None) -> Contents:
-    """Return the report of a result, whose programs are lowered again; without programs, the report of its module."""
-    recorder = Recorder()
-    trace = Trace(dumps=recorder)
-    if lowered.exported:
-        module = lowered.recompile(lowered.exported, (), None, trace=trace).module
-    else:
-        module = lowered.module
-        with trace.stage(lowered.manifest.output_type, module):
-            pass  # the stages are not known: only what came out of them
-    seconds = {stage.name: stage.seconds for stage in lowered.trace.stages}
-    summary = summary_of(module.operation, lowered.manifest)
-    return contents_of(
-        ", ".join(summary.functions),
-        lowered.manifest.output_type,
-        trace,
-        recorder,
-        summary,
-        seconds=seconds,
-        checks=contents_of_verdict(verdict) if verdict is not None else (),
-        divergences=[contents_of_divergence(divergence) for divergence in divergences if divergence],
-    )
 
 
 def contents_of_models(title: str, calls: Mapping[str, Call], options: Options) -> Contents:
@@ -95,26 +33,3 @@ def contents_of_models(title: str, calls: Mapping[str, Call], options: Options) 
     except FxImporterError as error:
         return contents_of(title, kind, trace, recorder, error=error)
     return contents_of(title, kind, trace, recorder, summary_of(compiled.module.operation, compiled.manifest))
-
-
-def contents_of_recording(
-    title: str,
-    output_type: str,
-    recorder: Recorder,
-    lowered: Lowered | None,
-    verdict: Verdict | None = None,
-    divergences: Sequence[Divergence] = (),
-    error: FxImporterError | None = None,
-) -> Contents:
-    """Return the report of a compilation that ``recorder`` observed, and its result if there is one."""
-    assert recorder.trace is not None
-    return contents_of(
-        title,
-        output_type,
-        recorder.trace,
-        recorder,
-        None if lowered is None else summary_of(lowered.module.operation, lowered.manifest),
-        error,
-        checks=contents_of_verdict(verdict) if verdict is not None else (),
-        divergences=[contents_of_divergence(divergence) for divergence in divergences],
-    )

@@ -80,13 +80,12 @@ INDUCTOR = Candidate("inductor", _inductor, _compiler_is_there)
 
 
 def _lowered(backend: str, options: Options, example: Example) -> Callable[..., Any]:
-    from fx_importer.api.lowered import Lowered
     from fx_importer.compiler.compile_programs import compile_programs
     from fx_importer.engines import backend_named
     from fx_importer.importing import FxImporter
 
     call = (example.model, tuple(example.args), dict(example.kwargs))
-    lowered = Lowered.of(compile_programs({options.importing.func_name: call}, FxImporter(), options))
+    lowered = compile_programs({options.importing.func_name: call}, FxImporter(), options)
     return lowered.caller(backend=backend_named(backend, lowered.stubs))
 
 

@@ -14,8 +14,8 @@ from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.options import Options
 
 if TYPE_CHECKING:
-    from fx_importer.api.lowered import Lowered
     from fx_importer.diagnostics.explorer import Recorder
+    from fx_importer.results.lowered import Lowered
     from fx_importer.verification import Verdict
     from fx_importer.verification.divergence import Divergence
 
@@ -64,11 +64,11 @@ class Following:
         Raises:
             UsageError: if the report cannot be written, or a name is of no pass or stage; both before the body.
         """
-        from fx_importer.api.report import check_report
         from fx_importer.diagnostics.explorer import Recorder
         from fx_importer.diagnostics.ir_printer import IrPrinter
         from fx_importer.diagnostics.observers import observing
         from fx_importer.diagnostics.pass_times import PassTimes
+        from fx_importer.results.report import check_report
 
         followed = Followed()
         if self.report:
@@ -119,7 +119,7 @@ class Following:
     def _write(
         self, title: str, output_type: str, recorder: Recorder, followed: Followed, error: FxImporterError | None
     ) -> None:
-        from fx_importer.api.report import contents_of_recording, write_report
+        from fx_importer.results.report import contents_of_recording, write_report
 
         assert self.report is not None
         contents = contents_of_recording(

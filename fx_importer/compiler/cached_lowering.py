@@ -7,15 +7,16 @@ from dataclasses import replace
 
 from fx_importer.compiler.caching import CacheEntry, place_of
 from fx_importer.compiler.compilation import Compilation, Exported
-from fx_importer.compiler.compiled import Compiled, weights_read
 from fx_importer.compiler.restored import restored
 from fx_importer.compiler.stages import admit
 from fx_importer.diagnostics.remarks import Deviation, WeightsRead
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError
 from fx_importer.importing import FxImporter
+from fx_importer.results.lowered import Lowered
+from fx_importer.results.lowered_record import weights_read
 
-LowerExported = Callable[..., Compiled]
+LowerExported = Callable[..., Lowered]
 """`fx_importer.compiler.driver.lower_exported`."""
 
 
@@ -27,7 +28,7 @@ def through_the_cache(
     lower: LowerExported,
     *,
     report: bool,
-) -> Compiled:
+) -> Lowered:
     """Return the result from the cache, or lower the programs and cache the result if possible."""
     with trace.stage("cache") as record:
         place = place_of(exported.given, importer, compilation.options, record.remarks.append)
@@ -51,7 +52,7 @@ def _lower_and_keep(
     lower: LowerExported,
     *,
     report: bool,
-) -> Compiled:
+) -> Lowered:
     """Lower programs with elided weights, cache the result, and link the weights into it."""
     # No report is written for a failed attempt, since it would lack the weights.
     attempt = replace(trace, reporter=None, investigate=None, stages=[*trace.stages])
@@ -71,7 +72,7 @@ def _lower_and_keep(
     return replace(compiled, trace=trace)
 
 
-def _not_cached(compiled: Compiled) -> str:
+def _not_cached(compiled: Lowered) -> str:
     """Return why a result is not cached: what the user is told each time. Empty if it is cached."""
     if compiled.drawn:
         return "not cached: random numbers were drawn"

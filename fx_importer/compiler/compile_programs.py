@@ -12,7 +12,6 @@ from fx_importer.compiler.advice import Advisor, Change
 from fx_importer.compiler.assumptions import warn_of_assumptions
 from fx_importer.compiler.cached_lowering import through_the_cache
 from fx_importer.compiler.compilation import Call, Compilation, Exported, Programs
-from fx_importer.compiler.compiled import Compiled
 from fx_importer.compiler.diagnose import SEARCH_SECONDS, investigator
 from fx_importer.compiler.driver import export_models, in_arithmetic, lower_exported, stages_of
 from fx_importer.compiler.quantized_arithmetic import lowered_as_chosen
@@ -24,6 +23,7 @@ from fx_importer.frontend.dynamic_dimensions import dimension_names
 from fx_importer.importing import FxImporter
 from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
 from fx_importer.probing import Prober
+from fx_importer.results.lowered import Lowered
 
 
 def compile_programs(
@@ -34,7 +34,7 @@ def compile_programs(
     report: bool = True,
     trace: Trace | None = None,
     keep_importer: bool = False,
-) -> Compiled:
+) -> Lowered:
     """Export models and lower them to functions of one module, or read the result from the cache.
 
     Args:
@@ -94,7 +94,7 @@ def _lowered(
     cached: bool,
     advisor: Advisor | None = None,
     prober: Prober | None = None,
-) -> Compiled:
+) -> Lowered:
     """Lower exported programs, or read the result from the cache."""
     compilation = exported.compilation
     admit(compilation.options.output_type, importer.module.context)
@@ -132,7 +132,7 @@ def recompile(
     args: Sequence[Any],
     decompositions: DecompositionOptions | None,
     trace: Trace | None = None,
-) -> Compiled:
+) -> Lowered:
     """Lower ``f`` with the options of another program; no failure is reported, and nothing printed.
 
     Several programs by name become functions of these names.

@@ -9,10 +9,9 @@ from torch.export import ExportedProgram
 
 from fx_importer.compiler.advice import Advisor
 from fx_importer.compiler.compilation import Call, Compilation, Exported, Programs
-from fx_importer.compiler.compiled import Compiled, folded_weights, manifest_of
 from fx_importer.compiler.device_mesh import check_plan, collectives_of, on_mesh
 from fx_importer.compiler.diagnose import ImportCanonical, all_unsupported
-from fx_importer.compiler.division import divide
+from fx_importer.compiler.module_manifest import manifest_of
 from fx_importer.compiler.outline import lower_imported
 from fx_importer.compiler.quantized_arithmetic import in_chosen_arithmetic
 from fx_importer.compiler.restored import recompiler
@@ -61,8 +60,11 @@ from fx_importer.lowerings import EMITTERS
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Quantized
 from fx_importer.pipelines import Stage
+from fx_importer.pipelines.division import divide
 from fx_importer.probing import Prober
 from fx_importer.quantization import check_dtypes, to_integers
+from fx_importer.results.lowered import Lowered
+from fx_importer.results.lowered_record import folded_weights
 
 
 def _refuse_dtensors(program: ExportedProgram, context: FxContext) -> ExportedProgram:
@@ -163,7 +165,7 @@ def lower_exported(
     elided: Mapping[object, int] | None = None,
     advisor: Advisor | None = None,
     prober: Prober | None = None,
-) -> Compiled:
+) -> Lowered:
     """Lower exported programs to functions of one module.
 
     With ``report``, an error that lists unsupported nodes also lists operators that would fail to lower, and what
@@ -200,7 +202,7 @@ def lower_exported(
         names = {argument.placeholder: argument.name for argument in imported.signatures[name].arguments}
         aliases[name] = {leaf: names.get(each, each) for leaf, each in aliases_of_written(program).items()}
     manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
-    return Compiled(
+    return Lowered(
         canonical,
         exported.given,
         imported.module,

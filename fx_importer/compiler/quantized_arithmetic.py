@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import torch
 
 from fx_importer.compiler.compilation import Compilation, Exported, Programs
-from fx_importer.compiler.compiled import Compiled
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UnsupportedProgramError
 from fx_importer.importing import FxImporter
 from fx_importer.lowerings import EMITTERS, layers
 from fx_importer.options import Options, Quantized
 from fx_importer.quantization import DYNAMIC_SIZES, INTEGER_LIBRARY, is_from_quantize, is_quantized
+from fx_importer.results.lowered import Lowered
 
 Remark = Callable[[str], None]
 Check = Callable[[Compilation, Remark], Programs]
@@ -76,12 +76,12 @@ def in_chosen_arithmetic(
 class Lower(Protocol):
     """Lowers programs with an importer, and adds the stages to a trace; ``report`` asks for a diagnosis of failures."""
 
-    def __call__(self, exported: Exported, importer: FxImporter, trace: Trace, *, report: bool) -> Compiled: ...
+    def __call__(self, exported: Exported, importer: FxImporter, trace: Trace, *, report: bool) -> Lowered: ...
 
 
 def lowered_as_chosen(
     exported: Exported, importer: FxImporter, trace: Trace, lower: Lower, *, report: bool, keep: bool
-) -> tuple[Exported, Compiled]:
+) -> tuple[Exported, Lowered]:
     """Lower programs for which ``quantized="auto"`` chose integers; in floating point if only that can be lowered.
 
     Returns the programs too. With ``keep``, the result is in the module of ``importer``.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.export import ExportedProgram
 
-from fx_importer.compiler.compiled import Compiled, LazyPrograms, Recompile, folded_weights
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions, Options, Quantized
+from fx_importer.results.lowered import Lowered
+from fx_importer.results.lowered_record import Recompile, folded_weights
 
 if TYPE_CHECKING:
     from fx_importer.importing import FxImporter
@@ -24,7 +26,7 @@ def restored(
     options: Options,
     importer: FxImporter | None,
     trace: Trace,
-) -> Compiled:
+) -> Lowered:
     """Return the result of an earlier compilation of ``exported``, which are decomposed when they are needed.
 
     ``importer`` has the hooks of that compilation, if any.
@@ -45,11 +47,30 @@ def restored(
     integers = LazyPrograms(exported, in_integers) if options.export.quantized is Quantized.INTEGER else {}
     computed = integers or exported
     programs = LazyPrograms(exported, canonical)
-    return Compiled(
+    return Lowered(
         *(programs, exported, module, manifest, trace, options, recompiler(options, importer)),
         integers=integers,
         folded=folded_weights(trace, exported),
     )
+
+
+class LazyPrograms(Mapping[str, ExportedProgram]):
+    """Mapping with known names whose programs are created on first access."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[], Mapping[str, ExportedProgram]]):
+        self._names = tuple(names)
+        self._made = functools.cache(make)
+
+    def __getitem__(self, name: str) -> ExportedProgram:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._made()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def recompiler(options: Options, importer: FxImporter | None) -> Recompile:
@@ -57,7 +78,7 @@ def recompiler(options: Options, importer: FxImporter | None) -> Recompile:
 
     def again(
         f: Any, args: Sequence[Any], decompositions: DecompositionOptions | None, /, trace: Trace | None = None
-    ) -> Compiled:
+    ) -> Lowered:
         from fx_importer.compiler.compile_programs import recompile
         from fx_importer.importing import FxImporter
 

@@ -20,7 +20,6 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.api.lower import lower
-from fx_importer.api.lowered import Lowered
 from fx_importer.dynamo.aot_graphs import measure_sizes, sizes_of
 from fx_importer.dynamo.aot_programs import program_of
 from fx_importer.dynamo.effect_tokens import tokens_of
@@ -36,6 +35,7 @@ from fx_importer.lowerings import Lowerings
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import terminator, update_function_type
 from fx_importer.mlir.functions import functions_of
+from fx_importer.results.lowered import Lowered
 
 REGISTRIES = (tosa.ops_registry, linalg.ops_registry, math.ops_registry)
 

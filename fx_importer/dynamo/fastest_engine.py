@@ -13,7 +13,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fx_importer.api.keywords import options_of
-from fx_importer.api.lowered import Lowered
 from fx_importer.calls.backend import Backend, Loaded
 from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.dynamo.backend_options import GraphOptions, output_type_for
@@ -22,6 +21,7 @@ from fx_importer.engines.engine_table import module_engines
 from fx_importer.errors import FxImporterError
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options, PrintOptions
+from fx_importer.results.lowered import Lowered
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS = range(3, 30)
@@ -115,4 +115,4 @@ def lower_quietly(program: ExportedProgram, settings: GraphOptions, output_type:
     running = replace(options.running, dump_ir=None, cache=False)
     options = replace(options, printing=PrintOptions(), running=running)
     call = {options.importing.func_name: (program, (), {})}
-    return Lowered.of(compile_programs(call, FxImporter(), options, report=False))
+    return compile_programs(call, FxImporter(), options, report=False)

@@ -12,7 +12,6 @@ from torch.export import ExportedProgram
 
 from fx_importer.api.keywords import options_of
 from fx_importer.api.lower import lower
-from fx_importer.api.lowered import Lowered
 from fx_importer.calls.backend import Backend
 from fx_importer.dynamo.backend_options import LOWERING
 from fx_importer.dynamo.captured_graphs import captured_call
@@ -22,6 +21,7 @@ from fx_importer.errors import SpecializedNumberWarning, UsageError
 from fx_importer.frontend.export import export_program
 from fx_importer.fx_graph.graph_break import GraphBreak
 from fx_importer.process.once import once
+from fx_importer.results.lowered import Lowered
 from fx_importer.verification import Tolerance, Verdict
 from fx_importer.verification.eager_reference import copied
 

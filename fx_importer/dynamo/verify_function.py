@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from fx_importer.api.lowered import Lowered
-from fx_importer.api.run import default_backend
 from fx_importer.calls.backend import Backend
 from fx_importer.calls.caller import Caller
 from fx_importer.dynamo.graph_module import HeldInput, NamedGraph, PassedInput
 from fx_importer.dynamo.tracing import as_new, own_settings
 from fx_importer.engines import engine_named
 from fx_importer.errors import FxImporterError, NotInstalledError, UsageError
+from fx_importer.results.lowered import Lowered
+from fx_importer.results.run import default_backend
 from fx_importer.verification import Tolerance, Verdict
 from fx_importer.verification.comparison import compare
 from fx_importer.verification.eager_reference import copied

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from fx_importer import CrashedError, FxImporterError, OutputType
-from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import export_models, lower_exported
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.importing import FxImporter
 from fx_importer.options import ExportOptions, ImportOptions, Mutation, Options, Quantized
+from fx_importer.results.lowered import Lowered
 from fx_importer.verification import compare
 from testing.fuzzing.defined import is_defined
 from testing.fuzzing.draw import Settings
@@ -175,7 +175,7 @@ class _Subject:
                 self._exported = exported = export_models(calls, compilation, Trace())
             changes = overrides(exported.given["main"], output_type, program.overrides)
             compilation = Compilation.of(replace(options, decompositions=changes))
-            return Lowered.of(lower_exported(exported, FxImporter(), compilation, Trace(), report=False))
+            return lower_exported(exported, FxImporter(), compilation, Trace(), report=False)
         except FxImporterError as error:
             kind = "untyped error" if _is_ours(error) else "refused"
             raise _Found(kind, f"{type(error).__name__}: {_line(error)}") from None

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from fx_importer import FxImporter, UsageError, decomposes, explain, lower, quantize
-from fx_importer.api.lowered import Lowered
 from fx_importer.errors import QuantizationWarning
 from fx_importer.options import Quantized
 from fx_importer.quantization import WITHOUT_RESIZE
+from fx_importer.results.lowered import Lowered
 from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import dequantize
 from tests.quantization.quantize_operators import quantize as stored

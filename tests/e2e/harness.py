@@ -19,9 +19,9 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer import OutputType, StageFailed, UsageError, lower
-from fx_importer.api.lowered import Lowered
 from fx_importer.mlir.bindings import ir, passmanager
 from fx_importer.mlir.module_contents import copy_module
+from fx_importer.results.lowered import Lowered
 
 LINALG, TORCH, TOSA, STABLEHLO = (
     OutputType.LINALG_ON_TENSORS,

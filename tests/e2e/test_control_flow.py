@@ -12,7 +12,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.utils import _pytree as pytree
 
 from fx_importer import lower
-from fx_importer.api.lowered import Lowered
+from fx_importer.results.lowered import Lowered
 
 from .harness import assert_loops_bufferize
 

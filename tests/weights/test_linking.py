@@ -338,7 +338,7 @@ def test_failed_save_leaves_nothing(model, tmp_path, monkeypatch, policy):
     with pytest.raises(UsageError, match="cannot save to '.*m.manifest.json': it is a directory"):
         apart.save(tmp_path / "m.mlirbc", weights=tmp_path / "w.safetensors")
     assert [each.name for each in tmp_path.iterdir()] == ["m.manifest.json"]
-    monkeypatch.setattr("fx_importer.api.save.save_text", lambda *_: 1 / 0)
+    monkeypatch.setattr("fx_importer.results.save.save_text", lambda *_: 1 / 0)
     (tmp_path / "kept.mlirbc").write_text("before")
     with pytest.raises(ZeroDivisionError):
         apart.save(tmp_path / "new.mlirbc", weights=tmp_path / "w.safetensors")

@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from fx_importer.api.report import check_report
 from fx_importer.benchmarking import chosen_engines, measure
 from fx_importer.benchmarking.measurement import recommendation, remarks, table
 from fx_importer.calls.backend import EVALUATION
@@ -22,6 +21,7 @@ from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
+from fx_importer.results.report import check_report
 
 _WIDTH = 160
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fx_importer.api.load import manifest_of_file
-from fx_importer.api.save import parameters_of
 from fx_importer.cli.terminal import echo
 from fx_importer.engines.engine_table import ahead_of_time
 from fx_importer.mlir.output_files import check_writable
 from fx_importer.mlir.untrusted_module import read_untrusted_module
+from fx_importer.results.save import parameters_of
 
 
 def compile_module(module: Path, target: str, output: Path, kernels: Path | None = None) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
-from fx_importer.api.lowered import Lowered
 from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import STDOUT
 from fx_importer.cli.model_loading import load_model
@@ -26,6 +25,7 @@ from fx_importer.importing import FxImporter
 from fx_importer.mlir.module_io import ARTIFACT, SUFFIXES, holds_weights, manifest_path
 from fx_importer.mlir.output_files import check_writable, save_text
 from fx_importer.options import Options
+from fx_importer.results.lowered import Lowered
 from fx_importer.targets import target_for
 from fx_importer.weights import check_place
 
@@ -89,7 +89,7 @@ def import_model(
 
 def lower_model(model: str, options: Options, trust: bool = False) -> Lowered:
     """Lower the model that ``model`` names. Raise `FxImporterError` if it cannot be lowered."""
-    return Lowered.of(compile_programs({options.importing.func_name: load_call(model, trust)}, FxImporter(), options))
+    return compile_programs({options.importing.func_name: load_call(model, trust)}, FxImporter(), options)
 
 
 def export_model(model: str, options: Options, trust: bool = False) -> ExportedProgram:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from fx_importer.api.report import check_report
 from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.cli.commands.view import report_for
 from fx_importer.cli.escaped_console import escaped_console
@@ -25,6 +24,7 @@ from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
+from fx_importer.results.report import check_report
 from fx_importer.targets import TARGETS
 from fx_importer.verification import Inputs
 from fx_importer.verification.backend_matrix import Matrix, Row

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fx_importer.api.lowered import Lowered
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Compilation
@@ -43,7 +42,7 @@ def show_pipeline(model: str | None, options: Options, engine_name: str | None, 
     times = PassTimes()
     call = load_call(model, trust)
     with observing(times), reporting_progress(True):
-        lowered = Lowered.of(compile_programs({options.importing.func_name: call}, FxImporter(), options))
+        lowered = compile_programs({options.importing.func_name: call}, FxImporter(), options)
         start = time.perf_counter()
         if engine is not None:
             lowered.caller(backend=engine.name)(*call[1], **call[2])

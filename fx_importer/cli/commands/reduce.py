@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 
 from fx_importer.api.reduce import Job, job_of
-from fx_importer.api.report import check_report
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.view import report_isolated
 from fx_importer.cli.terminal import echo
@@ -18,6 +17,7 @@ from fx_importer.mlir.output_files import file_for_torch
 from fx_importer.options import Options
 from fx_importer.process.scratch import Scratch
 from fx_importer.reduction import Setting
+from fx_importer.results.report import check_report
 from fx_importer.verification import Tolerance
 
 

@@ -14,7 +14,6 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from fx_importer.api.lower import lower
-from fx_importer.api.lowered import Lowered
 from fx_importer.api.quantize import quantize
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.matrix import read_inputs
@@ -30,6 +29,7 @@ from fx_importer.output_types import OutputType
 from fx_importer.quantization import WITHOUT_RESIZE
 from fx_importer.quantization.post_training.integer_io import integers_outside
 from fx_importer.quantization.qdq import is_quantized
+from fx_importer.results.lowered import Lowered
 from fx_importer.verification import Inputs
 
 _SHOWN = 12

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from fx_importer.api.report import check_report, contents_of_models, write_report
+from fx_importer.api.report import contents_of_models
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.following import Following
 from fx_importer.cli.option_arguments import with_options
@@ -15,6 +15,7 @@ from fx_importer.compiler.compilation import Call
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
+from fx_importer.results.report import check_report, write_report
 
 
 def report_for(path: Path, output_type: OutputType) -> Path:

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from fx_importer.api.lower import lower
-from fx_importer.api.lowered import Lowered
 from fx_importer.cli.demo import demo_tables
 from fx_importer.cli.demo.sentence_encoder import SENTENCES, load_encoder, similarities
 from fx_importer.cli.escaped_console import escaped_console
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.output_types import OutputType
+from fx_importer.results.lowered import Lowered
 
 TOLERANCE = 1e-5
 """Tolerance of a cosine similarity against eager PyTorch. Reordered float32 sums change it by about 1e-7."""

@@ -14,12 +14,13 @@ def compile_page(output_type: str, page: str, result: str) -> None:
 
     ``result`` gets the outcome as JSON: the message of an error, and whether there is a page.
     """
-    from fx_importer.api.report import contents_of_models, write_report
+    from fx_importer.api.report import contents_of_models
     from fx_importer.cli.commands.import_model import load_call
     from fx_importer.cli.option_arguments import with_options
     from fx_importer.errors import FxImporterError
     from fx_importer.options import Options
     from fx_importer.output_types import OutputType
+    from fx_importer.results.report import write_report
 
     options = Options(output_type=OutputType.get(output_type))
     try:

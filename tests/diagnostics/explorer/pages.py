@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 from fx_importer import lower
-from fx_importer.api.report import contents_of_lowered, contents_of_models
+from fx_importer.api.report import contents_of_models
 from fx_importer.diagnostics.explorer import Contents, Recorder, contents_of
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
+from fx_importer.results.report import contents_of_lowered
 
 
 def lowered_page(model: Any, inputs: tuple[Any, ...], output_type: OutputType) -> Contents:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx_importer import lower
-from fx_importer.api.lowered import Lowered
+from fx_importer.results.lowered import Lowered
 from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import Weights, dequantize, quantize
 

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fx_importer.api.held_tensors import held_tensors, linked_module
 from fx_importer.calls.mesh_caller import MeshCaller
-from fx_importer.compiler.compiled import Compiled
-from fx_importer.compiler.division import divide
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh, Plan
 from fx_importer.distributed.communication import Communication, of_function, of_hlo
@@ -20,14 +17,18 @@ from fx_importer.errors import UsageError
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.options import DecompositionOptions
 from fx_importer.output_types import OutputType
+from fx_importer.pipelines.division import divide
+from fx_importer.results.lowered_record import LoweredRecord
 from fx_importer.targets import Collectives, target_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from fx_importer.results.lowered import Lowered
 
-class LoweredOnMesh(Compiled):
-    """A compilation whose module may run on several devices."""
+
+class LoweredOnMesh(LoweredRecord):
+    """A lowering whose module may run on several devices."""
 
     def caller_on_mesh(
         self, states: Sequence[Mapping[str, torch.Tensor]] | None = None, *, backend: str | None = None
@@ -53,9 +54,9 @@ class LoweredOnMesh(Compiled):
             raise UsageError(
                 f"the program has a plan, and takes whole tensors: run it with caller(backend={default!r})"
             )
-        held = held_tensors(self, {*self.manifest.state, *self.manifest.weights_by_name})
+        held = self.held({*self.manifest.state, *self.manifest.weights_by_name})
         initial = {name: tensor for name, tensor in held.items() if not tensor.is_meta}
-        module = linked_module(self)
+        module = self.linked
         load = loaders.get(backend or default)
         if load is None:
             accepted = " and ".join(map(repr, loaders))
@@ -94,9 +95,13 @@ class LoweredOnMesh(Compiled):
         importing = dataclasses.replace(importing, mesh=str(axes), plan=str(chosen))
 
         def again(
-            f: Any, args: Sequence[Any], decompositions: DecompositionOptions | None, /, trace: Trace | None = None
-        ) -> Compiled:
-            return type(self)(**_fields(self.recompile(f, args, decompositions, trace))).on_mesh(axes, chosen)
+            f: Any,
+            args: Sequence[Any],
+            decompositions: DecompositionOptions | None = None,
+            /,
+            trace: Trace | None = None,
+        ) -> Lowered:
+            return self.recompile(f, args, decompositions, trace).on_mesh(axes, chosen)
 
         return dataclasses.replace(
             self,
@@ -139,7 +144,3 @@ class LoweredOnMesh(Compiled):
             raise UsageError(
                 f"programs of several devices run from stablehlo, and not from {self.manifest.output_type}"
             )
-
-
-def _fields(compiled: Compiled) -> dict[str, Any]:
-    return {each.name: getattr(compiled, each.name) for each in dataclasses.fields(compiled)}

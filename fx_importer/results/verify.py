@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fx_importer.api.held_tensors import weight_values
-from fx_importer.api.run import check_one_device, default_backend, require_programs
 from fx_importer.calls.backend import Backend
 from fx_importer.engines import engines_for
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.output_types import OutputType
+from fx_importer.results.run import check_one_device, default_backend, require_programs
+from fx_importer.targets import target_for
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
 from fx_importer.verification.pass_bisection import WrongPass, first_wrong_pass
 from fx_importer.verification.verdict import Check, Status
 from fx_importer.verification.verifier import named
 
 if TYPE_CHECKING:
-    from fx_importer.api.lowered import Lowered
+    from fx_importer.results.lowered import Lowered
 
 
 def verify_lowered(
@@ -60,15 +60,13 @@ def _wrong_pass(
     lowered: Lowered, check: Check, calls: Sequence[Inputs], backends: Sequence[str | Backend], tolerance: Tolerance
 ) -> WrongPass | None:
     """Return the pass after which the numbers of a call that mismatches differ; None if it is not found."""
-    from fx_importer.compiler.compilation import Compilation
-
     backend = next(each for each in backends if check.backend in (each, getattr(each, "name", None)))
     inputs = [call for call in calls if named(call, lowered.exported).function == check.function][check.inputs]
     return first_wrong_pass(
         lowered,
         lambda module: replace(lowered, module=module),
         lambda trace: lowered.recompile(dict(lowered.exported), (), None, trace),
-        Compilation.of(lowered.options).pipeline,
+        target_for(lowered.options.output_type).pipeline(lowered.options.lowering),
         inputs,
         backend,
         tolerance,
@@ -93,14 +91,14 @@ def bisect_lowered(
     _check_comparable(lowered)
     chosen = inputs or given or example_inputs(lowered.exported)[0]
     backend = default_backend(lowered.manifest) if backend is None else backend
-    return bisect(lowered, lowered.lower_again, chosen, backend, tolerance, isolate)
+    return bisect(lowered, lowered.recompile, chosen, backend, tolerance, isolate)
 
 
 def _check_comparable(lowered: Lowered) -> None:
     """Raise `UsageError` for a program of a mesh, or without its exported programs or values of its weights."""
     check_one_device(lowered)
     require_programs(lowered)
-    weight_values(lowered)
+    lowered.weight_values()
 
 
 def _default_backends(manifest: Manifest) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from fx_importer.diagnostics.html import folded, preformatted
 from fx_importer.mlir.module_summary import ModuleSummary, readable_bytes, summary_of
 
 if TYPE_CHECKING:
-    from fx_importer.api.lowered import Lowered
+    from fx_importer.results.lowered import Lowered
 
 WIDTH = 120
 _LISTED = 8

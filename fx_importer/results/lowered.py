@@ -3,49 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import torch
 from torch.export import ExportedProgram
 
-from fx_importer.api.held_tensors import held_tensors, initial_state, linked_module, with_weights
-from fx_importer.api.lowered_on_mesh import LoweredOnMesh
-from fx_importer.api.lowered_text import html_of, line_of, summary_text
-from fx_importer.api.run import caller_of, require_programs
-from fx_importer.api.save import DEFAULT_VERSION, iree_source_of, parameters_of, save_lowered, save_portable_artifact
 from fx_importer.calls.backend import Backend
 from fx_importer.calls.caller import Caller
-from fx_importer.compiler.compiled import Compiled
 from fx_importer.engines.compiled_program import CompiledProgram
 from fx_importer.engines.engine_table import ahead_of_time
 from fx_importer.engines.iree.iree_parameters import SCOPE
 from fx_importer.engines.xla.portable_artifact import Weights
 from fx_importer.errors import UsageError
 from fx_importer.manifest import OperatorStub
-from fx_importer.mlir.bindings import ir
-from fx_importer.options import DecompositionOptions
 from fx_importer.process.once import once
-from fx_importer.weights import Source
+from fx_importer.results.lowered_on_mesh import LoweredOnMesh
+from fx_importer.results.lowered_text import html_of, line_of, summary_text
+from fx_importer.results.run import caller_of, require_programs
+from fx_importer.results.save import (
+    DEFAULT_VERSION,
+    iree_source_of,
+    parameters_of,
+    save_lowered,
+    save_portable_artifact,
+)
 
 if TYPE_CHECKING:  # not imported by processes that only run a module
-    from fx_importer.api.report import Report
+    from fx_importer.results.report import Report
     from fx_importer.verification import Divergence, Inputs, Verdict
 
 
 @dataclass(frozen=True)
 class Lowered(LoweredOnMesh):
     """One or several lowered programs in one module, and the record of how they were lowered."""
-
-    @classmethod
-    def of(cls, compiled: Compiled) -> Lowered:
-        """Return the result of a compilation as an instance of this class."""
-        return cls(**{each.name: getattr(compiled, each.name) for each in fields(compiled)})
-
-    def lower_again(self, f: Any, args: Sequence[Any], decompositions: DecompositionOptions | None = None) -> Lowered:
-        """Lower another model or program with the same options, and with other decompositions if given."""
-        return Lowered.of(self.recompile(f, args, decompositions))
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         """Raise `UsageError`, for pickle and copy: a module belongs to a context of MLIR in this process."""
@@ -121,7 +113,7 @@ class Lowered(LoweredOnMesh):
 
         The programs are lowered again. Raises `UsageError` if the file cannot be written.
         """
-        from fx_importer.api.report import report_of_lowered
+        from fx_importer.results.report import report_of_lowered
 
         return report_of_lowered(self, path, verdict, divergence)
 
@@ -147,26 +139,6 @@ class Lowered(LoweredOnMesh):
             StageFailed: if IREE cannot compile the module for it.
         """
         return ahead_of_time().compile(self.module, target, parameters_of(self.manifest))
-
-    def with_weights(self, weights: Source) -> Lowered:
-        """Return a copy with other weights in its programs, for all methods such as `run`, and the same module.
-
-        Args:
-            weights: a state dict, a model, an exported program, a file or a directory, or a list of these, as `link`
-                takes it.
-
-        Raises:
-            UsageError: if the weights are in the module; or listing all that do not match.
-        """
-        return with_weights(self, weights)
-
-    @once
-    def linked(self) -> ir.Module:
-        """The module with the weights that the programs hold linked into it.
-
-        Raises `UsageError` listing those without values.
-        """
-        return linked_module(self)
 
     def save_artifact(
         self, path: str | os.PathLike[str], version: str = DEFAULT_VERSION, weights: Weights = "inline"
@@ -198,17 +170,6 @@ class Lowered(LoweredOnMesh):
             UsageError: if the backend cannot run the module, or a part of the state is missing.
         """
         return caller_of(self, state, backend)
-
-    def initial_state(self) -> dict[str, torch.Tensor]:
-        """Return the state at export, by name in the state dict.
-
-        Includes weights that functions take as arguments.
-        """
-        return initial_state(self)
-
-    def held(self, names: Collection[str]) -> dict[str, torch.Tensor]:
-        """Return the tensors that the programs hold under ``names`` in the state dict."""
-        return held_tensors(self, names)
 
     @once
     def _caller(self) -> Caller:
@@ -264,7 +225,7 @@ class Lowered(LoweredOnMesh):
             UsageError: for inputs that the programs were not exported for, an unknown backend, or an output type
                 without a backend.
         """
-        from fx_importer.api.verify import inputs_given, verify_lowered
+        from fx_importer.results.verify import inputs_given, verify_lowered
         from fx_importer.verification import Tolerance
 
         given = inputs_given(args, kwargs)
@@ -299,7 +260,7 @@ class Lowered(LoweredOnMesh):
         Raises:
             UsageError: if the program does not run on the backend; and as `verify` does.
         """
-        from fx_importer.api.verify import bisect_lowered, inputs_given
+        from fx_importer.results.verify import bisect_lowered, inputs_given
         from fx_importer.verification import Tolerance
 
         given = inputs_given(args, kwargs)

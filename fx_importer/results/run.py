@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fx_importer.api.held_tensors import weight_values
 from fx_importer.calls.backend import Backend, Loaded, TakesWeights
 from fx_importer.calls.caller import Caller
 from fx_importer.diagnostics.observers import Observer, observing
@@ -23,7 +22,7 @@ from fx_importer.targets import EXECUTABLE
 from fx_importer.weights import as_passed
 
 if TYPE_CHECKING:
-    from fx_importer.api.lowered import Lowered
+    from fx_importer.results.lowered import Lowered
 
 
 def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backend: str | Backend | None) -> Caller:
@@ -48,7 +47,7 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         cache = lowered.options.running.cache
         backend = engine.create(BackendOptions(lowered.stubs, cache, lowered.programs, lowered.manifest))
     if isinstance(backend, TakesWeights) and lowered.options.importing.weights is Weights.EXTERNAL:
-        held, module = weight_values(lowered), lowered.module  # nothing is compiled in
+        held, module = lowered.weight_values(), lowered.module  # nothing is compiled in
         passed = {key: as_passed(held[each.name], each) for key, each in lowered.manifest.weights.items()}
         backend = backend.with_weights(passed)
     else:

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fx_importer.api.held_tensors import held_tensors
 from fx_importer.engines.iree.iree_parameters import with_parameters
 from fx_importer.engines.xla.portable_artifact import Weights as ArtifactWeights
 from fx_importer.engines.xla.portable_artifact import artifact_of
@@ -20,7 +19,7 @@ from fx_importer.targets import target_for
 from fx_importer.weights import save_weights
 
 if TYPE_CHECKING:
-    from fx_importer.api.lowered import Lowered
+    from fx_importer.results.lowered import Lowered
 
 DEFAULT_VERSION = "week-12"
 """The StableHLO release for which artifacts are written."""
@@ -54,7 +53,7 @@ def save_lowered(
     check_writable(beside)
     with all_or_none(path, beside, *([] if weights is None else [weights])):
         if weights is not None:
-            tensors = held_tensors(lowered, manifest.weights_by_name)
+            tensors = lowered.held(manifest.weights_by_name)
             manifest = save_weights(manifest, tensors, weights, beside.parent)
         _save_module(lowered, path, module_paths)
         save_text(manifest.to_json(), beside)
