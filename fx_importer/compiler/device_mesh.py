@@ -14,7 +14,7 @@ from fx_importer.errors import UsageError
 from fx_importer.importing import ImportResult
 from fx_importer.importing.handlers import Handler
 from fx_importer.importing.handlers.collectives import collectives_in_groups, refused_collectives
-from fx_importer.manifest import ProcessGroup
+from fx_importer.manifest import Manifest, ProcessGroup
 from fx_importer.options import ImportOptions, Weights
 from fx_importer.targets.target import Collectives
 
@@ -30,8 +30,8 @@ def on_mesh(imported: ImportResult, groups: Mapping[str, ProcessGroup], compilat
         return imported
     mesh = Mesh.get(options.mesh)
     set_mesh(imported.module, mesh, lowered=collectives is Collectives.LOWERED)
-    imported = replace(imported, mesh=dict(mesh.axes), process_groups=groups)
-    return imported if options.plan is None else _sharded(imported, mesh, options)
+    manifest = replace(imported.manifest, mesh=dict(mesh.axes), process_groups=groups)
+    return replace(imported, manifest=manifest if options.plan is None else _sharded(manifest, mesh, options))
 
 
 def check_plan(programs: Programs, compilation: Compilation) -> None:
@@ -74,12 +74,10 @@ def collectives_of(
     return groups, collectives_in_groups(groups, branches=treatment is Collectives.KEPT)
 
 
-def _sharded(imported: ImportResult, mesh: Mesh, options: ImportOptions) -> ImportResult:
-    """Return ``imported`` with the shardings of its plan in the signatures. Raises `UsageError` if it does not fit."""
+def _sharded(manifest: Manifest, mesh: Mesh, options: ImportOptions) -> Manifest:
+    """Return ``manifest`` with the shardings of the plan in its functions. Raises `UsageError` if it does not fit."""
     try:
-        signatures = Plan.get(options.plan, mesh).sharded(imported.signatures, mesh)
+        return replace(manifest, functions=Plan.get(options.plan, mesh).sharded(manifest.functions, mesh))
     except UsageError as error:
         hint = "" if options.weights is Weights.ARGS else ". Weights are divided with weights='args'"
         raise UsageError(f"{error}{hint}") from None
-    functions = {name: replace(each, signature=signatures[name]) for name, each in imported.functions.items()}
-    return replace(imported, functions=functions)

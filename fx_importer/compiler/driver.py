@@ -196,10 +196,10 @@ def lower_exported(
     if compilation.pipeline.stages:
         check_result_types(legal, imported.module)
     if options.importing.plan is not None:
-        divide(imported.module, Mesh(tuple(imported.mesh.items())), imported.signatures)
+        divide(imported.module, Mesh(tuple(imported.manifest.mesh.items())), imported.manifest.functions)
     aliases: dict[str, dict[int, str]] = {}
     for name, program in exported.given.items():
-        names = {argument.placeholder: argument.name for argument in imported.signatures[name].arguments}
+        names = {argument.placeholder: argument.name for argument in imported.manifest.functions[name].arguments}
         aliases[name] = {leaf: names.get(each, each) for leaf, each in aliases_of_written(program).items()}
     manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
     return Lowered(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.outline import OutlineOutcome
@@ -16,16 +17,12 @@ from fx_importer.options import Weights
 def manifest_of(imported: ImportResult, outcome: OutlineOutcome, compilation: Compilation) -> Manifest:
     """Return the manifest of the lowered module of ``imported``."""
     options = compilation.options
-    manifest = Manifest(
-        options.output_type.value,
-        imported.signatures,
-        imported.state,
-        imported.constants,
-        outcome.operator_stubs,
-        outcome.fallback,
-        _weights(imported, options.importing.weights),
-        imported.mesh,
-        imported.process_groups,
+    manifest = replace(
+        imported.manifest,
+        output_type=options.output_type.value,
+        operator_stubs=outcome.operator_stubs,
+        fallback=outcome.fallback,
+        weights=_weights(imported, options.importing.weights),
     )
     if not compilation.target.narrows:
         return manifest
@@ -40,14 +37,15 @@ def _weights(imported: ImportResult, policy: Weights) -> Mapping[str, Weight]:
     A stage in another process may have changed the type of a resource. MLIR then treats it as a new one, and appends a
     number to the name to make it unique.
     """
+    weights = imported.manifest.weights
     if policy is not Weights.EXTERNAL:
-        return imported.weights
+        return weights
     found: dict[str, Weight] = {}
     for key in dict.fromkeys(key_of(value) for _, _, value in resources_in(imported.module.operation)):
         name = key
-        while name not in imported.weights and (shorter := re.sub(r"_\d+$", "", name)) != name:
+        while name not in weights and (shorter := re.sub(r"_\d+$", "", name)) != name:
             name = shorter
-        if name in imported.weights:
-            found[key] = imported.weights[name]
-    order = {weight: number for number, weight in enumerate(imported.weights.values())}
+        if name in weights:
+            found[key] = weights[name]
+    order = {weight: number for number, weight in enumerate(weights.values())}
     return dict(sorted(found.items(), key=lambda each: order[each[1]]))

@@ -181,7 +181,7 @@ class FxImporter:
             }
         finally:
             self.handlers = before
-        return ImportResult(self._module, functions, dict(self._external), dict(self.defined))
+        return ImportResult.of(self._module, functions, dict(self._external), dict(self.defined))
 
     def _import_exported(
         self,

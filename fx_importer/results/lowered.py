@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
@@ -18,6 +19,7 @@ from fx_importer.engines.iree.iree_parameters import SCOPE
 from fx_importer.engines.xla.portable_artifact import Weights
 from fx_importer.errors import UsageError
 from fx_importer.manifest import OperatorStub
+from fx_importer.options import DecompositionOptions
 from fx_importer.process.once import once
 from fx_importer.results.lowered_on_mesh import LoweredOnMesh
 from fx_importer.results.lowered_text import html_of, line_of, summary_text
@@ -38,6 +40,11 @@ if TYPE_CHECKING:  # not imported by processes that only run a module
 @dataclass(frozen=True)
 class Lowered(LoweredOnMesh):
     """One or several lowered programs in one module, and the record of how they were lowered."""
+
+    def lower_again(self, f: Any, args: Sequence[Any], decompositions: DecompositionOptions | None = None) -> Lowered:
+        """Lower another model with the same options. Deprecated: `recompile` does that."""
+        warnings.warn("Lowered.lower_again is deprecated: call Lowered.recompile", DeprecationWarning, stacklevel=2)
+        return self.recompile(f, args, decompositions)
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         """Raise `UsageError`, for pickle and copy: a module belongs to a context of MLIR in this process."""
