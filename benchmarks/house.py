@@ -1,17 +1,21 @@
-"""Measure the code base itself: sizes, import cycles, repeated names, calls of a small lowering. Prints Markdown.
+"""Measure the code base itself: sizes, import cycles, repeated names, calls of a small lowering, prose.
 
-python -m benchmarks.house                 # this tree
-python -m benchmarks.house ../base         # another checkout
+python -m benchmarks.house                         # this tree
+python -m benchmarks.house --before 59ef23cf       # compared with a commit
+python -m benchmarks.house --before 59ef23cf --write docs/measurements/house.md
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import io
 import os
 import re
 import subprocess
 import sys
+import tarfile
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -222,8 +226,41 @@ def folder_sizes(paths: Iterable[Path]) -> dict[str, int]:
     return {folder: count for folder, count in sorted(counts.items()) if count > 25}
 
 
-def report(root: Path) -> Iterator[str]:
-    """Yield the lines of the report on the checkout ``root``."""
+def kinds_of_lines(texts: Mapping[Path, str], trees: Mapping[Path, ast.Module]) -> Counter[str]:
+    """Return the number of lines of code, signatures, docstrings, imports, comments, and blank ones."""
+    counts = Counter[str]()
+    for path, tree in trees.items():
+        lines = [line.strip() for line in texts[path].splitlines()]
+        kinds = ["blank" if not line else "comments" if line.startswith("#") else "code" for line in lines]
+        for node in ast.walk(tree):
+            first, last = getattr(node, "lineno", 1) - 1, getattr(node, "end_lineno", 0)
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                kinds[first:last] = ["imports"] * (last - first)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                last = max(node.body[0].lineno - 1, first)
+                kinds[first:last] = ["signatures" if kind == "code" else kind for kind in kinds[first:last]]
+            elif isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str):
+                kinds[first:last] = ["docstrings"] * (last - first)
+        counts.update(kinds)
+    return counts
+
+
+def phrases(root: Path) -> dict[str, str]:
+    """Return phrases that are hard to read in docstrings, per 10,000 words, with the most that other projects have.
+
+    They are counted by a tool next to the repository; none without it.
+    """
+    tool = next((path for folder in ROOT.parents if (path := folder / "shared/tools/prose.py").exists()), None)
+    if tool is None:
+        return {}
+    command = [sys.executable, str(tool), str(root / PACKAGE)]
+    rows = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[1:]
+    columns = [row.rsplit(maxsplit=2) for row in rows]
+    return {f"docstrings: {name.strip()} (at most {2 * float(most):.1f})": count for name, count, most in columns}
+
+
+def measures(root: Path) -> dict[str, str]:
+    """Return the measures of the checkout ``root``, by name."""
     texts = sources(root)
     trees = {path: ast.parse(text) for path, text in texts.items()}
     code = {path: tree for path, tree in trees.items() if path.suffix == ".py"}
@@ -232,13 +269,13 @@ def report(root: Path) -> Iterator[str]:
     engines = places_of_engines(code)
     longest = max(lines, key=lambda path: lines[path])
     function_lines, function = longest_function(code)
-    private = [path for path, tree in code.items() if uses_private_torch(tree)]
     classes = repeated_classes(code)
     operators, several, without_emulation = operators_in_several_files(root)
     calls, files, frames = python(root, CALLS_OF_SMALL_LOWERING).split()
     folders = folder_sizes(code)
-    rows = {
+    return {
         "lines": f"{sum(lines.values()):,}",
+        **{f"lines: {kind}": f"{count:,}" for kind, count in kinds_of_lines(texts, code).most_common()},
         "files": f"{len(code):,}",
         "longest file": f"{lines[longest]} ({longest})",
         "longest function": f"{function_lines} ({function})",
@@ -247,31 +284,73 @@ def report(root: Path) -> Iterator[str]:
         "import cycles with imports in functions": f"{len(anywhere)} of {sum(map(len, anywhere))} files",
         "operators with rules in several files": f"{several} of {operators}; without emulation {without_emulation}",
         "places that name an engine, outside engines/": f"{sum(engines.values())} in {len(engines)} files",
-        "files that use private torch": len(private),
-        "class names that repeat": f"{len(classes)} ({', '.join(classes)})",
+        "files that use private torch": f"{sum(map(uses_private_torch, code.values()))}",
+        "class names that repeat": f"{len(classes)}",
         "calls of lowering Linear + ReLU6 to TOSA": f"{int(calls):,} in {files} files, {frames} frames deep",
+        **phrases(root),
     }
-    yield "| measure | value |"
-    yield "|---|---|"
-    yield from (f"| {name} | {value} |" for name, value in rows.items())
-    by_package = Counter[str]()
-    for path, count in lines.items():
-        by_package[path.parts[0] if len(path.parts) > 1 else "(root)"] += count
+
+
+def lines_by_package(root: Path) -> dict[str, str]:
+    """Return the lines of each package of the checkout ``root``."""
+    counts = Counter[str]()
+    for path, text in sources(root).items():
+        counts[path.parts[0] if len(path.parts) > 1 else "(root)"] += text.count("\n")
+    return {name: f"{count:,}" for name, count in sorted(counts.items())}
+
+
+def table(title: str, columns: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield the lines of a table with a row for each name in ``columns``."""
+    yield f"| {title} | {' | '.join(columns)} |"
+    yield "|---|" + "---:|" * len(columns)
+    for name in dict.fromkeys(name for column in columns.values() for name in column):
+        yield f"| {name} | {' | '.join(column.get(name, '') for column in columns.values())} |"
+
+
+def report(roots: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the lines of the report on checkouts, by the titles of their columns."""
+    yield from table("measure", {title: measures(root) for title, root in roots.items()})
     yield ""
-    yield "| package | lines |"
-    yield "|---|---:|"
-    yield from (f"| {name} | {count:,} |" for name, count in sorted(by_package.items()))
-    candidates = [folder / "shared" / "tools" / "prose.py" for folder in ROOT.parents]
-    for prose in filter(Path.exists, candidates):
-        yield ""
-        command = [sys.executable, str(prose), str(root / PACKAGE)]
-        yield subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
+    yield from table("package", {title: lines_by_package(root) for title, root in roots.items()})
+
+
+def commit(revision: str) -> str:
+    """Return the short name of a commit."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", revision]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def extract(revision: str, directory: Path) -> None:
+    """Write the files of a commit to ``directory``."""
+    command = ["git", "-C", str(ROOT), "archive", revision, PACKAGE, "pyproject.toml"]
+    archive = subprocess.run(command, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(directory, filter="data")
+
+
+PAGE = """# The code base, before and after
+
+Written by `python -m benchmarks.house --before {before} --write docs/measurements/house.md`: the package at the commit
+{before} and now. [Architecture](../architecture.md) describes the code; `tests/test_architecture.py` keeps most rows.
+
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("root", nargs="?", type=Path, default=ROOT, help="the checkout to measure")
-    print("\n".join(report(parser.parse_args().root.resolve())))
+    parser.add_argument("--before", metavar="COMMIT", help="a commit to compare with")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="the page to write the comparison to")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        roots = {"now": ROOT}
+        if arguments.before:
+            extract(arguments.before, Path(directory))
+            roots = {commit(arguments.before): Path(directory), **roots}
+        text = "\n".join(report(roots)) + "\n"
+    if arguments.write:
+        arguments.write.write_text(PAGE.format(before=arguments.before) + text)
+    else:
+        print(text, end="")
 
 
 if __name__ == "__main__":

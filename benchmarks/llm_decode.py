@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from fx_importer import lower
 from fx_importer.benchmarking.engine_process import use_threads
+from fx_importer.llm.checkpoints.packed_weights import PACKINGS
+from fx_importer.llm.checkpoints.quantize import quantize
 from fx_importer.llm.decoder import Decoder
-from fx_importer.llm.packed_weights import PACKINGS
-from fx_importer.llm.quantize import quantize
 
 TURNS, TURN = 4, 8
 HALF = ("bfloat16", "float16")

@@ -31,10 +31,10 @@ from transformers import StaticCache
 from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, renew
 from fx_importer import FxImporterError, lower
 from fx_importer.benchmarking.engine_process import use_threads
-from fx_importer.llm import gguf_blocks
+from fx_importer.llm.architectures.model_cache import cache_argument
+from fx_importer.llm.checkpoints import gguf_blocks
+from fx_importer.llm.checkpoints.model_folder import read_source
 from fx_importer.llm.decoder import Decoder
-from fx_importer.llm.model_cache import cache_argument
-from fx_importer.llm.model_folder import read_source
 from tests.llm.gguf_files import save_tiny_gguf
 
 PAGE = DOCS / "llm.md"

@@ -29,7 +29,7 @@ from fx_importer.cli.commands.matrix import read_inputs
 from fx_importer.cli.commands.show import read as read_shown
 from fx_importer.distributed.checkpoint import Checkpoint
 from fx_importer.fx_graph.program_files import read_program
-from fx_importer.llm.model_folder import read_source
+from fx_importer.llm.checkpoints.model_folder import read_source
 from fx_importer.llm.settings import Settings
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.pipelines.pipeline_parser import foreign_steps

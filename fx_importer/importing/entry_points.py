@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.programs import held_value, mutated_state, storage_key
-from fx_importer.importing.signature import HELD
+from fx_importer.importing.signatures.signature import HELD
 
 
 def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:

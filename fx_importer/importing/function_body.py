@@ -11,9 +11,9 @@ from torch.export import ExportedProgram
 
 from fx_importer.importing.function_entry import add_arguments, bind_constant, info_of
 from fx_importer.importing.graph_walker import Walker
-from fx_importer.importing.manifest_records import name_values
 from fx_importer.importing.node_builder import NodeBuilder
-from fx_importer.importing.signature import ImportedSignature
+from fx_importer.importing.signatures.manifest_records import name_values
+from fx_importer.importing.signatures.signature import ImportedSignature
 from fx_importer.importing.size_guards import InputGuards
 from fx_importer.importing.symbolic_shapes import Symbols
 from fx_importer.importing.types import static_dimension

@@ -10,7 +10,7 @@ from fx_importer.fx_graph.programs import LIFTED_TENSOR_PREFIX, as_node_dtype
 from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.hooks import InputInfo
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
-from fx_importer.importing.signature import ImportedArgument, ImportedConstant
+from fx_importer.importing.signatures.signature import ImportedArgument, ImportedConstant
 from fx_importer.mlir.bindings import ir
 
 

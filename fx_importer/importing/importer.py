@@ -20,11 +20,11 @@ from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks
 from fx_importer.importing.import_result import ImportedFunction, ImportResult
 from fx_importer.importing.locations import Locations
-from fx_importer.importing.manifest_records import held_in, weights_outside
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
-from fx_importer.importing.program_inputs import SignaturePolicy
-from fx_importer.importing.program_signature import plain_signature, read_signature
-from fx_importer.importing.signature import ImportedSignature
+from fx_importer.importing.signatures.manifest_records import held_in, weights_outside
+from fx_importer.importing.signatures.program_inputs import SignaturePolicy
+from fx_importer.importing.signatures.program_signature import plain_signature, read_signature
+from fx_importer.importing.signatures.signature import ImportedSignature
 from fx_importer.importing.subgraph_functions import Callees
 from fx_importer.importing.types import TypeCache
 from fx_importer.importing.weight_attributes import TensorAttributes

@@ -16,11 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import DummyLayer
 
-from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION, own_attention, uses_interface
-from fx_importer.llm.cache_layers import Steps
-from fx_importer.llm.lora_arguments import AdapterArguments, Matrices
-from fx_importer.llm.model_cache import cache_argument, cache_buffers, cache_layer, model_cache
-from fx_importer.llm.own_caches import own_cache
+from fx_importer.llm.architectures.attention import ATTENTION, FUSED_ATTENTION, own_attention, uses_interface
+from fx_importer.llm.architectures.cache_layers import Steps
+from fx_importer.llm.architectures.model_cache import cache_argument, cache_buffers, cache_layer, model_cache
+from fx_importer.llm.architectures.own_caches import own_cache
+from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, Matrices
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
 from fx_importer.llm.vision import takes_images, with_images
 

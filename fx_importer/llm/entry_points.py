@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.one_result import with_one_result
-from fx_importer.llm.lora_arguments import AdapterArguments, no_adapter
+from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, no_adapter
 from fx_importer.llm.vision import ImageEncoder, example_image, takes_images
 
 CACHES = ("static", "paged")

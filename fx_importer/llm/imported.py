@@ -18,15 +18,15 @@ from fx_importer import OutputType, UsageError, lower
 from fx_importer.engines.engine_table import language_model_engine, language_model_engines
 from fx_importer.errors import ExportError, FxImporterError, first_line
 from fx_importer.fx_graph.programs import rename_state
-from fx_importer.llm import gguf_blocks
+from fx_importer.llm.checkpoints import gguf_blocks
+from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments
+from fx_importer.llm.checkpoints.model_folder import GgufFile, LoadedModel, ModelFolder, check_batch, read_source
+from fx_importer.llm.checkpoints.packed_weights import check_format
+from fx_importer.llm.checkpoints.weight_stamps import stamps_of
 from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
-from fx_importer.llm.lora_arguments import AdapterArguments
 from fx_importer.llm.memory import check_conversion
-from fx_importer.llm.model_folder import GgufFile, LoadedModel, ModelFolder, check_batch, read_source
-from fx_importer.llm.packed_weights import check_format
 from fx_importer.llm.settings import SETTINGS, Settings
 from fx_importer.llm.vision import takes_images
-from fx_importer.llm.weight_stamps import stamps_of
 from fx_importer.mlir.output_files import complete_directory
 from fx_importer.targets import target_for
 from fx_importer.weights import write_weights
@@ -184,13 +184,13 @@ def _exported(
 
 
 def _merge(model: Any, adapter: Path) -> None:
-    from fx_importer.llm.lora import merge
+    from fx_importer.llm.checkpoints.lora import merge
 
     merge(model, adapter)
 
 
 def _quantize(model: Any, how: Any, engine: str) -> None:
-    from fx_importer.llm.quantize import quantize, quantize_by_torchao
+    from fx_importer.llm.checkpoints.quantize import quantize, quantize_by_torchao
 
     if isinstance(how, str):
         quantize(model, how, engine=engine)

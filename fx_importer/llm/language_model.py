@@ -11,7 +11,7 @@ from typing import Any
 
 from fx_importer import Caller, UsageError
 from fx_importer.llm.cached_sequence import CachedSequence
-from fx_importer.llm.lora_arguments import AdaptedCaller, matrices_for
+from fx_importer.llm.checkpoints.lora_arguments import AdaptedCaller, matrices_for
 from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.settings import Settings
 from fx_importer.llm.text_stream import Completion, TextStream

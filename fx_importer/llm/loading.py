@@ -15,14 +15,14 @@ from fx_importer import Caller, Manifest, UsageError, link, read_weights
 from fx_importer.calls.backend import Loaded, TakesWeights
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, backend_named, language_model_engines
 from fx_importer.llm.batch_model import BatchModel
+from fx_importer.llm.checkpoints.lora_arguments import AdaptedCaller, matrices_for
+from fx_importer.llm.checkpoints.weight_stamps import check_stamps
 from fx_importer.llm.image_model import ImageModel
 from fx_importer.llm.imported import MODULE
 from fx_importer.llm.language_model import LanguageModel
-from fx_importer.llm.lora_arguments import AdaptedCaller, matrices_for
 from fx_importer.llm.memory import available_memory
 from fx_importer.llm.paged_model import PagedModel
 from fx_importer.llm.settings import Settings
-from fx_importer.llm.weight_stamps import check_stamps
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.weights import as_passed
 

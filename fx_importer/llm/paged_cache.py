@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.llm.cache_layers import CacheLayer
+from fx_importer.llm.architectures.cache_layers import CacheLayer
 
 SCRATCH = 0
 """The scratch page, which belongs to no sequence. Its contents are never used."""

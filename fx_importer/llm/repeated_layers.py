@@ -20,7 +20,7 @@ from torch.export.graph_signature import InputSpec
 
 from fx_importer.frontend.torch_patches import tracing
 from fx_importer.fx_graph.programs import with_graph
-from fx_importer.llm.layers_cache import LayerNumber, LayersCache
+from fx_importer.llm.architectures.layers_cache import LayerNumber, LayersCache
 
 _NUMBER = "layer_idx"
 """The attribute of transformers modules that holds their layer number."""

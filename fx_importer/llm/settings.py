@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fx_importer import UsageError
 from fx_importer.json_text import parse_json
-from fx_importer.llm.weight_stamps import Stamp
+from fx_importer.llm.checkpoints.weight_stamps import Stamp
 
 SETTINGS = "llm.json"
 _MAX_NUMBER = 2**31

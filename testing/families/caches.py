@@ -14,7 +14,7 @@ class Step(nn.Module):
     """Two more tokens, after those that the cache holds (`DynamicCache`)."""
 
     def __init__(self, model: nn.Module) -> None:
-        from fx_importer.llm.model_cache import cache_argument
+        from fx_importer.llm.architectures.model_cache import cache_argument
 
         super().__init__()
         self.model, self.cache_argument = model, cache_argument(model)

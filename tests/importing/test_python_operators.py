@@ -8,7 +8,7 @@ import torch
 
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.importing import FxImporter
-from fx_importer.importing.program_signature import plain_signature
+from fx_importer.importing.signatures.program_signature import plain_signature
 from fx_importer.options import ImportOptions
 
 aten = torch.ops.aten

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from fx_importer.llm.attention import ALL_MASK_ATTENTION_FUNCTIONS, attention, own_attention
+from fx_importer.llm.architectures.attention import ALL_MASK_ATTENTION_FUNCTIONS, attention, own_attention
 
 
 def test_sinks_take_a_part_of_the_weight():

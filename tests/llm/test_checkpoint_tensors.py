@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from fx_importer import UsageError
 from fx_importer.llm import import_model
-from fx_importer.llm.model_folder import read_source
+from fx_importer.llm.checkpoints.model_folder import read_source
 from tests.llm.gguf_files import save_tiny_gguf
 from tests.llm.test_gptq import FORMATS, save_quantized
 from tests.llm.tiny_models import END, VOCABULARY, save_tiny_model, tokenizer

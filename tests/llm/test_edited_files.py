@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fx_importer import UsageError
-from fx_importer.llm.model_folder import read_source
+from fx_importer.llm.checkpoints.model_folder import read_source
 from fx_importer.llm.settings import SETTINGS, Settings
 from tests.llm.tiny_models import save_tiny_model
 from tests.mutations import edited

@@ -12,9 +12,9 @@ import torch
 
 from fx_importer import Manifest, UsageError, lower
 from fx_importer.llm import import_model, load
-from fx_importer.llm.gguf_blocks import FORMATS, BlockEmbedding, BlockLinear
-from fx_importer.llm.gguf_config import read_config
-from fx_importer.llm.gguf_model import load_gguf
+from fx_importer.llm.checkpoints.gguf_blocks import FORMATS, BlockEmbedding, BlockLinear
+from fx_importer.llm.checkpoints.gguf_config import read_config
+from fx_importer.llm.checkpoints.gguf_model import load_gguf
 from fx_importer.process.optional_packages import is_installed
 from fx_importer.weights import stored_in
 from tests.llm.gguf_files import random_blocks, save_tiny_gguf

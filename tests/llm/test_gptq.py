@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 
 from fx_importer import UsageError
 from fx_importer.llm import import_model, load
-from fx_importer.llm.gptq import WordFormat, _layer, _shape
-from fx_importer.llm.model_folder import read_source
+from fx_importer.llm.checkpoints.gptq import WordFormat, _layer, _shape
+from fx_importer.llm.checkpoints.model_folder import read_source
 from tests.llm.test_architectures import expected
 from tests.llm.test_lora import save_adapter
 from tests.llm.tiny_models import save_tiny_model

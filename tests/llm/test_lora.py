@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 
 from fx_importer import UsageError
 from fx_importer.llm import import_model, load
-from fx_importer.llm.lora import merge
-from fx_importer.llm.lora_arguments import AdapterArguments, matrices_for
+from fx_importer.llm.checkpoints.lora import merge
+from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, matrices_for
 from tests.llm.test_architectures import expected
 from tests.llm.tiny_models import save_tiny_model
 

@@ -11,8 +11,8 @@ import torch
 from fx_importer import UsageError
 from fx_importer.diagnostics.observers import Observer, observing
 from fx_importer.llm import import_model, load
-from fx_importer.llm.packed_weights import Int4Linear, Int8Linear, pack_int4, pack_int8
-from fx_importer.llm.quantize import quantize
+from fx_importer.llm.checkpoints.packed_weights import Int4Linear, Int8Linear, pack_int4, pack_int8
+from fx_importer.llm.checkpoints.quantize import quantize
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import operations
 from fx_importer.process.optional_packages import is_installed

@@ -9,8 +9,8 @@ from torch.export import export
 from fx_importer import UsageError
 from fx_importer.llm import Chat, import_model, load
 from fx_importer.llm.agreement import check_agreement
+from fx_importer.llm.architectures.model_cache import cache_argument
 from fx_importer.llm.decoder import Decoder
-from fx_importer.llm.model_cache import cache_argument
 from fx_importer.llm.repeated_layers import export_layers_once
 from tests.llm.test_architectures import expected
 from tests.llm.test_repeated_layers import listing

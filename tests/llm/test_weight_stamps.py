@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 
 from fx_importer import UsageError
 from fx_importer.llm import import_model, load
+from fx_importer.llm.checkpoints.weight_stamps import check_stamps, stamps_of
 from fx_importer.llm.settings import Settings
-from fx_importer.llm.weight_stamps import check_stamps, stamps_of
 from tests.llm.tiny_models import save_tiny_model
 
 

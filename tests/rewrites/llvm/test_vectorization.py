@@ -7,7 +7,7 @@ import torch
 
 from fx_importer import lower
 from fx_importer.diagnostics.observers import Observer, observing
-from fx_importer.llm.gguf_blocks import DECOMPOSITIONS, FORMATS, block_linear
+from fx_importer.llm.checkpoints.gguf_blocks import DECOMPOSITIONS, FORMATS, block_linear
 from fx_importer.rewrites.llvm import row_products
 from fx_importer.rewrites.llvm.vector_math import replace_functions
 from fx_importer.rewrites.llvm.vectorization import vectorize_sums

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.llm.packed_weights import PackedLinear, frozen
+from fx_importer.llm.checkpoints.packed_weights import PackedLinear, frozen
 
 
 def _half(blocks: Tensor, at: int) -> Tensor:

@@ -23,13 +23,19 @@ from transformers.cache_utils import (
 
 from fx_importer.errors import UsageError, first_line
 from fx_importer.frontend.torch_patches import tracing
-from fx_importer.llm.attention import uses_interface
-from fx_importer.llm.cache_layers import CacheLayer, SlidingCacheLayer, Steps, zeros
-from fx_importer.llm.causality import checked_causal
-from fx_importer.llm.layers_cache import LayersCache
-from fx_importer.llm.own_caches import LayerTensors, own_cache
+from fx_importer.llm.architectures.attention import uses_interface
+from fx_importer.llm.architectures.cache_layers import CacheLayer, SlidingCacheLayer, Steps, zeros
+from fx_importer.llm.architectures.causality import checked_causal
+from fx_importer.llm.architectures.layers_cache import LayersCache
+from fx_importer.llm.architectures.own_caches import LayerTensors, own_cache
+from fx_importer.llm.architectures.state_layers import (
+    CONVOLUTION,
+    RECURRENCE,
+    AttendingStateLayer,
+    SlidingStateLayer,
+    StateLayer,
+)
 from fx_importer.llm.source_lines import definition, raised_at
-from fx_importer.llm.state_layers import CONVOLUTION, RECURRENCE, AttendingStateLayer, SlidingStateLayer, StateLayer
 
 Shape = tuple[int, ...]
 _ARGUMENTS = ("cache", "past_key_values", "cache_params", "state")

@@ -13,7 +13,7 @@ from fx_importer import manifest
 from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.programs import is_empty
 from fx_importer.importing.pytrees import tree_of, value_type
-from fx_importer.importing.signature import HELD, example_of, passed_as
+from fx_importer.importing.signatures.signature import HELD, example_of, passed_as
 
 RESULT_KINDS = {
     OutputKind.USER_OUTPUT: "output",

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from fx_importer.errors import UsageError
-from fx_importer.llm.cache_layers import zeros
-from fx_importer.llm.checkpoint_tensors import load_checkpoint
-from fx_importer.llm.packed_weights import PackedLinear, frozen
+from fx_importer.llm.architectures.cache_layers import zeros
+from fx_importer.llm.checkpoints.checkpoint_tensors import load_checkpoint
+from fx_importer.llm.checkpoints.packed_weights import PackedLinear, frozen
 
 _AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
 """The column, out of eight, that each 4-bit field of a word holds, starting at the lowest bits."""

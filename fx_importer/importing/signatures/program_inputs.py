@@ -12,7 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 
 from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.programs import held_value, is_empty, is_weight, storage_view_key
-from fx_importer.importing.signature import HELD, ImportedArgument, ImportedConstant, example_of
+from fx_importer.importing.signatures.signature import HELD, ImportedArgument, ImportedConstant, example_of
 from fx_importer.options import Mutation, Weights
 
 

@@ -14,16 +14,16 @@ from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import MutatedStateError, UnsupportedProgramError
 from fx_importer.fx_graph.assumptions import FROZEN, assumptions_of, nested_assumptions
 from fx_importer.importing.names import with_names
-from fx_importer.importing.program_inputs import ProgramInputs, SignaturePolicy
-from fx_importer.importing.program_results import (
+from fx_importer.importing.pytrees import symbol_ranges, tree_of, value_type
+from fx_importer.importing.signatures.program_inputs import ProgramInputs, SignaturePolicy
+from fx_importer.importing.signatures.program_results import (
     RESULT_KINDS,
     described_input,
     is_known,
     mutated_inputs,
     results_of,
 )
-from fx_importer.importing.pytrees import symbol_ranges, tree_of, value_type
-from fx_importer.importing.signature import ImportedArgument, ImportedSignature, example_of, passed_as
+from fx_importer.importing.signatures.signature import ImportedArgument, ImportedSignature, example_of, passed_as
 from fx_importer.options import Mutation
 from fx_importer.symbolic.guards import guard_texts
 

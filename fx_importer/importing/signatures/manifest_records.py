@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from fx_importer import manifest
 from fx_importer.fx_graph.programs import as_node_dtype, held_value, storage_view_key
 from fx_importer.importing.pytrees import value_type
-from fx_importer.importing.signature import HELD, ImportedSignature
+from fx_importer.importing.signatures.signature import HELD, ImportedSignature
 from fx_importer.importing.weight_attributes import TensorAttributes
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.resources import key_of

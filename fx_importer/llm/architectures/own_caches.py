@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from fx_importer.llm.layers_cache import LayersCache
-from fx_importer.llm.state_layers import RECURRENCE, StateLayer
+from fx_importer.llm.architectures.layers_cache import LayersCache
+from fx_importer.llm.architectures.state_layers import RECURRENCE, StateLayer
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from transformers.pytorch_utils import Conv1D
 from fx_importer.calls.caller import Caller
 from fx_importer.errors import UsageError
 from fx_importer.frontend.torch_patches import tracing
-from fx_importer.llm.gguf_model import RowPermutation
-from fx_importer.llm.lora import read_adapter
-from fx_importer.llm.packed_weights import PackedLinear
+from fx_importer.llm.checkpoints.gguf_model import RowPermutation
+from fx_importer.llm.checkpoints.lora import read_adapter
+from fx_importer.llm.checkpoints.packed_weights import PackedLinear
 from fx_importer.llm.settings import AdapterForm
 
 Matrices = dict[str, Tensor]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import LinearAttentionLayer
 
-from fx_importer.llm.cache_layers import CacheLayer, SlidingCacheLayer, Steps
+from fx_importer.llm.architectures.cache_layers import CacheLayer, SlidingCacheLayer, Steps
 
 CONVOLUTION, RECURRENCE = "conv", "recurrent"
 """The names of the buffers, each followed by the number of the state, in order: ``conv0``, ``recurrent0``, …."""

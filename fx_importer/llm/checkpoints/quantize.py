@@ -10,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, language_model_engines
 from fx_importer.errors import NotInstalledError, UsageError
-from fx_importer.llm.packed_weights import GROUP, PACKINGS, Int8Embedding, check_finite
+from fx_importer.llm.checkpoints.packed_weights import GROUP, PACKINGS, Int8Embedding, check_finite
 from fx_importer.process.optional_packages import is_installed
 
 

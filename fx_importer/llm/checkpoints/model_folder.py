@@ -14,7 +14,7 @@ import torch
 
 from fx_importer.errors import UsageError, first_line
 from fx_importer.json_text import parse_json
-from fx_importer.llm.checkpoint_tensors import load_checkpoint
+from fx_importer.llm.checkpoints.checkpoint_tensors import load_checkpoint
 from fx_importer.llm.vision import VISION
 from fx_importer.weights import stored_in
 
@@ -136,7 +136,7 @@ class ModelFolder(ModelSource):
         from transformers import GenerationConfig
         from transformers.models.auto import modeling_auto
 
-        from fx_importer.llm.gptq import load_words
+        from fx_importer.llm.checkpoints.gptq import load_words
 
         stored = {name: each.read(each.type) for name, each in stored_in(self.path).items() if each.type is not None}
         try:
@@ -177,13 +177,13 @@ class GgufFile(ModelSource):
     @classmethod
     def read(cls, path: Path) -> GgufFile:
         """Read the configuration and the tokenizer in ``path``. Raises `UsageError` if either is not supported."""
-        from fx_importer.llm.gguf_config import read_config, read_tokenizer
+        from fx_importer.llm.checkpoints.gguf_config import read_config, read_tokenizer
 
         return cls(path, read_config(path), read_tokenizer(path))
 
     def load(self, dtype: torch.dtype | None) -> LoadedModel:
         """Return the model. It computes in ``dtype``, by default the file's dtype, or float32 for quantized blocks."""
-        from fx_importer.llm.gguf_model import load_gguf
+        from fx_importer.llm.checkpoints.gguf_model import load_gguf
 
         return load_gguf(self.path, self.config, dtype)
 

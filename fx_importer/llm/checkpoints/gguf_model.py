@@ -15,11 +15,11 @@ from torch import Tensor
 from transformers.pytorch_utils import Conv1D
 
 from fx_importer.errors import UsageError
-from fx_importer.llm.cache_layers import zeros
-from fx_importer.llm.checkpoint_tensors import load_checkpoint
-from fx_importer.llm.gguf_blocks import FORMATS, BlockEmbedding, BlockLinear
-from fx_importer.llm.model_folder import LoadedModel
-from fx_importer.llm.quantize import embedding_factor
+from fx_importer.llm.architectures.cache_layers import zeros
+from fx_importer.llm.checkpoints.checkpoint_tensors import load_checkpoint
+from fx_importer.llm.checkpoints.gguf_blocks import FORMATS, BlockEmbedding, BlockLinear
+from fx_importer.llm.checkpoints.model_folder import LoadedModel
+from fx_importer.llm.checkpoints.quantize import embedding_factor
 from fx_importer.weights import GgufHeader, GgufTensor, read_gguf_header, stored_in
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

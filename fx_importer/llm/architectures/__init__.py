@@ -1,0 +1,1 @@
+"""What differs by the architecture of a language model: its attention, its masks, and what its cache holds."""
