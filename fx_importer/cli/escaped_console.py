@@ -12,7 +12,7 @@ from fx_importer.errors import printable
 
 
 def escaped_console(**options: Any) -> Console:
-    """Return a console of rich that escapes control characters in what it renders, and not its own."""
+    """Return a console of rich that escapes control characters of rendered values, and not its own."""
     made = Console(**options)
     made.push_render_hook(_Escaping())
     return made

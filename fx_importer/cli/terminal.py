@@ -1,4 +1,4 @@
-"""What commands print: names come from files, so control characters in them are escaped."""
+"""Output of commands: names come from files, so control characters in them are escaped."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _lower_and_keep(
 
 
 def _not_cached(compiled: Lowered) -> str:
-    """Return why a result is not cached: what the user is told each time. Empty if it is cached."""
+    """Return why a result is not cached, a remark of each such call; empty if it is cached."""
     if compiled.drawn:
         return "not cached: random numbers were drawn"
     remarks = (remark for stage in compiled.trace.stages for remark in stage.remarks)

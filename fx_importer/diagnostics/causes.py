@@ -68,7 +68,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is known of a failed lowering."""
+    """The known causes of a failed lowering."""
 
     causes: tuple[Cause, ...] = ()
     """The operators that fail alone."""

@@ -40,7 +40,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """What is known of a tensor."""
+    """The record of a tensor."""
 
     dtype: torch.dtype
     size: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Graph breaks as TorchDynamo logs them: the user's line, the reason in a sentence, and what would remove the break."""
+"""Graph breaks as TorchDynamo logs them: the user's line, the reason in a sentence, and the remedy."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _in_library(file: str) -> bool:
 
 
 def described(reason: str) -> tuple[str, str]:
-    """Return TorchDynamo's ``reason`` as a sentence, and what would remove the break; empty if nothing is known."""
+    """Return TorchDynamo's ``reason`` as a sentence, and the remedy; empty if nothing is known."""
     reason = re.sub(r"^(Encountered graph break when|Failed to handle graph break)[^\n]*\n+", "", reason)
     message, remedy = _known(reason)
     if "\ngraph break in loop" not in reason:

@@ -1,4 +1,4 @@
-"""Errors of torch.export: what it refused, in which line of the model, and what it takes."""
+"""Errors of torch.export: the refused operation, its line in the model, and accepted forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What registers operators: known libraries by namespace, and the place that registered an operator of this process."""
+"""Packages that register operators: known libraries by namespace, and the place of an operator of this process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CustomOperator:
 
 @dataclass(frozen=True)
 class Definer:
-    """What registers an operator; all fields are None if this is unknown."""
+    """The package that registers an operator; all fields are None if this is unknown."""
 
     module: str | None = None
     """A module of a known library, or with the name of the namespace."""

@@ -51,7 +51,7 @@ _VIEWS = _MOVES | {
 
 @dataclass(frozen=True)
 class FoldingRules:
-    """What is folded for an output type, besides results of operators on weights, buffers and constants."""
+    """Operators that are folded for an output type, besides those on weights, buffers and constants."""
 
     without_operands: bool = False
     """Whether random numbers are drawn, and integers created from scalars, which C++ lowerings truncate to 32 bits."""

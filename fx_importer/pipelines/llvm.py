@@ -114,7 +114,7 @@ BUFFERIZE = Stage(
     (
         Pass("eliminate-empty-tensors"),
         Pass("empty-tensor-to-alloc-tensor"),  # CSE would merge empty tensors
-        on_functions("cse"),  # a body reads and writes one slice of what a loop carries
+        on_functions("cse"),  # a body reads and writes one slice of a value that a loop passes on
         Pass(
             "one-shot-bufferize",
             {

@@ -174,7 +174,7 @@ class _Tail:
         return self._data.decode(errors="replace")
 
     def read(self, seconds: float) -> bool:
-        """Wait for bytes, and keep the last of what has come. Return whether the other end is closed."""
+        """Wait for bytes, and keep the last ones. Return whether the other end is closed."""
         if not self._closed and select.select([self._pipe], [], [], seconds)[0]:
             piece = os.read(self._pipe, _TAIL)
             self._closed = not piece
@@ -182,7 +182,7 @@ class _Tail:
         return self._closed
 
     def rest(self) -> None:
-        """Keep the last of what is in the pipe, without waiting: at most what a pipe holds."""
+        """Keep the last bytes in the pipe, without waiting: at most what a pipe holds."""
         for _ in range(_TAIL >> 10):
             if self._closed or not select.select([self._pipe], [], [], 0)[0]:
                 return

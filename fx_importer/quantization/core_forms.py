@@ -45,7 +45,7 @@ def without_core_forms(graph: fx.Graph) -> None:
 
 
 def _scatter(node: fx.Node) -> None:
-    """Replace a write to a part of static size by ``cat`` of what is before it, the new values, and what is after."""
+    """Replace a write to a part of static size by ``cat`` of the part before it, the new values, and the part after."""
     x: Any = node.args[0]
     source: Any = node.args[1]
     given: list[Any] = list(node.args[2:])

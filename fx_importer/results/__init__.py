@@ -1,1 +1,1 @@
-"""The result of a lowering: one record, with what is done with it: run, verify, save, report."""
+"""The result of a lowering: one record, and the functions that run, verify, save and report it."""

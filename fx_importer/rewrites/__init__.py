@@ -1,7 +1,7 @@
-"""Python rewrites of MLIR modules, for what no pass of the wheel does.
+"""Python rewrites of MLIR modules, for tasks that no pass of the wheel does.
 
-A rewrite changes the operation of a module in place. What it cannot do it reports as an error at the location of an
-operation. `fx_importer.mlir.walk.rewrite` makes one a pass.
+A rewrite changes the operation of a module in place. It reports an operation that it cannot rewrite as an error at
+its location. `fx_importer.mlir.walk.rewrite` makes one a pass.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class _Step(Enum):
-    """What a step does with the stack."""
+    """The effect of a step on the stack."""
 
     SYMBOL, CONSTANT, APPLY, AND, OR, BRANCH, JUMP = (auto() for _ in range(7))
 

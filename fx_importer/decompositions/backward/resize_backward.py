@@ -51,7 +51,7 @@ def _interpolating(
     Args:
         operator: the gradient.
         forward: the operator along an axis.
-        mixed: tells by what eager multiplies infinite gradients.
+        mixed: the factors by which eager multiplies infinite gradients.
         copies: whether eager copies the gradient where no size changes.
     """
 

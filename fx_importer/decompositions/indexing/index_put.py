@@ -44,7 +44,7 @@ def _put_at_axes_apart(
 ) -> Tensor:
     """Write at indices of axes that are not adjacent (``x[i, :, j] = values``), with these axes first.
 
-    The lowerings take adjacent ones only. The axes of ``values`` are the same: what is picked comes first.
+    The lowerings take adjacent ones only. The axes of ``values`` are the same: picked axes come first.
     """
     order = [*indexed_axes, *(axis for axis in range(x.dim()) if axis not in indexed_axes)]
     tensors = [indices[axis] for axis in indexed_axes]

@@ -1,4 +1,4 @@
-"""What torchvision's operators on regions of interest share.
+"""Functions that torchvision's operators on regions of interest share.
 
 Pixels are rows of channels, ``[images * height * width, channels]``: a gather has one index for each pixel, and none
 for each channel. The input of a position-sensitive operator has channels for each bin of the regions:

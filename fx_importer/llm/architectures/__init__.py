@@ -1,1 +1,1 @@
-"""What differs by the architecture of a language model: its attention, its masks, and what its cache holds."""
+"""The parts that differ by the architecture of a language model: attention, masks, caches and states."""

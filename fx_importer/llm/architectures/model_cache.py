@@ -1,4 +1,4 @@
-"""What the cache of a transformers model holds, as buffers, and the cache that its code gets for them."""
+"""The tensors of a transformers model's cache, as buffers, and the cache that its code gets for them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from fx_importer.quantization.post_training.calibration import Call
 
 @dataclass(frozen=True)
 class Memory:
-    """What a module overwrites: its last placeholders are the state, and its last results the new values."""
+    """Tensors that a module overwrites: its last placeholders are the state, its last results the new values."""
 
     state: Mapping[str, Tensor]
     """Copies of the buffers, by name."""

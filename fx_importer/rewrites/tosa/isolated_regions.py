@@ -25,8 +25,8 @@ def isolate_tosa_regions(op: ir.Operation) -> None:
     """Isolate the regions of ``tosa.cond_if`` and ``tosa.while_loop`` from above: captured values become inputs.
 
     Constants are copied into the regions. MLIR allows these regions to capture, and its canonicalization hoists
-    constants out of them, so this comes last. Operations are visited innermost first: what is captured from further out
-    becomes an input of each level.
+    constants out of them, so this comes last. Operations are visited innermost first: values captured from further out
+    become an input of each level.
     """
     captured = _captured(op)
     constants = {value: uses for value, uses in captured.items() if producer(value) in _CONSTANTS}

@@ -1,1 +1,1 @@
-"""Operators that users keep from decomposition: what the C++ lowerings get wrong of them, and what is done about it."""
+"""Operators that users keep from decomposition: the faults of their C++ lowerings, and the workarounds."""

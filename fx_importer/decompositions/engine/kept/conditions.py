@@ -1,4 +1,4 @@
-"""What a program says about a call of an operator: the conditions by which the table of kept operators has its rows."""
+"""Facts of a program about a call of an operator: the conditions by which the table of kept operators has its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what C++ lowerings get wrong of operators that our tables decompose.
+"""The table of faults in C++ lowerings of operators that our tables decompose.
 
 ``faults.json`` is measured: ``python -m testing.kept_sweep`` keeps each operator alone, lowers calls of it in each
 dtype, and compares the results with eager PyTorch's.

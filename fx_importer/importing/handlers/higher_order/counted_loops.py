@@ -19,7 +19,7 @@ Step = Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]]
 def counted_loop(build: NodeBuilder, count: ir.Value, initial: Sequence[ir.Value], step: Step) -> list[ir.Value]:
     """Emit a ``torch.prim.Loop`` of ``step`` for the indices 0 to ``count - 1``, without another exit condition.
 
-    A carried value keeps its initial type.
+    A value passed between iterations keeps its initial type.
     """
     types = [value.type for value in initial]
     always = build.constant(True)
