@@ -77,6 +77,8 @@ def test_options_of_configurations_are_passed_to_the_compiler():
     first, second = compile_kernels(lowered, "cuda:sm_90")
     assert (first.num_ctas, second.num_ctas) == (2, 1)
     assert ".maxnreg 64" in second.assembly
+    entry = second.assembly.partition(".entry")[2].partition(")")[0]
+    assert (second.scratch, entry.count(".param")) == (0, len(second.parameters) + 2)
     assert ".maxnreg" not in first.assembly
 
 

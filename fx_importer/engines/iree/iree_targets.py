@@ -30,6 +30,10 @@ _FORMS: Mapping[str, tuple[str, str, str | None]] = {
     "metal": ("", "metal", None),
 }
 """The form of the architecture, IREE's name of the device, and its flag for the architecture."""
+_NEWER_CUDA = re.compile(r"sm_(90|100|101|103|110|120|121)a?")
+"""Architectures of NVIDIA that IREE 3.13 does not know: its newest is sm_89."""
+_NEWER_AS = "sm_80"
+"""What they are compiled as: the one with the largest shared memory. NVIDIA's driver compiles PTX for newer devices."""
 _SPIRV = {"vp_": "v1.3", "adreno": "v1.6"}
 """IREE's SPIR-V version for architectures of Vulkan that it takes to have no 8-bit storage, by prefix."""
 _NARROW_STORAGE = (
@@ -55,6 +59,8 @@ def iree_target(name: str) -> IreeTarget:
             f"no target '{name}': {HOST}, cuda:sm_90, rocm:gfx942, vulkan:rdna3 and metal are the forms; IREE's "
             "documentation lists the architectures"
         )
+    if device == "cuda" and _NEWER_CUDA.fullmatch(architecture):
+        architecture = _NEWER_AS
     flags = [f"--iree-hal-target-device={driver}", *([f"{flag}={architecture}"] if flag else [])]
     for start, version in _SPIRV.items() if device == "vulkan" else ():
         if architecture.startswith(start):

@@ -38,12 +38,17 @@ class CompiledKernel:
     grid: OperatorArgument
     """Three sizes, each a number or an argument of the function."""
     parameters: Mapping[str, OperatorArgument]
-    """The value of each parameter: in the order of the kernel, without those that are constants in the code."""
+    """The value of each parameter: in the order of the kernel, without those that are constants in the code.
+
+    Two pointers follow them: to scratch memory, null if `scratch` is 0, and a null one, for Triton's profiler.
+    """
     shared: int
     """Bytes of shared memory."""
     num_warps: int
     num_ctas: int
     """Blocks of a cluster: with more than one, a launch has to say so."""
+    scratch: int
+    """Bytes of scratch memory for each block, in one piece for all blocks of the grid."""
     assembly: str = dataclasses.field(repr=False)
     """PTX for NVIDIA, the assembly of LLVM for AMD."""
     binary: bytes = dataclasses.field(repr=False)
