@@ -12,6 +12,7 @@ from fx_importer.rewrites import (
     dynamic_slices_to_tensor,
     inline_rank_0_generics,
     loops_to_destination_style,
+    merge_dot_dimensions,
     scatter_sort_to_loops,
     sliced_state_to_memory,
     stablehlo_control_flow_to_scf,
@@ -40,6 +41,7 @@ TO_LINALG: Mapping[str, Stage] = {
             scatter_sort_to_loops,
             dynamic_sizes_to_tensor,
             dynamic_slices_to_tensor,
+            merge_dot_dimensions,
             on_functions("stablehlo-legalize-to-linalg"),
             Pass("stablehlo-convert-to-signless"),  # after the conversion, which depends on the signedness of integers
             on_functions("canonicalize", "cse", "reconcile-unrealized-casts"),

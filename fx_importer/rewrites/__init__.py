@@ -57,6 +57,7 @@ from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
 from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stablehlo
 from fx_importer.rewrites.stablehlo.control_flow_to_scf import stablehlo_control_flow_to_scf
 from fx_importer.rewrites.stablehlo.convolution_layouts import stablehlo_channels_last
+from fx_importer.rewrites.stablehlo.dot_dimensions import merge_dot_dimensions
 from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes_to_tensor
 from fx_importer.rewrites.stablehlo.dynamic_slices_to_tensor import dynamic_slices_to_tensor
 from fx_importer.rewrites.stablehlo.exact_floats import stablehlo_int8_matmuls_to_f32
@@ -140,6 +141,7 @@ _ALL = (
     launch_on_threads,
     literals_to_stablehlo,
     loops_to_destination_style,
+    merge_dot_dimensions,
     move_bits,
     nans_in_linalg,
     nans_in_stablehlo,

@@ -22,8 +22,7 @@ for output_type in ("stablehlo", "linalg"):
 # CHECK-LABEL: func.func @main
 # CHECK-NOT: arith.constant
 # CHECK-NOT: f64
-# CHECK: stablehlo.dot_general {{.*}}, contracting_dims = [1] x [1] {{.*}}: (tensor<6x4xf32>, tensor<5x4xf32>) -> tensor<6x5xf32>
-# CHECK-NEXT: stablehlo.reshape
+# CHECK: stablehlo.dot_general {{.*}}, contracting_dims = [2] x [1] {{.*}}: (tensor<2x3x4xf32>, tensor<5x4xf32>) -> tensor<2x3x5xf32>
 # CHECK-NEXT: stablehlo.broadcast_in_dim
 # CHECK-NEXT: stablehlo.add
 # CHECK-NOT: f64

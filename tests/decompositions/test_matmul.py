@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from fx_importer.decompositions.matmul import matmul
+from fx_importer.decompositions.matmul import einsum, matmul
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +63,50 @@ def test_sums_of_products(beta: float, alpha: float) -> None:
     assert_close(matmul.addbmm(bias, *batches, **scale), torch.addbmm(bias, *batches, **scale), rtol=1e-4, atol=1e-5)
     matrix, vector = b.t(), b[:, 0]
     assert_close(matmul.addmv(bias, matrix, vector, **scale), torch.addmv(bias, matrix, vector, **scale))
+
+
+EINSUMS = [
+    ("ij,jk->ik", (2, 3), (3, 4)),
+    ("ij,kj->ik", (2, 3), (4, 3)),
+    ("ij,kj->ki", (2, 3), (4, 3)),
+    ("ij,jk", (2, 3), (3, 4)),
+    ("ba,ca", (2, 3), (4, 3)),
+    ("Ba , ca -> cB", (2, 3), (4, 3)),
+    ("ij,j->i", (2, 3), (3,)),
+    ("j,kj->k", (3,), (4, 3)),
+    ("i,i->", (3,), (3,)),
+    ("ij,ij->", (2, 3), (2, 3)),
+    ("ij,ji->", (2, 3), (3, 2)),
+    ("bi,bi->b", (2, 3), (2, 3)),
+    ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)),
+    ("bij,bjk->ik", (2, 3, 4), (2, 4, 5)),
+    ("bij,bjk->kbi", (2, 3, 4), (2, 4, 5)),
+    ("bqhd,bkhd->bhqk", (2, 3, 4, 5), (2, 6, 4, 5)),
+    ("bhqk,bkhd->bqhd", (2, 4, 3, 6), (2, 6, 4, 5)),
+    ("abcd,cdef->abef", (2, 3, 4, 5), (4, 5, 6, 2)),
+    ("abcd,dcef->efab", (2, 3, 4, 5), (5, 4, 6, 2)),
+    ("dab,cdb->ca", (5, 2, 3), (4, 5, 3)),
+    ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
+    ("...j,kj->...k", (2, 6, 3), (4, 3)),
+    ("i...,i...->...", (2, 3, 4), (2, 3, 4)),
+    ("ij,jk->ik", (0, 3), (3, 4)),
+    ("ij,jk->ik", (2, 0), (0, 4)),
+    ("bij,bjk->bik", (1, 3, 1), (1, 1, 5)),
+]
+DECLINED_EINSUMS = [
+    ("i,j->ij", (2,), (3,)),  # no sum
+    ("ii,ij->j", (2, 2), (2, 3)),  # a diagonal
+    ("ij,jk->k", (2, 3), (3, 4)),  # a sum of one operand
+    ("bij,bjk->bik", (1, 3, 4), (2, 4, 5)),  # a broadcast
+]
+
+
+@pytest.mark.parametrize("equation, a, b", EINSUMS)
+def test_einsum(equation: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    x, y = torch.randn(a), torch.randn(b)
+    assert_close(einsum.einsum(equation, [x, y]), torch.einsum(equation, x, y))
+
+
+@pytest.mark.parametrize("equation, a, b", DECLINED_EINSUMS)
+def test_einsum_declines(equation: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    assert einsum.einsum(equation, [torch.randn(a), torch.randn(b)]) is NotImplemented

@@ -49,6 +49,12 @@ def scaled(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: tor
     return torch.ops.aten._scaled_mm(a, b, scale_a, scale_b, *bias, out_dtype=torch.float16, use_fast_accum=True)
 
 
+def einsums(a: torch.Tensor, b: torch.Tensor):
+    """Contract in several orders of axes."""
+    equations = "bhid,bhjd->bhij", "bhid,bhjd->jihb", "ahid,bhjd->aijb", "ahid,bhjd->bja"
+    return tuple(torch.einsum(equation, a, b) for equation in equations)
+
+
 @pytest.mark.slow_rows("^integers-tosa$", "^scaled_mm.*-(tosa|stablehlo)$", "^int_mm.*-(tosa|stablehlo)$")
 @table(
     Case("scaled_mm", lambda: (scaled, (*FP8, torch.tensor(2.0), torch.tensor(0.5)))),
@@ -69,9 +75,7 @@ def scaled(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: tor
         lambda: (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), (normal(5), normal(3, 4), normal(4, 5))),
     ),
     Case("baddbmm", lambda: (torch.baddbmm, (normal(2, 3, 5), normal(2, 3, 4), normal(2, 4, 5)))),
-    Case(
-        "einsum", lambda: (lambda a, b: torch.einsum("bhid,bhjd->bhij", a, b), (normal(2, 3, 4, 5), normal(2, 3, 6, 5)))
-    ),
+    Case("einsums", lambda: (einsums, (normal(2, 3, 4, 5), normal(2, 3, 6, 5)))),
     Case("outer", lambda: (torch.outer, (normal(3), normal(4)))),
     Case("bilinear", lambda: (nn.Bilinear(3, 4, 5), (normal(2, 3), normal(2, 4)))),
     Case("integers", lambda: (torch.mm, (integers(3, 4, low=-9, high=9), integers(4, 5, low=-9, high=9)))),

@@ -25,7 +25,7 @@ from fx_importer.decompositions.indexing import (
     split,
     strided_views,
 )
-from fx_importer.decompositions.matmul import grouped_mm, matmul, scaled_mm
+from fx_importer.decompositions.matmul import einsum, grouped_mm, matmul, scaled_mm
 from fx_importer.decompositions.nn import (
     adaptive_pooling,
     attention,
@@ -84,6 +84,7 @@ BASE = (
         *(matmul.linear, matmul.matmul, matmul.addmm, matmul.baddbmm, matmul.addbmm, matmul.addmv),
         because="torch's decompositions multiply by one, and repeat a weight for each batch",
     )
+    .preferring(einsum.einsum, because="torch's decomposition adds a batch of one, and merges axes by transposes")
     .preferring(
         *(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, *nearest.NEAREST_OF_DYNAMIC_SHAPE, grid_sample.grid_sampler_2d),
         because="torch's decompositions specialize dynamic sizes to those of the example",

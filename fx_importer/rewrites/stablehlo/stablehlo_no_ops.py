@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit.emitter import Emitter, producer
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.emitter import Emitter, attributes_of, producer
+from fx_importer.mlir.emit.stablehlo import ELEMENTWISE, StablehloOps
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.stablehlo.dimension_sizes import integer_array
+from fx_importer.rewrites.stablehlo.dot_dimensions import fold_merges, fold_transposes, swapped_operands
 
 
 def _operand(op: ir.Operation) -> ir.Value:
@@ -21,7 +23,7 @@ def _operand(op: ir.Operation) -> ir.Value:
 
 
 def _broadcast(op: ir.Operation) -> ir.Value | None:
-    """Fold a reshape that inserts axes of size 1."""
+    """Fold a reshape that inserts axes of size 1, also before elementwise operations, and a splat."""
     dims = integer_array(op, "broadcast_dimensions")
     while producer(op.operands[0]) == "stablehlo.reshape":
         source = op.operands[0].owner.operands[0]
@@ -31,8 +33,37 @@ def _broadcast(op: ir.Operation) -> ir.Value | None:
         dims = [dims[axis] for axis in axes]
         op.operands[0] = source
         op.attributes["broadcast_dimensions"] = ir.DenseI64ArrayAttr.get(dims, context=op.context)
+    type_ = ir.RankedTensorType(op.operands[0].type)
+    kept = [axis for axis, size in enumerate(type_.shape) if size != 1]
+    narrow = [type_.shape[axis] for axis in kept]
+    if type_.has_static_shape and producer(op.operands[0]) in ELEMENTWISE and _had_shape(op.operands[0], narrow):
+        dims = [dims[axis] for axis in kept]
+        op.operands[0] = _in_shape(op.operands[0], narrow, StablehloOps.before(op))
+        op.attributes["broadcast_dimensions"] = ir.DenseI64ArrayAttr.get(dims, context=op.context)
+    if (splat := _constant_splat(op)) is not None:
+        return splat
     same = dims == list(range(len(dims))) and ir.RankedTensorType(op.results[0].type).has_static_shape
     return op.operands[0] if same else None
+
+
+def _constant_splat(op: ir.Operation) -> ir.Value | None:
+    """Return the constant that ``op`` is, a splat in another static shape, if only elementwise operations use it.
+
+    Others, such as ``pad`` and ``concatenate``, are computed in memory by compilers, where a broadcast fills it.
+    """
+    type_ = ir.RankedTensorType(op.results[0].type)
+    if not type_.has_static_shape or producer(op.operands[0]) != "stablehlo.constant":
+        return None
+    held = op.operands[0].owner.attributes["value"]
+    if (
+        not isinstance(held, ir.DenseElementsAttr)
+        or not held.is_splat
+        or isinstance(type_.element_type, ir.ComplexType)
+    ):
+        return None
+    if not all(use.owner.name in ELEMENTWISE for use in op.results[0].uses):
+        return None
+    return StablehloOps.before(op).const(ir.DenseElementsAttr.get_splat(type_, held.get_splat_value()))
 
 
 def _kept_axes(source: ir.RankedTensorType, result: ir.RankedTensorType) -> list[int] | None:
@@ -54,46 +85,72 @@ def _concatenate(op: ir.Operation) -> ir.Value | None:
 
 
 def _reshape(op: ir.Operation) -> ir.Value | None:
-    """Fold a reshape of a reshape."""
+    """Fold a reshape of a reshape, with elementwise operations between."""
     source = op.operands[0]
     if producer(source) == "stablehlo.reshape":
         op.operands[0] = source.owner.operands[0]
+    if (splat := _constant_splat(op)) is not None:
+        return splat
+    type_ = ir.RankedTensorType(op.results[0].type)
+    if producer(op.operands[0]) in ELEMENTWISE and type_.has_static_shape and _had_shape(op.operands[0], type_.shape):
+        return _in_shape(op.operands[0], type_.shape, StablehloOps.before(op))
     return op.operands[0]
 
 
+def _had_shape(value: ir.Value, shape: list[int]) -> bool:
+    """Return whether ``value`` is computed from tensors that had ``shape`` before a reshape, elementwise.
+
+    Nothing else may use the operations between.
+    """
+    if producer(value) == "stablehlo.reshape":
+        return ir.RankedTensorType(value.owner.operands[0].type).shape == shape
+    if producer(value) not in ELEMENTWISE or sum(1 for _ in value.uses) > 1:
+        return False
+    size = ir.RankedTensorType(value.type).shape
+    operands = [each for each in value.owner.operands if not _is_splat_of(each, size)]
+    return bool(operands) and all(
+        ir.RankedTensorType(each.type).shape == size and _had_shape(each, shape) for each in operands
+    )
+
+
+def _in_shape(value: ir.Value, shape: list[int], emit: StablehloOps) -> ir.Value:
+    """Return ``value``, for which `_had_shape` is true, in ``shape``, without reshapes."""
+    if producer(value) == "stablehlo.reshape":
+        return value.owner.operands[0]
+    type_ = emit.tensor(shape, emit.element(value))
+    if producer(value) == "stablehlo.constant":
+        return emit.const(ir.DenseElementsAttr.get_splat(type_, value.owner.attributes["value"].get_splat_value()))
+    operands = [_in_shape(each, shape, emit) for each in value.owner.operands]
+    return emit.op(value.owner.name, [type_], operands, attributes_of(value.owner)).result
+
+
+def _is_splat_of(value: ir.Value, shape: list[int]) -> bool:
+    """Return whether ``value`` is a splat constant of ``shape``."""
+    is_constant = producer(value) == "stablehlo.constant" and _splat(value) is not None
+    return is_constant and ir.RankedTensorType(value.type).shape == shape
+
+
 def _transpose(op: ir.Operation) -> ir.Value | None:
-    """Fold a transpose of a transpose."""
+    """Fold a transpose of a transpose, and one of a matmul's result into the order of its operands."""
     source, order = op.operands[0], integer_array(op, "permutation")
     if producer(source) == "stablehlo.transpose":
         first = integer_array(source.owner, "permutation")
         order = [first[axis] for axis in order]
         op.operands[0] = source.owner.operands[0]
         op.attributes["permutation"] = ir.DenseI64ArrayAttr.get(order, context=op.context)
+    if producer(op.operands[0]) == "stablehlo.dot_general":
+        return swapped_operands(op.operands[0], order)
+    moved = [axis for axis in order if ir.RankedTensorType(op.operands[0].type).shape[axis] != 1]
+    if moved == sorted(moved) and ir.RankedTensorType(op.results[0].type).has_static_shape and order != sorted(order):
+        source = op.operands[0].owner.operands[0] if producer(op.operands[0]) == "stablehlo.reshape" else op.operands[0]
+        return StablehloOps.before(op).stablehlo("reshape", op.results[0].type, source)
     return op.operands[0] if order == sorted(order) else None
 
 
-def _dot_general(op: ir.Operation) -> None:
-    """Fold a ``transpose`` of an operand into the dimension numbers, where the free axes stay in order."""
-    numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    batches = [list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)]
-    contracted = [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
-    for side in (0, 1):
-        while producer(op.operands[side]) == "stablehlo.transpose":
-            transpose = op.operands[side].owner
-            order = integer_array(transpose, "permutation")
-            free = [axis for i, axis in enumerate(order) if i not in (*batches[side], *contracted[side])]
-            if free != sorted(free):
-                break
-            batches[side] = [order[axis] for axis in batches[side]]
-            contracted[side] = [order[axis] for axis in contracted[side]]
-            op.operands[side] = transpose.operands[0]
-    op.attributes["dot_dimension_numbers"] = stablehlo_d.DotDimensionNumbers.get(
-        lhs_batching_dimensions=batches[0],
-        rhs_batching_dimensions=batches[1],
-        lhs_contracting_dimensions=contracted[0],
-        rhs_contracting_dimensions=contracted[1],
-        context=op.context,
-    )
+def _dot_general(op: ir.Operation) -> ir.Value | None:
+    """Fold transposes of operands, and reshapes that merge axes."""
+    fold_transposes(op)
+    return fold_merges(op)
 
 
 def _multiply(op: ir.Operation) -> ir.Value | None:
@@ -133,6 +190,19 @@ def _splat(value: ir.Value) -> int | float | None:
     return held.get_splat_value().value
 
 
+def _root(op: ir.Operation) -> ir.Value | None:
+    """Compute the root of a splat of float32 or float64, rounded correctly."""
+    number, type_ = _splat(op.operands[0]), ir.RankedTensorType(op.results[0].type)
+    if number is None or number <= 0 or not isinstance(type_.element_type, (ir.F32Type, ir.F64Type)):
+        return None
+    root = math.sqrt(number) if op.name == "stablehlo.sqrt" else 1 / math.sqrt(number)
+    if not type_.has_static_shape or root == math.inf:
+        return None
+    return StablehloOps.before(op).const(
+        ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(type_.element_type, root, loc=op.location))
+    )
+
+
 def _dynamic_iota(op: ir.Operation) -> ir.Value | None:
     """Drop the sizes operand of a statically shaped iota."""
     kind = op.results[0].type
@@ -162,7 +232,9 @@ _FOLDS: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
     "stablehlo.multiply": _multiply,
     "stablehlo.reduce": _reduce,
     "stablehlo.reshape": _reshape,
+    "stablehlo.rsqrt": _root,
     "stablehlo.slice": _operand,
+    "stablehlo.sqrt": _root,
     "stablehlo.subtract": _subtract,
     "stablehlo.transpose": _transpose,
 }
