@@ -19,6 +19,7 @@ from fx_importer.rewrites.in_place_state import (
     values_to_memory,
 )
 from fx_importer.rewrites.iree.constants import inline_bf16_constants
+from fx_importer.rewrites.iree.element_insertions import elements_to_slices
 from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precision_matmuls
 from fx_importer.rewrites.iree.narrow_integers import narrow_i64_constants
 from fx_importer.rewrites.iree.softmax import split_softmaxes
@@ -112,6 +113,7 @@ _ALL = (
     define_functions,
     double_bf16_rows,
     drop_unused_results,
+    elements_to_slices,
     dynamic_convolutions_to_tosa,
     dynamic_pools_to_tosa,
     dynamic_sizes_to_tensor,

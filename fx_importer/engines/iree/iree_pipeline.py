@@ -9,6 +9,7 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
 from fx_importer.pipelines.stage import on_functions
 from fx_importer.rewrites.iree.constants import inline_bf16_constants
+from fx_importer.rewrites.iree.element_insertions import elements_to_slices
 from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precision_matmuls
 from fx_importer.rewrites.iree.narrow_integers import narrow_i64_constants
 from fx_importer.rewrites.iree.softmax import split_softmaxes
@@ -57,6 +58,6 @@ def iree_pipeline(input_type: str, target: IreeTarget) -> Pipeline:
             channels_last(integer_products=True),
         )
         layouts = host if target.name == HOST else (channels_last(),)
-        passes = (reject_linalg_sorts, *layouts, clamp_insertions)
+        passes = (reject_linalg_sorts, *layouts, elements_to_slices, clamp_insertions)
         stages.append(Stage("layouts", "Convolutions have channels last; insertions are within bounds.", passes))
     return Pipeline(IREE_ENGINE.name, tuple(stages))
