@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 
 from fx_importer.errors import AssumptionWarning
 from fx_importer.manifest import Manifest
 from fx_importer.options import Capture, ExportOptions
 
 
-def warn_of_assumptions(manifest: Manifest, options: ExportOptions) -> None:
-    """Warn of the assumptions of the functions of ``manifest``, one line each, unless ``options`` ask for them."""
+def warn_of_assumptions(manifest: Manifest, captured: Collection[str], options: ExportOptions) -> None:
+    """Warn of the assumptions of the functions ``captured``, one line each, unless ``options`` ask for them.
+
+    Programs that were captured before have the assumptions of their owner.
+    """
     if options.capture is not Capture.AUTO:
         return
     several = len(manifest.functions) > 1
     lines = [
         f"  {f'{name}: ' if several else ''}{assumption}"
         for name, function in manifest.functions.items()
+        if name in captured
         for assumption in function.assumptions
     ]
     if lines:

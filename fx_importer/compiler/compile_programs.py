@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from torch.export import ExportedProgram
+
 from fx_importer.compiler.advice import Advisor, Change
 from fx_importer.compiler.assumptions import warn_of_assumptions
 from fx_importer.compiler.cached_lowering import through_the_cache
@@ -74,7 +76,8 @@ def compile_programs(
     }
     compiled = replace(compiled, manifest=compiled.manifest.with_dimension_names(names))
     if report:
-        warn_of_assumptions(compiled.manifest, options.export)
+        captured = [name for name, (f, _, _) in calls.items() if not isinstance(f, ExportedProgram)]
+        warn_of_assumptions(compiled.manifest, captured, options.export)
     if report and compiled.drawn:
         warnings.warn(
             f"{options.output_type.value} has no random numbers: those of {', '.join(compiled.drawn)} were drawn by "

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fx_importer.dynamo.break_reasons import logged_breaks, source_at, untraceable, user_lines
+from fx_importer.dynamo.graph_assertions import with_checks
 from fx_importer.dynamo.graph_module import (
     GraphInput,
     HeldInput,
@@ -96,7 +97,7 @@ class CapturedGraph:
                 inputs.append(value)
                 shapes.append(_shapes(example))
                 parameters.append(path_of(source).replace(".", "_") or node.name)
-        graph = without_transforms(self.module, self.values)
+        graph = without_transforms(with_checks(self.module), self.values)
         copies = sorted(self.written & self.made_in_call - views.keys())
         module = NamedGraph.of(name, graph, self.module.code, origins, parameters, tensors, copies)
         return module.train(training), tuple(inputs), tuple(shapes) if any(shapes) else None
@@ -312,6 +313,8 @@ class _Recorder:
 
 class OperatorsBetween(TorchDispatchMode):
     """Adds the operators that run outside of the graphs to a recorder."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, recorder: _Recorder):
         super().__init__()

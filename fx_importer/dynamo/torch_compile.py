@@ -13,6 +13,7 @@ from torch._dynamo.backends.registry import register_backend
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from fx_importer.dynamo.backend_options import GraphOptions
+from fx_importer.dynamo.graph_assertions import with_checks
 from fx_importer.dynamo.graph_compilation import compiled, forget
 from fx_importer.dynamo.random_numbers import RULES
 
@@ -62,7 +63,7 @@ def backend(
         partition_fn=min_cut_rematerialization_partition,
         decompositions=RULES,
     )
-    return compiler(module, inputs)
+    return compiler(with_checks(module), inputs)
 
 
 backend.reset = forget  # pyright: ignore[reportFunctionMemberAccess]: for torch.compiler.reset()

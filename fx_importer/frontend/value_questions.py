@@ -218,13 +218,27 @@ def _expression_of(frame: FrameType, tree: ast.Module | None) -> str | None:
     return None
 
 
+def assertion_at(file: str, line: int) -> tuple[str, str] | None:
+    """Return the condition and the exception of the ``assert`` at a line; None if there is another statement."""
+    tree = _parsed(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or 0):
+            condition = shorten(ast.unparse(node.test), _MAX_EXPRESSION, placeholder=" ...")
+            return condition, _assertion_error(node)
+    return None
+
+
+def _assertion_error(node: ast.Assert) -> str:
+    return f"AssertionError({ast.unparse(node.msg) if node.msg is not None else ''})"
+
+
 def _branch_that_raises(tree: ast.Module, line: int) -> str | None:
     """Return the exception of an ``if`` whose body only raises, or of an ``assert``, at ``line``."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.If | ast.Assert) or not node.test.lineno <= line <= (node.test.end_lineno or 0):
             continue
         if isinstance(node, ast.Assert):
-            return f"AssertionError({ast.unparse(node.msg) if node.msg is not None else ''})"
+            return _assertion_error(node)
         for branch in (node.body, node.orelse):
             if len(branch) == 1 and isinstance(branch[0], ast.Raise) and branch[0].exc is not None:
                 return ast.unparse(branch[0].exc)

@@ -160,6 +160,14 @@ def after_a_body(x: Tensor, n: Tensor) -> Tensor:
     return y + 1 if y.sum() > 0 else y
 
 
+def asserts_in_a_branch(x: Tensor) -> Tensor:
+    def doubled(x: Tensor) -> Tensor:
+        assert x[0] > 0, "inner"
+        return x * 2
+
+    return torch.cond(x.sum() > -9, doubled, lambda x: x - 1, (x,))
+
+
 def asserts_a_size(x: Tensor, n: Tensor) -> Tensor:
     size = int(n.max())
     assert size < 3
