@@ -36,14 +36,17 @@ def _graph_modules(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
 
 def _assertions(graph: fx.Graph) -> list[fx.Node]:
     """Return the calls of ``torch._assert_async(condition, message)``, which TorchDynamo makes of ``assert``."""
-    return graph.find_nodes(op="call_function", target=torch._assert_async)
+    return graph.find_nodes(op="call_function", target=torch._assert_async)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _text(node: fx.Node) -> str:
     """Return the condition, the line, and the exception of the model."""
-    message = str(node.args[1]) if len(node.args) > 1 else ""
+    asserted, *message = node.args
     frame = user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace")))))
-    condition, raised = (frame and assertion_at(*frame)) or (str(node.args[0]), f"RuntimeError({message!r})")
+    condition, raised = (frame and assertion_at(*frame)) or (
+        str(asserted),
+        f"RuntimeError({', '.join(map(repr, message))})",
+    )
     return (
         f"`{condition}` is True{f', at {frame[0]}:{frame[1]}' if frame else ''} (otherwise the model raises {raised})"
     )
