@@ -91,13 +91,13 @@ def in_parts(
         groups[-1].append(node)
         group_of[node] = groups[-1]
     parts = [(GraphPart.of(module, group), group[0] in eager) for group in groups]
-    runs = [(part, _eager(part.module) if alone else compiled(part.module)) for part, alone in parts]
+    runs = [(part, in_eager(part.module) if alone else compiled(part.module)) for part, alone in parts]
     returned: Any = module.graph.output_node().args[0]
     return Parts(module.graph.find_nodes(op="placeholder"), runs, returned), refused
 
 
-def _eager(module: fx.GraphModule) -> Run:
-    """Return a function that runs a graph in eager PyTorch."""
+def in_eager(module: fx.GraphModule) -> Run:
+    """Return a function that runs the graph of ``module`` in eager PyTorch; its code generator is replaced."""
     module.graph.set_codegen(CodeGen())
     module.recompile()
 

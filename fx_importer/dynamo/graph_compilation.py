@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,14 @@ from torch import fx
 from torch._guards import tracing
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fx_importer.api.lower import lower
 from fx_importer.dynamo.aot_graphs import ComputedOutput, Drawn, Given, Graph
 from fx_importer.dynamo.aot_programs import symbolic
 from fx_importer.dynamo.backend_options import GraphOptions
-from fx_importer.dynamo.eager_parts import Run, in_parts
+from fx_importer.dynamo.eager_parts import Run, in_eager, in_parts
 from fx_importer.dynamo.fastest_engine import fastest, lower_quietly
 from fx_importer.dynamo.gradient_kernels import with_gradient_kernels
 from fx_importer.dynamo.graph_fingerprint import fingerprint
@@ -33,9 +35,14 @@ _REFUSED: dict[Hashable, tuple[GraphOptions, bool]] = {}
 """Whether graphs of a single operator cannot be lowered, by the same keys."""
 
 
+_WARNED: set[tuple[str, str]] = set()
+"""The engines and types of devices about which there was a warning."""
+
+
 def forget() -> None:
     """Drop all compiled graphs."""
     COMPILED.clear()
+    _WARNED.clear()
     _REFUSED.clear()
 
 
@@ -56,6 +63,8 @@ def compiled(module: fx.GraphModule, settings: GraphOptions) -> Run:
 
 
 def _compiled(module: fx.GraphModule, settings: GraphOptions) -> Run:
+    if isinstance(settings.engine, str) and (device := _device_of(module.graph)) is not None:
+        return _on_device(module, settings.engine, device, settings)
     if not settings.dynamic_shapes and any(True for _ in symbolic(module.graph)):
         return _BySizes(module, settings)
     try:
@@ -73,6 +82,29 @@ def _compiled(module: fx.GraphModule, settings: GraphOptions) -> Run:
     (name,) = lowered.manifest.functions
     function = lowered.caller(backend=settings.engine).unwrapped(name)
     return _Function(graph, fastest(graph.program, lowered, function, settings) if settings.autotune else function)
+
+
+def _device_of(graph: fx.Graph) -> torch.device | None:
+    """Return the device of a tensor of ``graph`` that is not on the CPU."""
+    leaves = (leaf for node in graph.nodes for leaf in pytree.tree_leaves(node.meta.get("val")))
+    devices = (leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return next((device for device in devices if device.type not in ("cpu", "meta")), None)
+
+
+def _on_device(module: fx.GraphModule, engine: str, device: torch.device, settings: GraphOptions) -> Run:
+    """Return a function that runs a graph of a device in eager PyTorch, with one warning for all graphs."""
+    reason = (
+        f"the engine '{engine}' runs on the CPU, and the graph has tensors on {device}. A backend of the device, such "
+        "as IreeBackend(target='cuda:sm_90'), is passed as the option 'engine'"
+    )
+    if not settings.falls_back:
+        raise UsageError(f"backend 'fx_importer' cannot compile the graph: {reason}")
+    if (engine, device.type) not in _WARNED:
+        _WARNED.add((engine, device.type))
+        warnings.warn(
+            f"backend 'fx_importer' runs whole graphs in eager PyTorch: {reason}", EagerFallbackWarning, stacklevel=2
+        )
+    return in_eager(fx.GraphModule(module, copy.deepcopy(module.graph)))
 
 
 def _nothing() -> list[Any]:

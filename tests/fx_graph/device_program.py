@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from fx_importer import ExportError, UsageError, lower
+from fx_importer.errors import EagerFallbackWarning
 from tests import python_device
 
 
@@ -67,6 +69,19 @@ there = x.to(python_device.DEVICE)
 check("linalg-on-tensors", "inline")
 check("stablehlo", "args")
 check("tosa", "inline")
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    model, expected = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    expected.load_state_dict(model.state_dict())
+    model.to(python_device.DEVICE)
+    step = torch.compile(model, backend="fx_importer")
+    step(there).square().sum().backward()
+    expected(x).square().sum().backward()
+    assert torch.equal(torch.compile(lambda x: x * 2, backend="fx_importer")(there).cpu(), x * 2)
+assert model.weight.grad is not None
+torch.testing.assert_close(model.weight.grad.cpu(), expected.weight.grad)
+(warning,) = [each for each in seen if issubclass(each.category, EagerFallbackWarning)]
+assert "the engine 'jit' runs on the CPU, and the graph has tensors on pygpu:0" in str(warning.message), warning
 refuses("two devices: the model on pygpu:0, its inputs on cpu", lambda: lower(Net().to(python_device.DEVICE), x))
 refuses("two devices: the model on cpu, its inputs on pygpu:0", lambda: lower(Net(), there))
 refuses("another device (its inputs on pygpu:0): make it there", lambda: lower(lambda x: x + torch.ones(3), there))
