@@ -28,7 +28,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test tests slow nightly wild profile lint format docs explorer bench ratios matrix newest release clean
+.PHONY: help setup demo check fast test tests slow nightly wild gpu profile lint format docs explorer bench ratios matrix newest release clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ nightly: slow wild ## Run the slow tests, wild models, the tests of processes wi
 
 wild: $(INSTALLED) ## Lower models of packages that CI does not install, and write docs/measurements/wild.md.
 	$(BIN)/python -m testing.wild
+
+gpu: $(INSTALLED) ## Compare programs on the GPU of this machine: eager, torch.compile, jax, and ours on XLA and IREE.
+	$(BIN)/python -m benchmarks.gpu.prepare .gpu
+	$(BIN)/python .gpu/run.py --device cuda --rows .gpu/rows.jsonl
 
 profile: $(INSTALLED) ## Run the same tests, and list the tests and files that take longest.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations=40

@@ -28,6 +28,7 @@ from fx_importer.results.save import (
     DEFAULT_VERSION,
     iree_source_of,
     parameters_of,
+    save_bundle_of,
     save_lowered,
     save_portable_artifact,
 )
@@ -163,6 +164,21 @@ class Lowered(LoweredOnMesh):
             UsageError: if the module is not StableHLO, the version does not exist, or the file cannot be written.
         """
         save_portable_artifact(self, path, version, weights)
+
+    def save_bundle(self, folder: str | os.PathLike[str], *, platform: str = "cpu", weights: bool = True) -> None:
+        """Write a directory that runs where there are jax and numpy alone, of other versions than here.
+
+        It has ``model.stablehlo``, its manifest, ``model.safetensors``, the state, and ``stablehlo_loader.py``, whose
+        ``load("model.stablehlo", device="cuda")`` compiles the functions.
+
+        Args:
+            folder: the directory, which is made.
+            platform: jax's name of the platform that runs it: ``"cpu"``, ``"cuda"`` or ``"rocm"``.
+            weights: whether to write weights and state; without them, ``load`` takes them as an argument.
+
+        Raises `UsageError` unless the module is StableHLO with external weights, or if a file cannot be written.
+        """
+        save_bundle_of(self, folder, platform, weights)
 
     def caller(self, state: Mapping[str, torch.Tensor] | None = None, backend: str | Backend | None = None) -> Caller:
         """Return the module's functions, ready to run on ``backend``, with their own state.

@@ -6,17 +6,21 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fx_importer.engines.iree.iree_parameters import with_parameters
+from fx_importer.engines.xla.bundle import LOADER, bundled_artifact
 from fx_importer.engines.xla.portable_artifact import Weights as ArtifactWeights
 from fx_importer.engines.xla.portable_artifact import artifact_of
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.module_io import ARTIFACT, SUFFIXES, holds_weights, manifest_path, save_module
 from fx_importer.mlir.module_paths import with_module_paths
-from fx_importer.mlir.output_files import all_or_none, check_writable, save_bytes, save_text
+from fx_importer.mlir.output_files import all_or_none, atomic_file, check_writable, save_bytes, save_text
 from fx_importer.options import Weights
 from fx_importer.targets import target_for
 from fx_importer.weights import save_weights
+from fx_importer.weights.matching import bytes_of
 
 if TYPE_CHECKING:
     from fx_importer.results.lowered import Lowered
@@ -82,6 +86,35 @@ def save_portable_artifact(
     check_writable(path)
     module = lowered.linked if weights == "inline" else lowered.module
     save_bytes(artifact_of(module, version, weights), path)
+
+
+def save_bundle_of(lowered: Lowered, folder: str | os.PathLike[str], platform: str, weights: bool) -> None:
+    """Write what a machine with jax and numpy alone needs to run the module: see `Lowered.save_bundle`.
+
+    Raises:
+        UsageError: if the module is not StableHLO with external weights, or a file cannot be written.
+    """
+    options = lowered.options
+    if not target_for(options.output_type).portable_artifacts:
+        raise UsageError(
+            f"a bundle holds StableHLO, but the module is {options.output_type.value}: lower to 'stablehlo'"
+        )
+    if options.importing.weights is Weights.INLINE and lowered.manifest.constants:
+        raise UsageError("a bundle has its weights in a file: lower with weights='external'")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    artifact, manifest = folder / f"model{ARTIFACT}", lowered.manifest
+    for old in ("model.safetensors", "state.npz"):
+        (folder / old).unlink(missing_ok=True)
+    if weights and manifest.weights:
+        manifest = save_weights(manifest, lowered.held(manifest.weights_by_name), folder / "model.safetensors", folder)
+    if weights and manifest.state:
+        state = {name: tensor for name, tensor in lowered.initial_state().items() if name in manifest.state}
+        with atomic_file(folder / "state.npz") as temporary, temporary.open("wb") as file:
+            np.savez(file, **{name: bytes_of(tensor) for name, tensor in state.items()})
+    save_bytes(bundled_artifact(lowered.module, platform, DEFAULT_VERSION), artifact)
+    save_text(manifest.to_json(), manifest_path(artifact))
+    save_text(LOADER.read_text(encoding="utf-8"), folder / LOADER.name)
 
 
 def parameters_of(manifest: Manifest) -> dict[str, str]:

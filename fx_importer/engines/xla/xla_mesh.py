@@ -21,7 +21,7 @@ from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.engines.xla.xla_devices import host_devices, weight_positions
 from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
-from fx_importer.engines.xla.xla_program import XLA, artifact_call, as_array, as_tensor
+from fx_importer.engines.xla.xla_program import XLA, artifact_function, as_array, as_tensor
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import take_resources
@@ -83,7 +83,7 @@ class FunctionOnMesh:
         mesh = jax.sharding.Mesh(np.array(devices), ("device",))
         each, same = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
         self._placed = jax.sharding.NamedSharding(mesh, each)
-        call, count = artifact_call(module), len(signature.arguments)
+        call, count = artifact_function(module), len(signature.arguments)
 
         def program(*arrays: Any) -> Any:
             """Call the program with arrays that have a first axis of size 1, the part of this device."""

@@ -19,6 +19,7 @@ from fx_importer.calls.call_signature import (
 from fx_importer.calls.memref import dense
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.xla.engine import XLA_ENGINE
+from fx_importer.engines.xla.stablehlo_loader import artifact_call
 from fx_importer.mlir.bindings import ir, portable_artifact
 from fx_importer.mlir.functions import functions_of
 
@@ -42,7 +43,7 @@ def compile_program(
     jax = XLA_ENGINE.imported("jax")
     signature = read_signature(functions_of(module)["main"], XLA)
     shapes = [jax.ShapeDtypeStruct(*each) for each in _shapes(signature.arguments)]
-    call = artifact_call(module)
+    call = artifact_function(module)
     with Trace().stage("xla-compile"), jax.enable_x64(True):
         function = jax.jit(
             call,
@@ -54,43 +55,17 @@ def compile_program(
         return function.lower(*shapes).compile()
 
 
-def artifact_call(module: ir.Module) -> Callable[..., Sequence[Any]]:
+def artifact_function(module: ir.Module) -> Callable[..., Sequence[Any]]:
     """Return the function ``main`` of ``module`` as one that jax traces."""
-    results = tuple(_shapes(read_signature(functions_of(module)["main"], XLA).results))
+    results = _shapes(read_signature(functions_of(module)["main"], XLA).results)
     with Trace().stage("artifact"):
         artifact = portable_artifact(module)
-    return lambda *arrays: _call().bind(*arrays, artifact=artifact, results=results)
+    return artifact_call(artifact, results)
 
 
 def _shapes(kinds: Sequence[Kind]) -> list[tuple[Any, Any]]:
     """Return shapes, and dtypes of numpy."""
     return [(each.shape, _numpy_type(each.dtypes[0])) for each in kinds if isinstance(each, TensorKind)]
-
-
-@functools.cache
-def _call() -> Any:
-    """Return jax's primitive that calls the function ``main`` of an artifact."""
-    jax, core = XLA_ENGINE.imported("jax"), XLA_ENGINE.imported("jax.extend.core")
-    mlir = XLA_ENGINE.imported("jax.interpreters.mlir")
-    primitive = core.Primitive("fx_importer_call")
-    primitive.multiple_results = True
-    primitive.def_abstract_eval(lambda *_, results, **__: [jax.core.ShapedArray(*each) for each in results])
-    mlir.register_lowering(primitive, _lowered)
-    return primitive
-
-
-def _lowered(context: Any, *operands: Any, artifact: bytes, results: Any) -> Any:
-    """Emit the call in the module that jax makes, with the bindings of jax."""
-    del results
-    bindings, func, stablehlo = (
-        XLA_ENGINE.imported(f"jaxlib.mlir.{each}") for each in ("ir", "dialects.func", "dialects.stablehlo")
-    )
-    mlir = XLA_ENGINE.imported("jax.interpreters.mlir")
-    outer = context.module_context
-    inner = stablehlo.deserialize_portable_artifact(outer.context, artifact)
-    types = bindings.SymbolTable(inner.operation)["main"].type.results
-    name = mlir.merge_mlir_modules(outer.module, "fx_importer_main", inner)
-    return func.CallOp(types, bindings.FlatSymbolRefAttr.get(name), operands).results
 
 
 # --- arrays ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,450 @@
+"""Runs a StableHLO artifact that fx_importer saved: this file, jax and numpy are all that it takes.
+
+    import stablehlo_loader
+
+    program = stablehlo_loader.load("model.stablehlo", device="cuda")
+    outputs = program(x, y)            # the tensors of the model, flat; program["decode"](...) for other functions
+
+Inputs are arrays of jax or numpy, or tensors of PyTorch on the device, which are read in place by DLPack. Outputs are
+tensors of PyTorch if an input is one, else arrays of jax. State stays on the device between calls: ``program.state``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class ArtifactError(ValueError):
+    """The artifact, its weights, its inputs or the device do not fit each other."""
+
+
+def load(
+    path: str | os.PathLike[str], device: str = "cpu", weights: Mapping[str, Any] | None = None
+) -> ArtifactProgram:
+    """Compile the artifact ``path`` for ``device``, with its manifest next to it.
+
+    Args:
+        path: the ``.stablehlo`` file.
+        device: jax's name of a platform, with an index: ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
+        weights: arrays or tensors by name, those of PyTorch on the device shared with it; by default the files that
+            the manifest names.
+
+    Raises:
+        ArtifactError: if a file is missing or of another format, sizes are dynamic, a weight is missing or of another
+            shape, the device does not exist, or its memory does not suffice for the weights.
+    """
+    path = Path(path)
+    manifest = path.with_suffix(".manifest.json")
+    for each in (path, manifest):
+        if not each.is_file():
+            raise ArtifactError(f"there is no file '{each}'")
+    return ArtifactProgram(
+        path.read_bytes(), json.loads(manifest.read_text()), path.parent, device_named(device), weights
+    )
+
+
+class ArtifactProgram:
+    """The functions of an artifact on a device."""
+
+    def __init__(
+        self, artifact: bytes, manifest: Any, folder: Path, device: Any, weights: Mapping[str, Any] | None = None
+    ):
+        if manifest.get("format") != 1:
+            raise ArtifactError("the manifest is of another format")
+        self.device = device
+        self._torch: Any = None  # once it shares memory with the program
+        self._artifact, self._manifest = artifact, manifest
+        self._names = _constants_of(artifact)
+        self.weights = _weights(self, folder, weights)
+        """The weights on the device, by the names in the manifest."""
+        self.state: dict[str, Any] = {}
+        """The state on the device, by name in the state dict."""
+        self._functions = {name: ArtifactFunction(self, name, record) for name, record in manifest["functions"].items()}
+        self.reset(_initial_state(manifest, folder, weights))
+
+    def reset(self, state: Mapping[str, Any]) -> None:
+        """Copy ``state`` to the device: arrays or tensors by name in the state dict."""
+        import jax
+
+        if missing := sorted(set(self._manifest["state"]) - set(state)):
+            raise ArtifactError(f"no state is passed for {', '.join(missing)}: program.reset(state)")
+        self.order_after_torch(state.values())
+        for name, record in self._manifest["state"].items():
+            take = taker(f"the state '{name}'", *shape_of(record["type"]), self.device)
+            with jax.enable_x64(True):
+                self.state[name] = jax.numpy.array(take(state[name], True), copy=True).block_until_ready()
+
+    def order_after_torch(self, values: Iterable[Any]) -> Any:
+        """Make the device wait for what PyTorch's current stream has to do, if it may touch memory of the program.
+
+        Returns:
+            The module ``torch`` if one of ``values`` is a tensor of it, which has to be taken with ``ordered=True``.
+        """
+        torch = sys.modules.get("torch")
+        if torch is not None and any(isinstance(each, torch.Tensor) for each in values):
+            self._torch = torch
+            wait_for_torch(torch, self.device)
+            return torch
+        if self._torch is not None and self.device.platform != "cpu":
+            self._torch.cuda.current_stream(self.device.local_hardware_id).synchronize()
+        return None
+
+    def __getitem__(self, name: str) -> ArtifactFunction:
+        """Return the function ``name``."""
+        if name not in self._functions:
+            raise ArtifactError(f"there is no function '{name}': there are {', '.join(self._functions)}")
+        return self._functions[name]
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Call the only function."""
+        if len(self._functions) > 1:
+            raise ArtifactError(f"there are several functions, program[name](...): {', '.join(self._functions)}")
+        return next(iter(self._functions.values()))(*inputs)
+
+
+class ArtifactFunction:
+    """A compiled function, with the weights that it reads."""
+
+    def __init__(self, program: ArtifactProgram, name: str, record: Any):
+        self._program, self._name, self.arguments, self.results = program, name, record["arguments"], record["results"]
+        if dynamic := [one["name"] for one in self.arguments if any(type(n) is not int for n in one["type"]["shape"])]:
+            raise ArtifactError(
+                f"'{name}' takes any sizes of {', '.join(dynamic)}, and XLA compiles for one: lower the model with the "
+                "sizes to run"
+            )
+        replaced = {one["name"] for one in self.results if one["kind"] == "state"}
+        donated = [at for at, one in enumerate(self.arguments) if one["kind"] == "state" and one["name"] in replaced]
+        self._inputs = [
+            taker(one["name"], *shape_of(one["type"], one.get("passed_as")), program.device)
+            for one in self.arguments
+            if one["kind"] == "input"
+        ]
+        self._held: list[tuple[dict[str, Any], str] | None] = [
+            (program.state if one["kind"] == "state" else program.weights, one["name"])
+            if one["kind"] != "input"
+            else None
+            for one in self.arguments
+        ]
+        """Where each argument is that is no input."""
+        self._results = [one["name"] if one["kind"] == "state" else None for one in self.results]
+        self._weights = [program.weights[each] for each in program._names[name]]
+        shapes = [shape_of(one["type"], one.get("passed_as")) for one in self.arguments]
+        results = [shape_of(one["type"], one.get("passed_as")) for one in self.results]
+        self.compiled = compile_artifact(
+            program._artifact,
+            name,
+            (*shapes, *((each.shape, each.dtype) for each in self._weights)),
+            results,
+            program.device,
+            donated,
+        )
+        """jax's ``Compiled``."""
+        if (memory := self.compiled.memory_analysis()) is not None:
+            needed = memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+            check_memory(program.device, needed, f"the buffers of '{name}'")
+        self._execute = self.compiled.runtime_executable().execute_sharded  # without the checks of jax's own call
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the outputs: one, or a tuple."""
+        program = self._program
+        if len(inputs) != len(self._inputs):
+            raise ArtifactError(f"'{self._name}' takes {len(self._inputs)} tensors, and {len(inputs)} are passed")
+        torch = program.order_after_torch(inputs)
+        ordered, passed = torch is not None, list[Any]()
+        for take, value in zip(self._inputs, inputs, strict=True):
+            passed.append(take(value, ordered))
+            ordered = ordered and not isinstance(value, torch.Tensor)  # one that waits is enough
+        places = iter(passed)
+        values = [next(places) if held is None else held[0][held[1]] for held in self._held]
+        shards = self._execute([*values, *self._weights]).disassemble_into_single_device_arrays()
+        outputs = []
+        for name, (value,) in zip(self._results, shards, strict=True):
+            if name is not None:
+                program.state[name] = value
+            else:
+                outputs.append(value if torch is None else to_torch(torch, value, program.device))
+        if torch is not None and not outputs:  # nothing of PyTorch waits until the inputs are read
+            shards[0][0].block_until_ready()
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+
+def device_named(name: str) -> Any:
+    """Return jax's device by the name of a platform, with or without an index.
+
+    XLA does not take three quarters of the memory of a GPU at its start, so that PyTorch has some, unless the
+    environment says otherwise.
+
+    Raises:
+        ArtifactError: if jax has no such platform here, or no device of that index.
+    """
+    platform, _, index = name.partition(":")
+    if not platform or (index and not index.isdecimal()):
+        raise ArtifactError(f"'{name}' names no device: accepted are 'cpu', 'cuda' and 'cuda:1'")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    backends = importlib.import_module("jax.extend.backend")
+    try:
+        devices = backends.get_backend(platform).local_devices()
+    except RuntimeError as error:  # no such plug-in, no driver, or one that is too old for the plug-in
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ArtifactError(
+            f"jax has no platform '{platform}' here: {reason}. Its plug-ins bring others: pip install 'jax[cuda13]' "
+            "for 'cuda', with NVIDIA's driver; 'cpu' is always there"
+        ) from error
+    if int(index or 0) >= len(devices):
+        raise ArtifactError(f"there is no device '{name}': jax has {len(devices)} of '{platform}', numbered from 0")
+    return devices[int(index or 0)]
+
+
+def check_memory(device: Any, needed: int, what: str) -> None:
+    """Raise `ArtifactError` if ``device`` has fewer than ``needed`` bytes left, as far as it says how many it has."""
+    stats = device.memory_stats() or {}
+    if "bytes_limit" in stats and needed > (left := stats["bytes_limit"] - stats["bytes_in_use"]):
+        raise ArtifactError(f"{what} take {needed:,} bytes, and the device {device} has {left:,} left")
+
+
+# --- artifacts ------------------------------------------------------------------------------------------------------
+
+
+def compile_artifact(
+    artifact: bytes,
+    name: str,
+    arguments: Sequence[tuple[Any, Any]],
+    results: Sequence[tuple[Any, Any]],
+    device: Any,
+    donated: Collection[int] = (),
+) -> Any:
+    """Compile the function ``name`` of an artifact for one device; return jax's ``Compiled``.
+
+    ``arguments``, weights among them, and ``results`` are shapes and numpy's dtypes. ``donated`` are the positions of
+    arguments whose memory results may take.
+    """
+    import jax
+
+    place = jax.sharding.SingleDeviceSharding(device)
+    with jax.enable_x64(True):
+        function = jax.jit(
+            artifact_call(artifact, results, name),
+            keep_unused=True,
+            donate_argnums=tuple(donated),
+            in_shardings=(place,) * len(arguments),
+            out_shardings=[place] * len(results),
+        )
+        return function.lower(*(jax.ShapeDtypeStruct(*each) for each in arguments)).compile()
+
+
+def artifact_call(artifact: bytes, results: Sequence[tuple[Any, Any]], name: str = "main") -> Callable[..., Any]:
+    """Return the function ``name`` of an artifact, with results of these shapes and dtypes, as one that jax traces."""
+    return lambda *arrays: _call().bind(*arrays, artifact=artifact, function=name, results=tuple(results))
+
+
+@functools.cache
+def _call() -> Any:
+    """Return jax's primitive that calls a function of an artifact."""
+    core, mlir = importlib.import_module("jax.extend.core"), importlib.import_module("jax.interpreters.mlir")
+    shaped = importlib.import_module("jax.core").ShapedArray
+    primitive = core.Primitive("fx_importer_call")
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(lambda *_, results, **__: [shaped(*each) for each in results])
+    mlir.register_lowering(primitive, _lowered)
+    return primitive
+
+
+def _lowered(context: Any, *operands: Any, artifact: bytes, function: str, results: Any) -> Any:
+    """Emit the call in the module that jax makes, with the bindings of jax."""
+    del results
+    ir, func, stablehlo = _bindings()
+    mlir = importlib.import_module("jax.interpreters.mlir")
+    outer = context.module_context
+    inner = stablehlo.deserialize_portable_artifact(outer.context, artifact)
+    table = ir.SymbolTable(inner.operation)
+    for other in [op for op in inner.body.operations if op.name.value != function and function != "main"]:
+        if "sym_visibility" not in other.attributes:
+            table.erase(other)
+    types = table[function].type.results
+    table.set_symbol_name(table[function], "main")  # as jax expects
+    name = mlir.merge_mlir_modules(outer.module, "fx_importer_main", inner)
+    return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), operands).results
+
+
+def _constants_of(artifact: bytes) -> dict[str, list[str]]:
+    """Return the names of the weights that each function takes as last arguments."""
+    ir, _, stablehlo = _bindings()
+    names: dict[str, list[str]] = {}
+    context = importlib.import_module("jax.interpreters.mlir").make_ir_context()
+    with context:
+        try:
+            module = stablehlo.deserialize_portable_artifact(context, artifact)
+        except ValueError as error:
+            raise ArtifactError(f"this release of jax does not read the artifact: {error}") from error
+        for op in module.body.operations:
+            names[op.name.value] = []
+            if "arg_attrs" in op.attributes:
+                dicts = [ir.DictAttr(each) for each in op.attributes["arg_attrs"]]
+                read = [each["fx_importer.constant"] for each in dicts if "fx_importer.constant" in each]
+                names[op.name.value] = [ir.StringAttr(each).value for each in read]
+    return names
+
+
+def _bindings() -> tuple[Any, Any, Any]:
+    ir, func, stablehlo = (
+        importlib.import_module(f"jaxlib.mlir.{each}") for each in ("ir", "dialects.func", "dialects.stablehlo")
+    )
+    return ir, func, stablehlo
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------
+
+
+def shape_of(kind: Any, passed_as: str | None = None) -> tuple[tuple[int, ...], Any]:
+    """Return the shape of a type in the manifest, and numpy's dtype."""
+    name = passed_as or kind["dtype"]
+    try:
+        return tuple(kind["shape"]), np.dtype(name)
+    except TypeError:  # one of those that numpy lacks
+        return tuple(kind["shape"]), np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+
+
+def wait_for_torch(torch: Any, device: Any) -> None:
+    """Make ``device`` read tensors of PyTorch only after the work that its current stream has now."""
+    if device.platform != "cpu":
+        event = torch.cuda.current_stream(device.local_hardware_id).record_event()
+        _external_stream(torch, device).wait_event(event)
+
+
+@functools.cache
+def _external_stream(torch: Any, device: Any) -> Any:
+    """Return the stream on which ``device`` waits for others, as PyTorch's."""
+    stream = device.get_stream_for_external_ready_events()
+    return torch.cuda.ExternalStream(stream, torch.device("cuda", device.local_hardware_id))
+
+
+def taker(what: str, shape: tuple[int, ...], dtype: Any, device: Any) -> Callable[[Any, bool], Any]:
+    """Return what makes an array on ``device`` of a tensor or an array. It raises `ArtifactError` if it does not fit.
+
+    Tensors of PyTorch on the device are read in place; ``ordered`` says whether after `wait_for_torch`.
+    """
+    import jax
+
+    @functools.cache
+    def of_torch() -> tuple[Any, Any, Any, Callable[[Any, bool], Any]]:
+        torch = sys.modules["torch"]
+        return torch.Tensor, torch_device(torch, device), getattr(torch, dtype.name), torch_importer(torch, device)
+
+    def take(value: Any, ordered: bool) -> Any:
+        if "torch" in sys.modules and isinstance(value, (of := of_torch())[0]):
+            if value.device != of[1]:
+                raise ArtifactError(f"{what} is on {value.device}, the program on {of[1]}: pass {what}.to('{of[1]}')")
+            if value.shape == shape and value.dtype is of[2]:
+                return of[3](value, ordered)
+            array = value
+        else:
+            array = value if isinstance(value, jax.Array) else np.asarray(value)
+            if array.shape == shape and array.dtype == dtype:
+                with jax.enable_x64(True):
+                    return jax.device_put(array, device)
+        raise ArtifactError(f"{what} is {array.dtype} {list(array.shape)}, and has to be {dtype.name} {list(shape)}")
+
+    return take
+
+
+@functools.cache
+def torch_device(torch: Any, device: Any) -> Any:
+    """Return PyTorch's device of the same number as jax's."""
+    return torch.device("cpu") if device.platform == "cpu" else torch.device("cuda", device.local_hardware_id)
+
+
+@functools.cache
+def torch_importer(torch: Any, device: Any) -> Callable[[Any, bool], Any]:
+    """Return what makes an array of jax in the memory of a tensor on ``device``, ``ordered`` after `wait_for_torch`.
+
+    `jax.dlpack.from_dlpack` does, in ten times the time, and waits for the stream once for each tensor.
+    """
+    export = torch.utils.dlpack.to_dlpack
+    make = sys.modules["jaxlib._jax"].dlpack_managed_tensor_to_buffer
+    host = device.platform == "cpu"
+    stream = None if host else _external_stream(torch, device).cuda_stream
+    release = tuple(map(int, importlib.import_module("jaxlib").__version__.split(".")[:2]))
+    more = () if release < (0, 11) else (1 if host else 2,)  # DLPack's number of the kind of device
+
+    def imported(tensor: Any, ordered: bool) -> Any:
+        if tensor.requires_grad:
+            tensor = tensor.detach()
+        if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+            tensor, ordered = tensor.resolve_conj().resolve_neg().contiguous(), True
+            wait_for_torch(torch, device)  # for the copy
+        return make(export(tensor), device, stream if ordered else None, None, *more)
+
+    return imported
+
+
+def to_torch(torch: Any, array: Any, device: Any) -> Any:
+    """Return a tensor of PyTorch in the memory of an array of jax; its current stream waits until it is computed."""
+    if device.platform == "cpu":
+        array.block_until_ready()
+        stream = None
+    else:
+        stream = torch.cuda.current_stream(device.local_hardware_id).cuda_stream or 1  # DLPack's number of stream 0
+    export = sys.modules["jaxlib._jax"].buffer_to_dlpack_managed_tensor
+    return torch.utils.dlpack.from_dlpack(export(array, stream=stream))
+
+
+# --- weights --------------------------------------------------------------------------------------------------------
+
+
+def _weights(program: ArtifactProgram, folder: Path, passed: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the weights of the manifest on the device."""
+    records, passed = program._manifest["weights"], dict(passed) if passed is not None else None
+    needed = sum(math.prod(one["type"]["shape"]) * shape_of(one["type"])[1].itemsize for one in records.values())
+    if program.order_after_torch((passed or {}).values()) is None:
+        check_memory(program.device, needed, "the weights")
+    found: dict[str, Any] = {}
+    for key, one in records.items():
+        value = _of_file(folder, one) if passed is None else passed.get(one["name"], passed.get(key))
+        if value is None:
+            raise ArtifactError(f"no weight is passed for '{one['name']}'")
+        what = f"the weight '{one['name']}'"
+        found[key] = taker(what, *shape_of(one["type"], one.get("passed_as")), program.device)(value, True)
+    return found
+
+
+def _of_file(folder: Path, record: Any) -> Any:
+    """Return the tensor of a record of the manifest, mapped from its file."""
+    if record.get("file") is None:
+        raise ArtifactError(f"the manifest names no file for '{record['name']}': pass weights=")
+    shape, dtype = shape_of(record["type"], record.get("passed_as"))
+    path = folder / record["file"]["path"]
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ArtifactError(f"the manifest names the file '{path}', outside of '{folder}': pass weights=")
+    if not path.is_file():
+        raise ArtifactError(f"there is no file '{path}', which has the weight '{record['name']}'")
+    if path.stat().st_size < record["file"]["offset"] + record["file"]["nbytes"]:
+        raise ArtifactError(f"'{path}' is too short for the weight '{record['name']}'")
+    if not record["file"]["nbytes"]:
+        return np.zeros(shape, dtype)
+    raw = np.memmap(path, np.uint8, "r", record["file"]["offset"], (record["file"]["nbytes"],))
+    return raw.view(dtype).reshape(shape)
+
+
+def _initial_state(manifest: Any, folder: Path, passed: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the state to begin with: what is passed, else what the file next to the manifest has."""
+    path = folder / "state.npz"
+    if passed is not None or not manifest["state"] or not path.is_file():
+        return dict(passed or {})
+    with np.load(path) as file:
+        return {
+            name: file[name].view(shape_of(record["type"])[1]).reshape(record["type"]["shape"])
+            for name, record in manifest["state"].items()
+        }
