@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,31 @@ def reports_in_tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         patch.setenv("TMPDIR", directory)
         patch.setattr(tempfile, "tempdir", directory)
         yield
+
+
+class _Records(logging.Handler):
+    """Collects records of INFO and above."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def logged() -> Iterator[list[logging.LogRecord]]:
+    """Return the records that this package and torch log during the test, of INFO and above."""
+    handler = _Records()
+    loggers = [logging.getLogger(name) for name in ("fx_importer", "torch")]
+    loggers[0].setLevel(logging.INFO)
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield handler.records
+    for logger in loggers:
+        logger.removeHandler(handler)
+    loggers[0].setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +79,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the rows that ``slow_rows`` names as slow: those of an id with a pattern in it, or without ``unless``."""
+    """Mark the rows that ``slow_rows`` names as slow: those of an id with a pattern in it, or without ``unless``. Of
+    ``in_turn``, mark all rows but those whose value has its turn.
+    """
+    if (mark := item.get_closest_marker("in_turn")) and not _has_its_turn(item, mark.args[0]):
+        item.add_marker(pytest.mark.slow)
     if (mark := item.get_closest_marker("slow_rows")) is None:
         return
     name = _row(item)
     unless = mark.kwargs.get("unless")
     if any(re.search(each, name) for each in mark.args) or (unless and not re.search(unless, name)):
         item.add_marker(pytest.mark.slow)
+
+
+def _has_its_turn(item: Any, name: str) -> bool:
+    """Return whether the parameter ``name`` has the value whose turn it is: each combination of the others has one."""
+    places = item.callspec.indices
+    (values,) = (mark.args[1] for mark in item.iter_markers("parametrize") if mark.args[0] == name)
+    return sum(place for other, place in places.items() if other != name) % len(values) == places[name]
 
 
 def _row(item: pytest.Item) -> str:

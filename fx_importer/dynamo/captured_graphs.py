@@ -343,11 +343,21 @@ _LOCAL = re.compile(r"L\['\w+'\]|___stack\d+")
 
 def _held_tensors() -> Iterator[Tensor]:
     """Yield the parameters and buffers that exist."""
-    for value in gc.get_objects():
-        if issubclass(type(value), nn.Parameter):
+    parameters, modules = _classes_below(nn.Parameter), _classes_below(nn.Module)
+    for value in gc.get_objects():  # hundreds of thousands
+        if (kind := type(value)) in parameters:
             yield value
-        elif issubclass(type(value), nn.Module) and "_buffers" in vars(value):
+        elif kind in modules and "_buffers" in vars(value):
             yield from (buffer for buffer in value._buffers.values() if buffer is not None)
+
+
+def _classes_below(base: type) -> set[type]:
+    """Return ``base`` and all classes that derive from it."""
+    found = {base}
+    for derived in type.__subclasses__(base):
+        if derived not in found:
+            found |= _classes_below(derived)
+    return found
 
 
 def _aliased(tensor: Tensor) -> Tensor:

@@ -82,8 +82,9 @@ def _marks(case: Case, output_type: OutputType) -> list[pytest.MarkDecorator]:
 
 
 def check(case: Case, output_type: OutputType, *, tosa: bool = False) -> None:
-    """Lower a row; run it twice, and on its other inputs, and compare with eager: in linalg, and of dynamic sizes in
-    StableHLO too. With ``tosa``, dynamic sizes in TOSA too, on the other inputs: its reference model takes a second."""
+    """Lower a row, run it, and compare with eager: in linalg, twice and on its other inputs. Of dynamic sizes in
+    StableHLO too, and with ``tosa`` in TOSA, on the other inputs: these engines compile it again for each size.
+    """
     torch.manual_seed(0)
     model, inputs = case.build()
     if isinstance(model, torch.nn.Module):
@@ -101,7 +102,7 @@ def check(case: Case, output_type: OutputType, *, tosa: bool = False) -> None:
     dynamic = (STABLEHLO, TOSA) if tosa else (STABLEHLO,)
     if output_type is not LINALG and not (output_type in dynamic and case.dynamic_shapes):
         return
-    for given in case.others() if output_type is TOSA else (inputs, *case.others(), inputs):
+    for given in (inputs, *case.others(), inputs) if output_type is LINALG else case.others():
         before = pytree.tree_map_only(torch.Tensor, torch.clone, given)
         with torch.no_grad():
             expected = model(*before)

@@ -52,6 +52,7 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.in_turn("output_type")
 @pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_results_equal_eager(function, output_type):

@@ -77,6 +77,7 @@ def several_masks(x, rows):
 
 
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.in_turn("output_type")
 @pytest.mark.parametrize("output_type", [STABLEHLO, TOSA], ids=lambda output_type: output_type.value)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("function", [updates, experts, statistics, integers, several_masks])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -10,8 +11,9 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import torch
 
-from fx_importer import UsageError
+from fx_importer import UsageError, engines, lower
 from fx_importer.engines import all_engines, engine_table
 from fx_importer.engines.jit.engine import JIT_ENGINE
 
@@ -74,6 +76,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.new_interpreter
 def test_commands_know_a_new_engine(copied: Path) -> None:
     path = os.pathsep.join([str(copied), str(ROOT)])
@@ -83,6 +86,21 @@ def test_commands_know_a_new_engine(copied: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     for pattern in EXPECTED:
         assert re.search(pattern, ran.stdout, re.MULTILINE), ran.stdout
+
+
+def test_model_is_verified_on_a_new_engine(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "__path__", [*engines.__path__, str(copied / PACKAGE.name / "engines")])
+    engine = importlib.import_module("fx_importer.engines.counted.engine").COUNTED_ENGINE
+    monkeypatch.setattr(engine_table, "BUILT_IN", (*engine_table.BUILT_IN, engine))
+    all_engines.cache_clear()
+    try:
+        x = torch.ones(2, 3)
+        checks = (
+            lower(torch.nn.Linear(3, 2), x, output_type="linalg").verify(backends=["counted"], isolate=False).checks
+        )
+        assert [check.backend for check in checks] == ["counted"]
+    finally:
+        all_engines.cache_clear()
 
 
 class Point(EntryPoint):

@@ -1,11 +1,12 @@
 """Checks of IREE on a device of Vulkan, in a process of their own: on lavapipe, a device keeps two threads busy.
 
-python tests/engines/vulkan_checks.py     # prints why each check fails, or null, as JSON
+python -m tests.engines.vulkan_checks [CHECK …]     # prints why each check fails, or null, as JSON
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import traceback
 from dataclasses import replace
 
@@ -164,9 +165,9 @@ CHECKS = {name: check for name, check in list(globals().items()) if name.startsw
 
 def main() -> None:
     found: dict[str, str | None] = {}
-    for name, check in CHECKS.items():
+    for name in sys.argv[1:] or CHECKS:
         try:
-            check()
+            CHECKS[name]()
             found[name] = None
         except Exception:
             found[name] = traceback.format_exc()

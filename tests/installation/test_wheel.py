@@ -73,6 +73,7 @@ def test_files_of_the_source_distribution(distributions):
     assert {each.parts[0] for each in missing} <= {".ci"}
 
 
+@pytest.mark.slow
 @pytest.mark.new_interpreter
 def test_the_wheel_alone_lowers_a_model(unpacked, tmp_path):
     (tmp_path / "mine.py").write_text(

@@ -157,6 +157,7 @@ def test_modules_and_layers_without_adapters_are_said(tiny, tmp_path):
         import_model(folder / "model", tmp_path / "out", adapter_rank=0)
     with pytest.raises(UsageError, match="adapter_targets without adapter_rank"):
         import_model(folder / "model", tmp_path / "out", adapter_targets=["q_proj"])
-    plain = load(import_model(folder / "model", tmp_path / "out", context=8))
+    save_tiny_model(tmp_path / "model", num_hidden_layers=1)
+    plain = load(import_model(tmp_path / "model", tmp_path / "out", context=8))
     with pytest.raises(UsageError, match="the module takes no adapter: import the model with adapter_rank"):
         plain.use_adapter(folder / "adapter")

@@ -43,7 +43,7 @@ def greedy(folder: Path, engine: str, prompts: list[list[int]]) -> list[list[int
     return [list(each) for each in zip(*load(folder, engine=engine).tokens(prompts, STEPS), strict=True)]
 
 
-@pytest.mark.slow_rows("^gpt2$", "^gemma2$", "^lfm2$")
+@pytest.mark.slow_rows(unless="^(llama|mamba)$")
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_tokens_are_those_of_generate(kind, tmp_path):
     """Prompts of two lengths in one batch, past the sliding window of those that have one."""

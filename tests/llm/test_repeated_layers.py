@@ -73,7 +73,7 @@ def test_program_is_that_of_export(kind, form, traced, monkeypatch):
     calls: list[Any] = []
     copies = repeated_layers._with_copies
     monkeypatch.setattr(repeated_layers, "_with_copies", lambda program, c: (calls.append(c), copies(program, c))[1])
-    changes = {"no_rope_layers": [1, 1, 0, 0]} if kind == "smollm3" else {}
+    changes = {"llama": {"num_hidden_layers": 2}, "smollm3": {"no_rope_layers": [1, 1, 0, 0]}}.get(kind, {})
     decoder = form.decoder(tiny(kind, **changes)).eval()
     for steps in (7, 1):
         place, shapes = form.place(2, None)

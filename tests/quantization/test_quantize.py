@@ -59,6 +59,7 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(2, 6, 16))
 
 
+@pytest.mark.slow_rows("^False-")
 @pytest.mark.parametrize("masked, causal, integer", [(False, False, 16), (True, False, 15), (False, True, 17)])
 def test_attention(masked: bool, causal: bool, integer: int) -> None:
     torch.manual_seed(0)
@@ -157,7 +158,7 @@ class Steps(nn.Module):
         return torch.stack(results, 1)
 
 
-@pytest.mark.slow_rows("^(gru|relu)$")
+@pytest.mark.slow_rows("^(gru|rnn|relu)$")
 @pytest.mark.parametrize(
     "cell",
     [nn.LSTMCell(6, 5), nn.GRUCell(6, 5, bias=False), nn.RNNCell(6, 5), nn.RNNCell(6, 5, nonlinearity="relu")],

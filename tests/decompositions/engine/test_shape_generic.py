@@ -46,12 +46,12 @@ def test_rule_that_loops_over_a_static_size_is_applied():
     assert found.count(aten.add.Tensor) == 2
 
 
-def test_rule_that_branches_on_a_size_is_not_applied_or_logged(caplog):
+def test_rule_that_branches_on_a_size_is_not_applied_or_logged(logged):
     def by_size(x):
         return torch.cos(x) if x.shape[0] < 10 else torch.tan(x)
 
     assert operators(decompose(exported(torch.sin, 3, 4), {aten.sin.default: by_size})) == [aten.sin.default]
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not [record for record in logged if record.levelno >= logging.WARNING]
 
 
 def test_check_of_a_data_dependent_size_is_no_branch():

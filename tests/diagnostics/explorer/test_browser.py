@@ -144,6 +144,7 @@ def test_minilm(open_page: Open):
     opened.check_accessible()
 
 
+@pytest.mark.slow
 def test_module_tree(open_page: Open):
     opened = open_page("resnet", pages.resnet())
     page = opened.page
@@ -169,6 +170,7 @@ def test_module_tree(open_page: Open):
     opened.check_accessible()
 
 
+@pytest.mark.slow
 def test_keyboard_and_theme(open_page: Open):
     opened = open_page("small", pages.verified())
     page = opened.page
