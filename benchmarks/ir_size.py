@@ -1,7 +1,9 @@
-"""Count a module's operations beside `torch_mlir.fx`'s for the same exported program: the small models of the zoo.
+"""Count operations of our modules, torch_mlir.fx's and jax's, and write docs/measurements/ir_size.md.
 
-python -m benchmarks.ir_size                       # a table in Markdown
-python -m benchmarks.ir_size --models lstm,unet --by-name
+python -m benchmarks.ir_size                       # all programs and models
+python -m benchmarks.ir_size --only lstm,unet      # these, the others stay as they are stored
+python -m benchmarks.ir_size --ours                # the other sides stay as they are stored
+python -m benchmarks.ir_size --only lstm --show    # print names of operations, and write nothing
 """
 
 from __future__ import annotations
@@ -9,62 +11,74 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch_mlir import fx as peer
 
+from benchmarks.module_size.counts import Counts, count, names_of, undecided
+from benchmarks.module_size.models import MODELS
+from benchmarks.module_size.page import JAX, OURS, OUTPUT_TYPES, PEER, draw, read, write
+from benchmarks.module_size.programs import PROGRAMS
 from fx_importer import lower
-from testing.zoo import ZOO
-
-OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 
 
-def operations(module: Any) -> Counter[str]:
-    """Return how many operations of each name ``module`` has, of either package's bindings."""
-    found: Counter[str] = Counter()
-    pending = [module.operation]
-    while pending:
-        op = pending.pop()
-        found[op.name] += 1
-        pending.extend(each.operation for region in op.regions for block in region for each in block.operations)
+def modules(name: str, ours_only: bool) -> dict[str, dict[str, Any]]:
+    """Return the modules of a program or model by output type and side; sides that fail are missing."""
+    if name in PROGRAMS:
+        model, args = PROGRAMS[name].build()
+        kwargs: dict[str, Any] = {}
+    else:
+        model, args, kwargs = MODELS[name]()
+    program = torch.export.export(model, args, kwargs)
+    found: dict[str, dict[str, Any]] = {}
+    for output_type in OUTPUT_TYPES:
+        found[output_type] = {OURS: lower(program, output_type=output_type).module}
+        if ours_only:
+            continue
+        try:
+            found[output_type][PEER] = peer.export_and_import(program, output_type=output_type)
+        except Exception as error:
+            print(f"{name}: torch_mlir.fx fails: {str(error).splitlines()[0]}", file=sys.stderr)
+    if name in PROGRAMS and PROGRAMS[name].in_jax and not ours_only:
+        from benchmarks.module_size.jax_programs import jax_module
+
+        found["stablehlo"][JAX] = jax_module(PROGRAMS[name])
     return found
 
 
-def both(program: torch.export.ExportedProgram, output_type: str) -> tuple[Counter[str], Counter[str] | None]:
-    """Return our operations and the peer's; None where it fails."""
-    ours = operations(lower(program, output_type=output_type).module)
-    try:
-        return ours, operations(peer.export_and_import(program, output_type=output_type))
-    except Exception:
-        return ours, None
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; the exit code is 1 if any module of ours is larger than the peer's."""
+    """Measure, and write the page; the exit code is 1 if a measured module of ours is larger than the peer's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", help="names, separated by commas; the small ones by default")
-    parser.add_argument("--by-name", action="store_true", help="print what there is more of, on our side")
+    parser.add_argument("--only", help="names of programs and models, separated by commas")
+    parser.add_argument("--ours", action="store_true", help="count our modules only")
+    parser.add_argument("--show", action="store_true", help="print operations by name, and write nothing")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    names = options.models.split(",") if options.models else [name for name, entry in ZOO.items() if entry.small]
+    tables = read()
+    names = options.only.split(",") if options.only else [*PROGRAMS, *MODELS]
     larger = False
-    print(f"| model | {' | '.join(OUTPUT_TYPES)} |\n|---|{'---|' * len(OUTPUT_TYPES)}")
     for name in names:
-        model, args, kwargs = ZOO[name].build()
-        program = torch.export.export(model, args, kwargs)
-        cells: list[str] = []
-        for output_type in OUTPUT_TYPES:
-            ours, theirs = both(program, output_type)
-            cells.append(f"{ours.total()} / {theirs.total() if theirs else 'fails'}")
-            if theirs is not None and ours.total() > theirs.total():
-                larger = True
-                cells[-1] += " larger"
-                if options.by_name:
-                    print(name, output_type, {key: (n, theirs[key]) for key, n in ours.items() if n > theirs[key]})
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        table = tables["programs" if name in PROGRAMS else "models"]
+        stored = table.get(name, {}) if options.ours else {}
+        counts: dict[str, dict[str, Counts]] = {}
+        for output_type, sides in modules(name, options.ours).items():
+            measured = {side: count(module) for side, module in sides.items()}
+            counts[output_type] = {**stored.get(output_type, {}), **measured}
+            ours, theirs = counts[output_type][OURS], counts[output_type].get(PEER)
+            larger |= theirs is not None and ours.operations > theirs.operations
+            for side, module in sides.items() if options.show else ():
+                print(name, output_type, side, counts[output_type][side])
+                print("   ", dict(names_of(module).most_common()), "undecided:", dict(undecided(module)))
+        table[name] = counts
+        if not options.show:
+            orders = {"programs": PROGRAMS, "models": MODELS}
+            write(
+                {key: {row: tables[key][row] for row in order if row in tables[key]} for key, order in orders.items()}
+            )
+    if not options.show:
+        draw(read()["models"])
     return int(larger)
 
 

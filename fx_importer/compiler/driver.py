@@ -47,6 +47,7 @@ from fx_importer.fx_passes.narrowing import REPORT_NARROWING
 from fx_importer.fx_passes.outline_layers import OUTLINE_LAYERS
 from fx_importer.fx_passes.overlapping_writes import DIRECT_WRITES, REFUSE_OVERLAPPING_WRITES
 from fx_importer.fx_passes.overloads import UNIFY_OVERLOADS
+from fx_importer.fx_passes.positional_indices import READ_POSITIONS_IN_PLACE
 from fx_importer.fx_passes.runner import run_fx_passes
 from fx_importer.fx_passes.selections.shared_masks import MASKS_TO_POSITIONS
 from fx_importer.fx_passes.selections.without_selections import WITHOUT_SELECTIONS
@@ -129,6 +130,7 @@ CANONICAL = (
 LEGAL = (
     REFUSE_MUTATION,
     LEGALIZE_DTYPES,
+    READ_POSITIONS_IN_PLACE,
     FOLD_SCALES,
     FOLD_CONSTANTS,
     REPORT_NARROWING,
