@@ -19,6 +19,8 @@ from fx_importer.mlir.functions import checks_assumptions, state_aliases
 from fx_importer.mlir.tensor_elements import missing_values
 from fx_importer.mlir.types import TorchTensor
 
+_HOST, _META = torch.device("cpu"), torch.device("meta")
+
 
 @dataclass(frozen=True)
 class TensorKind:
@@ -33,13 +35,15 @@ class TensorKind:
     def ctype(self) -> type[Descriptor]:
         return descriptor_type(len(self.shape))
 
-    def mismatch(self, value: object) -> str | None:
-        """Return why ``value`` does not fit; None if it does."""
+    def mismatch(self, value: object, device: torch.device = _HOST) -> str | None:
+        """Return why ``value`` does not fit; None if it does. It is on the CPU, or on ``device``."""
         if not isinstance(value, torch.Tensor):
             return f"is of type {type(value).__name__}, but the function takes {self}"
-        if value.device.type not in ("cpu", "meta") and type(value) in PLAIN:
+        if value.device not in (_HOST, _META, device) and type(value) in PLAIN:
+            if device != _HOST:
+                return f"is on {value.device}, but the function takes tensors on {device} or the CPU"
             return f"is on {value.device}, but the function takes tensors on the CPU: pass it with `.cpu()`"
-        if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in PLAIN:
+        if value.layout is not torch.strided or value.device == _META or type(value) not in PLAIN:
             met = f"{type(value).__name__} ({value.layout}) on {value.device}"
             return f"is {met}, but the function takes dense tensors on the CPU"
         if problem := missing_values(value):
@@ -99,11 +103,16 @@ class Signature:
     """Maps each result that is a new state value to the argument with the old value, by position."""
     keeps_state: bool = False
     """Whether a call may fail after it has computed new state, so that the old values are kept until it has not."""
+    device: torch.device = _HOST
+    """The device whose tensors the function takes, and those of the CPU."""
 
     def written(self, position: int) -> bool:
         """Whether the function writes to the argument at ``position``."""
         kind = self.arguments[position]
         return isinstance(kind, TensorKind) and kind.written
+
+    def _mismatch(self, kind: Kind, value: object) -> str | None:
+        return kind.mismatch(value, self.device) if isinstance(kind, TensorKind) else kind.mismatch(value)
 
     def check(self, values: Sequence[object]) -> None:
         """Raise `UsageError` listing every argument that does not fit."""
@@ -113,7 +122,7 @@ class Signature:
         mismatches = [
             f"argument {position} {f'({name!r}) ' if (name := names[position]) else ''}{mismatch}"
             for position, (kind, value) in enumerate(zip(self.arguments, values, strict=True))
-            if not isinstance(value, OnDevice) and (mismatch := kind.mismatch(value))
+            if not isinstance(value, OnDevice) and (mismatch := self._mismatch(kind, value))
         ]
         if mismatches:
             raise UsageError(f"'{self.name}' cannot be called like this: " + "; ".join(mismatches))

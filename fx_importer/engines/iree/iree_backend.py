@@ -29,8 +29,9 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import extract_function
 from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_compiler import compile_to, input_type_of, prepare
-from fx_importer.engines.iree.iree_devices import check_device
+from fx_importer.engines.iree.iree_devices import check_device, device_of
 from fx_importer.engines.iree.iree_parameters import SCOPE
+from fx_importer.engines.iree.iree_shared_memory import SharedDevice, written_arguments
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget, iree_target
 from fx_importer.engines.iree.iree_transfers import page_aligned, to_host
 from fx_importer.errors import UsageError
@@ -67,6 +68,8 @@ class IreeBackend:
     """The weights of elided resources, by their names. Compiled code for the CPU reads them in place."""
     target: str = HOST
     """The device, as `iree_target` takes it."""
+    index: int = 0
+    """Which device of the target's driver runs it, of several GPUs."""
 
     def with_weights(self, weights: Mapping[str, torch.Tensor]) -> IreeBackend:
         """Return the backend with `parameters`."""
@@ -80,20 +83,22 @@ class IreeBackend:
         Raises:
             NotInstalledError: without ``iree-base-compiler`` and ``iree-base-runtime``.
             UsageError: if no function has that name, it takes or returns anything but tensors, or sorts in linalg, or
-                this machine has no device of the target, or one that computes wrong numbers with code for it.
+                this machine has no device of the target and index, or one that computes wrong numbers with code for it.
             StageFailed: if IREE cannot compile it, with its errors.
         """
         IREE_ENGINE.check_installed()
         copy, function = extract_function(module, func_name)
         signature = read_signature(function, IREE)
         kind, target = input_type_of(copy), iree_target(self.target)
-        check_device(target)
+        check_device(target, self.index)
+        if target.shared is not None:
+            signature = replace(signature, device=torch.device(target.shared[0], self.index))
         if kind == "stablehlo" and is_dynamic(signature):
             # IREE 3.13 does not lower dynamic_reshape.
             return Specialized(
-                signature, copy, lambda module, static: _load(module, static, kind, self.parameters, target)
+                signature, copy, lambda module, static: _load(module, static, kind, self.parameters, target, self.index)
             )
-        return _load(copy, signature, kind, self.parameters, target)
+        return _load(copy, signature, kind, self.parameters, target, self.index)
 
 
 def _load(
@@ -102,14 +107,18 @@ def _load(
     kind: str,
     parameters: Mapping[str, torch.Tensor],
     target: IreeTarget,
+    index: int,
 ) -> _Function:
     prepare(module, kind, target)
-    unchanged = _unchanged(functions_of(module)["main"])
+    function = functions_of(module)["main"]
+    unchanged, written = _unchanged(function), written_arguments(function, signature)
     scratch = Scratch()
     compiled = scratch.path / "module.vmfb"
     compile_to(compiled, module, kind, target, parameters)
-    loaded = _loaded(compiled, parameters, target)
-    return _Function(signature, *loaded, scratch, unchanged, DenseArguments(signature), target)
+    runtime, device, main = _loaded(compiled, parameters, target, index)
+    shared = None if target.shared is None else SharedDevice(signature.device, target.shared[1], device)
+    dense = DenseArguments(signature)
+    return _Function(signature, runtime, device, main, scratch, unchanged, dense, target, shared, written)
 
 
 def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
@@ -122,24 +131,26 @@ def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
 
 
 @functools.cache
-def _config(driver: str) -> Any:
+def _config(driver: str, index: int) -> Any:
     """Return the configuration with the device, which all functions share: so one can take what another returned."""
-    return IREE_ENGINE.imported("iree.runtime").Config(driver)
+    return IREE_ENGINE.imported("iree.runtime").Config(device=device_of(driver, index))
 
 
-def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor], target: IreeTarget) -> tuple[Any, Any, Any]:
+def _loaded(
+    compiled: Path, parameters: Mapping[str, torch.Tensor], target: IreeTarget, index: int
+) -> tuple[Any, Any, Any]:
     """Return the module ``iree.runtime``, the device, and the function ``main``.
 
     The CPU runs on all processors, unless PyTorch has one thread.
     """
     runtime = IREE_ENGINE.imported("iree.runtime")
-    config = _config("local-sync" if target.name == HOST and torch.get_num_threads() == 1 else target.driver)
+    config = _config("local-sync" if target.name == HOST and torch.get_num_threads() == 1 else target.driver, index)
     modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
     if parameters:
-        index = runtime.ParameterIndex()
+        stored = runtime.ParameterIndex()
         for key, tensor in parameters.items():
-            index.add_buffer(key, as_array(tensor.detach()).view(np.uint8))
-        provider = index.create_provider(SCOPE)
+            stored.add_buffer(key, as_array(tensor.detach()).view(np.uint8))
+        provider = stored.create_provider(SCOPE)
         modules.insert(0, runtime.create_io_parameters_module(config.vm_instance, provider))
     module = runtime.load_vm_modules(*modules, config=config)[-1]
     return runtime, config.device, module["main"]
@@ -158,6 +169,10 @@ class _Function:
     """The positions of results that are arguments, and of these."""
     dense: DenseArguments
     target: IreeTarget
+    shared: SharedDevice | None
+    """The device of PyTorch whose tensors are passed in place."""
+    written: frozenset[int]
+    """The positions of arguments that the program may write to."""
     lock: AbstractContextManager[Any] = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
@@ -166,11 +181,15 @@ class _Function:
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device, and are taken from there."""
         keeps = self.signature.keeps_state  # IREE 3.13 writes slices to the buffer that it was given
+        dense = self.dense(arguments)
+        there = self.shared if self.shared is not None and any(map(self.shared.has, dense)) else None
+        if there is not None:
+            there.wait_for_torch()
         values = [
-            self._pass(each.tensor() if isinstance(each, OnDevice) else each)
+            self._pass(at, each.tensor() if isinstance(each, OnDevice) else each)
             if keeps or not isinstance(each, _Array)
             else each.array
-            for each in self.dense(arguments)
+            for at, each in enumerate(dense)
         ]
         kept = {
             at: _copied(arguments[position], at in self.signature.aliases) for at, position in self.unchanged.items()
@@ -183,20 +202,25 @@ class _Function:
                 raise
         results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
         return tuple(
-            kept[at] if at in kept else self._taken(at, each, kind)
+            kept[at] if at in kept else self._taken(at, each, kind, there)
             for at, (kind, each) in enumerate(zip(self.signature.results, results, strict=True))
         )
 
-    def _taken(self, at: int, result: Any, kind: Kind) -> Any:
+    def _taken(self, at: int, result: Any, kind: Kind, there: SharedDevice | None) -> Any:
+        """Return a result on the device ``there``, or else on the host; new state stays where it is."""
         if not isinstance(kind, TensorKind):
             return kind.python(result)
+        if there is not None and at not in self.signature.aliases:
+            return there.returned(result._buffer_view, kind.dtypes[0])
         array = _Array(result, kind, self.device if self.target.driver == "vulkan" else None)
         return array if at in self.signature.aliases else array.tensor()
 
-    def _pass(self, value: Any) -> Any:
-        """Return a copy of a dense tensor on the device. It is passed as bits if numpy lacks its dtype."""
+    def _pass(self, at: int, value: Any) -> Any:
+        """Return a dense tensor on the device, a copy if it was on the host: as bits if numpy lacks its dtype."""
         if not isinstance(value, torch.Tensor):
             return int(value) if isinstance(value, bool) else value
+        if self.shared is not None and self.shared.has(value):
+            return self.shared.taken(value, _constants(value.dtype)[2], written=at in self.written)
         bits = value.detach() if value.requires_grad else value
         if bits.dtype not in _IN_NUMPY:
             bits = bits.view(_INTEGERS[bits.dtype.itemsize])

@@ -82,18 +82,18 @@ def _probes() -> tuple[_Probe, _Probe]:
 
 
 @functools.cache
-def check_device(target: IreeTarget) -> None:
-    """Compile two small programs for ``target``, and run them on the device of this machine.
+def check_device(target: IreeTarget, index: int = 0) -> None:
+    """Compile two small programs for ``target``, and run them on the device of this machine with this index.
 
     Raises:
         UsageError: if the device does not exist, or the numbers are wrong.
         StageFailed: if IREE does not compile for the target.
     """
-    if target.name == HOST:
+    if target.name == HOST and not index:
         return
     runtime = IREE_ENGINE.imported("iree.runtime")
     try:
-        config = runtime.Config(target.driver)
+        config = runtime.Config(device=device_of(target.driver, index))
     except (RuntimeError, ValueError) as error:
         raise UsageError(
             f"this machine has no device for '{target.name}': {str(error).splitlines()[0]}. Compiling for it needs none"
@@ -106,6 +106,23 @@ def check_device(target: IreeTarget) -> None:
         raise
     except (FxImporterError, RuntimeError, ValueError):
         return  # a device without such elements: a program that has them meets the same error
+
+
+def device_of(driver: str, index: int) -> Any:
+    """Return the device of a driver with an index.
+
+    Raises:
+        UsageError: if the driver has fewer devices.
+        RuntimeError: if there is no such driver here; ValueError likewise.
+    """
+    runtime = IREE_ENGINE.imported("iree.runtime")
+    if not index:
+        return runtime.get_device(driver)
+    devices = runtime.get_driver(driver).query_available_devices()
+    if index >= len(devices):
+        count = "1 device" if len(devices) == 1 else f"{len(devices)} devices"
+        raise UsageError(f"there is no device {index} of IREE's driver '{driver}': it has {count}, numbered from 0")
+    return runtime.get_driver(driver).create_device(devices[index])
 
 
 def _check(probe: _Probe, target: IreeTarget, config: Any) -> None:
