@@ -9,12 +9,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
-from torch.export import ExportedProgram
-
-from fx_importer.distributed import Mesh, Plan
 from fx_importer.errors import UsageError
-from fx_importer.frontend.example_inputs import parameters_of
-from fx_importer.lowerings import listed
 from fx_importer.option_fields import Option
 from fx_importer.options import CALL_OPTIONS, GROUPS, KEYWORDS, OPTIONS, Keywords, Mutation, Options
 from fx_importer.output_types import OutputType, TosaTarget
@@ -62,6 +57,10 @@ def split_keywords(f: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any],
     Raises:
         UsageError: for a keyword that is both, unless the call passes the model's keyword arguments in ``kwargs``.
     """
+    from torch.export import ExportedProgram
+
+    from fx_importer.frontend.example_inputs import parameters_of
+
     ours = {name: value for name, value in keywords.items() if name in KEYWORDS}
     if ours.get("kwargs") is None and not isinstance(f, ExportedProgram):
         for name in parameters_of(f):
@@ -141,7 +140,29 @@ def _plan(value: Any, keywords: Mapping[str, Any]) -> str | None:
         return None
     if keywords.get("mesh") is None:
         raise UsageError("plan= names axes of a mesh: pass it too, mesh='dp=2,tp=4'")
+    from fx_importer.distributed import Mesh, Plan
+
     return str(Plan.get(value, Mesh.get(keywords["mesh"])))
+
+
+def _mesh(value: Any, _: Mapping[str, Any]) -> str | None:
+    if value is None:
+        return None
+    from fx_importer.distributed import Mesh
+
+    return str(Mesh.get(value))
+
+
+def _lowerings(value: Any, _: Mapping[str, Any]) -> tuple[Any, ...]:
+    from fx_importer.lowerings import listed
+
+    return listed(value)
+
+
+def _fallback(value: Any, _: Mapping[str, Any]) -> tuple[OutputType, ...]:
+    from fx_importer.lowerings import listed
+
+    return tuple(OutputType.get(name) for name in listed(value))
 
 
 _CONVERSIONS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
@@ -149,13 +170,13 @@ _CONVERSIONS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "keep": _keep,
     "table": _table,
     "extra": lambda value, _: dict(value or {}),
-    "mesh": lambda value, _: None if value is None else str(Mesh.get(value)),
+    "mesh": _mesh,
     "input_names": _names("input_names"),
     "output_names": _names("output_names"),
     "plan": _plan,
     "backend_legal_ops": lambda value, _: tuple(value or ()),
-    "lowerings": lambda value, _: listed(value),
-    "fallback": lambda value, _: tuple(OutputType.get(name) for name in listed(value)),
+    "lowerings": _lowerings,
+    "fallback": _fallback,
     "tosa_target": lambda value, _: None if value is None else TosaTarget.get(value),
     "dump_dir": lambda value, _: os.fspath(value) if value else None,
 }

@@ -1,4 +1,7 @@
-"""`lower` and related public functions, which convert their keywords to options and call the driver."""
+"""`lower` and related public functions, which convert their keywords to options and call the driver.
+
+Importing the file loads neither torch nor the compiler: functions import what they call.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch._ops import OpOverload, OpOverloadPacket
-from torch.export import ExportedProgram
-
 from fx_importer.api.keywords import documented, options_of, signature_with_keywords, split_keywords
-from fx_importer.compiler.compilation import Call, Compilation
-from fx_importer.compiler.compile_programs import compile_programs
-from fx_importer.compiler.stages import admit, new_trace, run_pipeline
-from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.engines.engine_table import REFERENCE_ENGINE
 from fx_importer.errors import UsageError
-from fx_importer.frontend.example_inputs import check_inputs, warn_of_misspelt
-from fx_importer.fx_graph.programs import add_examples
-from fx_importer.fx_passes.legalization import legalize_graph
-from fx_importer.importing import FxImporter, FxImporterHooks
-from fx_importer.mlir.bindings import ir
 from fx_importer.options import KEYWORDS, Contract, Keywords, Mutation, Options, TosaTarget
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Change
-from fx_importer.pipelines.isolated_runner import stage_runner
-from fx_importer.results.lowered import Lowered
-from fx_importer.verification import Divergence
 
 if TYPE_CHECKING:
+    import torch
+    from torch._ops import OpOverload, OpOverloadPacket
+    from torch.export import ExportedProgram
     from typing_extensions import Unpack
+
+    from fx_importer.compiler.compilation import Call
+    from fx_importer.importing import FxImporter, FxImporterHooks
+    from fx_importer.mlir.bindings import ir
+    from fx_importer.pipelines import Change
+    from fx_importer.results.lowered import Lowered
+    from fx_importer.verification import Divergence
 
 
 def lower(
@@ -54,6 +49,13 @@ def lower(
         StageFailed: if a stage of the lowering fails; it names a directory that reproduces the failure.
         CrashedError: if a stage ends its own process; likewise.
     """
+    from torch.export import ExportedProgram
+
+    from fx_importer.compiler.compile_programs import compile_programs
+    from fx_importer.diagnostics.progress import reporting_progress
+    from fx_importer.frontend.example_inputs import check_inputs, warn_of_misspelt
+    from fx_importer.importing import FxImporter
+
     ours, inputs = split_keywords(f, keywords)
     importer, hooks = ours.get("fx_importer"), ours.get("hooks")
     if importer is not None and hooks is not None:
@@ -95,6 +97,8 @@ def _entry_points(
     programs: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], func_name: str
 ) -> dict[str, Call]:
     """Return the calls of several programs, given by name. Raises `UsageError` for anything else."""
+    from torch.export import ExportedProgram
+
     wrong = [name for name, program in programs.items() if not isinstance(program, ExportedProgram)]
     if wrong or not programs:
         kinds = ", ".join(f"'{name}' is of type {type(programs[name]).__name__}" for name in wrong) or "there are none"
@@ -134,6 +138,8 @@ def compare_decompositions(
     Raises:
         FxImporterError: as `lower` does.
     """
+    from fx_importer.engines.engine_table import REFERENCE_ENGINE
+
     lowered = lower(
         f,
         *args,
@@ -179,6 +185,8 @@ def stateless_fx_import(
         StageFailed: if a stage of the lowering fails.
         CrashedError: if a stage ends its own process.
     """
+    from fx_importer.importing import FxImporter
+
     importer = fx_importer or FxImporter(hooks=hooks)
     keywords = {
         "output_type": output_type,
@@ -204,6 +212,12 @@ def stateless_fx_import(
 
 def import_graph(graph: torch.fx.GraphModule, importer: FxImporter, name: str, options: Options) -> ir.Module:
     """Import a graph as the function ``name`` of the importer's module, and lower the module."""
+    from fx_importer.compiler.compilation import Compilation
+    from fx_importer.compiler.stages import admit, new_trace, run_pipeline
+    from fx_importer.fx_graph.programs import add_examples
+    from fx_importer.fx_passes.legalization import legalize_graph
+    from fx_importer.pipelines.isolated_runner import stage_runner
+
     if options.printing.graph:
         graph.print_readable()
     add_examples(graph.graph)

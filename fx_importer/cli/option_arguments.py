@@ -34,7 +34,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     derived = [
         p for p in _parameters(Options() if declared is inspect.Parameter.empty else declared) if p.name not in names
     ]
-    defaults = {p.name: p.default for p in _parameters(Options())}
+    defaults = _defaults()
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -71,9 +71,19 @@ def _parameters(defaults: Options) -> list[inspect.Parameter]:
     return [_parameter(option, defaults) for option in ON_COMMAND_LINE.values()]
 
 
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    """Return the default of each option, as typer has it."""
+    return {parameter.name: parameter.default for parameter in _parameters(Options())}
+
+
+_hints = functools.cache(get_type_hints)
+"""Types of the fields of a class, evaluated once for all options of a group."""
+
+
 def _parameter(option: Option, defaults: Options) -> inspect.Parameter:
     group = getattr(defaults, option.group) if option.group else defaults
-    hint, default = get_type_hints(type(group))[option.name], getattr(group, option.name)
+    hint, default = _hints(type(group))[option.name], getattr(group, option.name)
     flag, metavar = option.flag, option.metavar
     if (hint is bool and default) or hint == bool | None:
         flag = f"{flag}/--no-{flag[2:]}"
