@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -96,7 +97,7 @@ def _constants(module: fx.GraphModule) -> dict[str, Any]:
     first = next(node for node in module.graph.nodes if node not in tokens)
     mode = fake_mode_of(module.graph) or FakeTensorMode()
     for node in module.graph.find_nodes(op="get_attr"):
-        tensor = held_by(module, node.target)
+        tensor = attrgetter(node.target)(module)
         if not isinstance(tensor, torch.Tensor):
             continue
         with module.graph.inserting_before(first):
@@ -108,12 +109,6 @@ def _constants(module: fx.GraphModule) -> dict[str, Any]:
         constants[constant.name] = tensor
     module.recompile()
     return constants
-
-
-def held_by(module: fx.GraphModule, path: str) -> Any:
-    """Return the attribute of ``module``, or of one of its submodules, at ``path``."""
-    owner, _, name = path.rpartition(".")
-    return getattr(module.get_submodule(owner), name)
 
 
 _ARGUMENTS: dict[type, type[TensorArgument | SymIntArgument | SymFloatArgument | SymBoolArgument]] = {

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import sympy
 import torch
 from torch import SymInt, fx
 from torch.utils import _pytree as pytree
-
-from fx_importer.dynamo.aot_programs import held_by
 
 
 def fingerprint(module: fx.GraphModule) -> Hashable:
@@ -45,7 +44,7 @@ class _Names:
         return tuple(map(row, module.graph.nodes))
 
     def attribute(self, module: fx.GraphModule, path: str) -> Hashable:
-        value = held_by(module, path)
+        value = attrgetter(path)(module)
         if isinstance(value, fx.GraphModule):
             return self.graph(value)
         if isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type == "cpu":

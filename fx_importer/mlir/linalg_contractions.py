@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.indexing_maps import indexing_maps
 
 PRODUCTS = {
     "linalg.matmul": ((0, 2), (2, 1), (0, 1)),
@@ -29,7 +30,7 @@ def axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
     """
     loops = PRODUCTS[op.name]
     if "indexing_maps" in op.attributes:
-        maps = [list(ir.AffineMapAttr(each).value.results) for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+        maps = [list(each.results) for each in indexing_maps(op)]
         if not all(isinstance(each, ir.AffineDimExpr) for results in maps for each in results):
             return None
         loops = tuple(tuple(ir.AffineDimExpr(each).position for each in results) for results in maps)

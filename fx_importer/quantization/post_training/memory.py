@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ def without_memory(program: ExportedProgram) -> tuple[fx.GraphModule, Memory]:
     copies = list(graph.find_nodes(op="call_function", target=aten.copy_.default))
     targets = [node.args[0] for node in copies]
     held = dict.fromkeys(str(node.target) for node in targets if node.op == "get_attr")
-    state: dict[str, Tensor] = {name: _attribute(module, name).detach().clone() for name in held}
+    state: dict[str, Tensor] = {name: attrgetter(name)(module).detach().clone() for name in held}
     placeholders: dict[str, fx.Node] = {}
     for name in state:
         nodes = [node for node in graph.find_nodes(op="get_attr") if node.target == name]
@@ -146,11 +147,6 @@ def _apart(graph: fx.Graph, places: Sequence[fx.Node]) -> list[Any]:
             value = copy
         found.append(value)
     return found
-
-
-def _attribute(module: torch.nn.Module, name: str) -> Tensor:
-    path, _, last = name.rpartition(".")
-    return getattr(module.get_submodule(path), last)
 
 
 def _register(module: torch.nn.Module, name: str, tensor: Tensor) -> None:

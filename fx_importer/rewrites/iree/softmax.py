@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, is_used, producer, replace
 from fx_importer.mlir.emit.linalg import LinalgOps
+from fx_importer.mlir.indexing_maps import indexing_maps
 from fx_importer.mlir.walk import operations, rewrite
 
 _READERS = ["arith.addf", "arith.divf"]
@@ -47,10 +48,6 @@ def _body(op: ir.Operation) -> str:
     return inside[0].operation.name if len(inside) == 2 else ""
 
 
-def _maps(op: ir.Operation) -> list[ir.AffineMap]:
-    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
-
-
 def _is_identity(read: ir.AffineMap) -> bool:
     return read == ir.AffineMap.get_identity(read.n_dims, read.context)
 
@@ -59,18 +56,18 @@ def _is_elementwise(op: ir.Operation) -> bool:
     """Whether ``op`` computes each element of its only result from elements of inputs, in the order of the result."""
     parallel = all("parallel" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
     arguments = list(op.regions[0].blocks[0].arguments)
-    return len(op.results) == 1 and parallel and _is_identity(_maps(op)[-1]) and not is_used(arguments[-1])
+    return len(op.results) == 1 and parallel and _is_identity(indexing_maps(op)[-1]) and not is_used(arguments[-1])
 
 
 def _reads_in_order(reader: ir.Operation, made: ir.Operation) -> bool:
     """Whether the loops of ``reader`` are those over the elements of the result of ``made``."""
-    reads = zip(reader.operands, _maps(reader), strict=True)
+    reads = zip(reader.operands, indexing_maps(reader), strict=True)
     return all(_is_identity(each) for operand, each in reads if operand == made.results[0])
 
 
 def _with_inlined(reader: ir.Operation, made: ir.Operation) -> ir.Operation:
     """Replace ``reader`` by an operation that computes the elements of ``made`` itself, and return this."""
-    result, maps = made.results[0], _maps(reader)
+    result, maps = made.results[0], indexing_maps(reader)
     kept = [at for at, operand in enumerate(reader.operands) if operand != result]
     operands, own = [reader.operands[at] for at in kept], list(made.operands)[:-1]
 
@@ -83,7 +80,7 @@ def _with_inlined(reader: ir.Operation, made: ir.Operation) -> ir.Operation:
 
     emit = LinalgOps.before(reader)
     attributes = attributes_of(reader) | {
-        "indexing_maps": emit.affine_maps([*_maps(made)[:-1], *(maps[at] for at in kept)]),
+        "indexing_maps": emit.affine_maps([*indexing_maps(made)[:-1], *(maps[at] for at in kept)]),
         "operandSegmentSizes": emit.segments(len(own) + len(kept) - 1, 1),
     }
     (value,) = emit.structured("generic", [*own, *operands[:-1]], operands[-1:], body, attributes)

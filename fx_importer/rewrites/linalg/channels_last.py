@@ -13,6 +13,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, is_used, producer
 from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.functions import functions_of
+from fx_importer.mlir.indexing_maps import indexing_maps
 from fx_importer.mlir.walk import rewrite_with_options
 from fx_importer.rewrites.linalg.axis_orders import (
     Layouts,
@@ -122,7 +123,7 @@ class _Layouts(Layouts):
         inputs = list(op.operands)[: len(op.operands) - len(op.results)]
         if not any(value in self.sources for value in inputs):
             return
-        maps = _maps(op)
+        maps = indexing_maps(op)
         identity = ir.AffineMap.get_identity(maps[-1].n_dims, op.context)
         orders = [
             self.sources[value][1]
@@ -242,10 +243,6 @@ def _multiply_add(inside: LinalgOps, elements: Sequence[ir.Value]) -> list[ir.Va
     return [inside.value("arith.addf", kind, total, inside.value("arith.mulf", kind, left, right))]
 
 
-def _maps(op: ir.Operation) -> list[ir.AffineMap]:
-    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
-
-
 def _permuted(emit: LinalgOps, op: ir.Operation, maps: list[ir.AffineMap], order: Order) -> ir.Value:
     """Emit the elementwise ``op``, with its body, in the layout before the transposition by ``order``."""
     old = ir.RankedTensorType(op.results[0].type)
@@ -270,7 +267,7 @@ def _broadcast(emit: LinalgOps, op: ir.Operation, order: Order) -> ir.Value:
 
 def _is_elementwise(op: ir.Operation) -> bool:
     """Whether ``op`` computes each element of its only result independently."""
-    maps = _maps(op)
+    maps = indexing_maps(op)
     written = op.regions[0].blocks[0].arguments[len(op.operands) - 1]
     return (
         len(op.results) == 1

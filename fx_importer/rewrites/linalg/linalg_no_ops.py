@@ -12,6 +12,7 @@ import numpy as np
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Emitter, producer
+from fx_importer.mlir.indexing_maps import indexing_maps
 from fx_importer.mlir.walk import rewrite
 
 _PRODUCTS = {
@@ -39,7 +40,7 @@ def _fold_transposes(op: ir.Operation) -> None:
     count, loops = _PRODUCTS[op.name]
     maps = [_map(count, each, context) for each in loops]
     if "indexing_maps" in op.attributes:
-        maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+        maps = indexing_maps(op)
     for side in (0, 1):
         if producer(op.operands[side]) != "linalg.transpose":
             continue

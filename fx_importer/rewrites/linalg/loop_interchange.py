@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Emitter, replace
+from fx_importer.mlir.indexing_maps import indexing_maps
 from fx_importer.mlir.walk import operations, rewrite
 
 
@@ -18,7 +19,7 @@ def interchange_loops(module: ir.Operation) -> None:
     """
     for op in operations(module.operation, ("linalg.generic",)):
         kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
-        maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+        maps = indexing_maps(op)
         order = _best_order(["parallel" in kind for kind in kinds], maps)
         # linalg.index in the body refers to loops by their numbers.
         if order == list(range(len(kinds))) or uses_loop_index(op):
@@ -36,7 +37,7 @@ def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
     if op.name != "linalg.generic" or operand >= len(op.operands) - len(op.results) or len(op.operands) < 3:
         return None
     kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
-    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    maps = indexing_maps(op)
     if "parallel" in kinds[-1] or not all(isinstance(each, ir.AffineDimExpr) for each in maps[operand].results):
         return None
     axes = [ir.AffineDimExpr(each).position for each in maps[operand].results]
@@ -54,7 +55,7 @@ def transposed_axes(op: ir.Operation) -> tuple[int, ...] | None:
     """Return the operand axes in result order if ``op`` only transposes its operand; unit axes may be last."""
     if op.name != "linalg.generic" or len(op.operands) != 2 or len(op.results) != 1:
         return None
-    read, written = (ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"]))
+    read, written = indexing_maps(op)
     (copied, _), (*before, end) = op.regions[0].blocks[0].arguments, op.regions[0].blocks[0]
     if before or end.operands[0] != copied or written != ir.AffineMap.get_identity(written.n_dims, op.context):
         return None

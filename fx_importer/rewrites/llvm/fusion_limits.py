@@ -6,6 +6,7 @@ import math
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Emitter, producer
+from fx_importer.mlir.indexing_maps import indexing_maps
 from fx_importer.mlir.walk import operations, rewrite
 
 _REPEATED = 16
@@ -26,7 +27,7 @@ def keep_from_recomputation(module: ir.Operation) -> None:
     seen: dict[ir.Value, bool] = {}
     marked: set[ir.Value] = set()
     for op in operations(module.operation, ("linalg.generic",)):
-        maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+        maps = indexing_maps(op)
         sizes = _loop_sizes(op, maps)
         for operand, read in zip(op.operands, maps, strict=True):
             value = _reshaped(operand)

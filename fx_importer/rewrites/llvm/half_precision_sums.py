@@ -5,6 +5,7 @@ from __future__ import annotations
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import producer, terminator
 from fx_importer.mlir.emit.linalg import LinalgOps
+from fx_importer.mlir.indexing_maps import indexing_maps
 from fx_importer.mlir.walk import operations
 
 _GROUPED = "linalg.conv_2d_ngchw_gfchw"
@@ -82,7 +83,7 @@ def _broadcast_along(value: ir.Value, axes: tuple[int, ...]) -> ir.Value | None:
         added = [each for each in range(rank) if each not in axes]
         return op.operands[0] if list(ir.DenseI64ArrayAttr(op.attributes["dimensions"])) == added else None
     body = op.regions[0].blocks[0]
-    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    maps = indexing_maps(op)
     read = ir.AffineMap.get(rank, 0, [ir.AffineExpr.get_dim(axis, op.context) for axis in axes], op.context)
     same = maps == [read, ir.AffineMap.get_identity(rank, op.context)]
     return op.operands[0] if same and terminator(body).operands[0] == body.arguments[0] else None
@@ -91,7 +92,7 @@ def _broadcast_along(value: ir.Value, axes: tuple[int, ...]) -> ir.Value | None:
 def _converts(op: ir.Operation, name: str) -> bool:
     """Return whether a ``linalg.generic`` converts each element of its only input by the operation ``name``."""
     body = list(op.regions[0].blocks[0])
-    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    maps = indexing_maps(op)
     return (
         len(op.operands) == len(body) == 2
         and body[0].operation.name == name

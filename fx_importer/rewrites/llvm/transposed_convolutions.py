@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import producer, terminator
+from fx_importer.mlir.indexing_maps import indexing_maps
 
 _DESTINATIONS = ("linalg.fill", "tensor.empty")
 
@@ -80,7 +81,7 @@ def _reversed(op: ir.Operation) -> ir.Value | None:
     """Return the tensor ``[c, f, spatial ...]`` whose elements ``op`` returns as ``[f, c, reversed spatial ...]``."""
     kind = ir.ShapedType(op.results[0].type)
     (element,) = terminator(op.regions[0].blocks[0]).operands
-    first, *others = (ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"]))
+    first, *others = indexing_maps(op)
     is_read = producer(element) == "tensor.extract" and element.owner.operands[0].owner != op.regions[0].blocks[0]
     if others or not is_read or first != ir.AffineMap.get_identity(kind.rank, op.context):
         return None
