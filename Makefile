@@ -10,7 +10,9 @@ FAST := tests/test_layers.py tests/test_architecture.py tests/test_manifest.py t
 	tests/engines/jit/test_jit_backend.py tests/quantization/test_plan.py
 
 # Files of those folders that are for `make test`: they take a third of the time.
-LONG := tests/fx_passes/test_outline_layers.py tests/fx_passes/emulation/test_complex_pairs.py \
+LONG := tests/fx_passes/test_outline_layers.py tests/fx_passes/test_folded_scales.py tests/fx_passes/test_writes.py \
+	tests/fx_passes/emulation/test_complex_pairs.py tests/decompositions/test_vision.py tests/compiler/test_quantized_arithmetic.py \
+	tests/pipelines/test_isolated_runner.py tests/rewrites/llvm/test_vectorization.py \
 	tests/fx_passes/sizes/test_constant_sizes.py tests/rewrites/llvm/test_library_calls.py
 
 # What `make nightly` runs with processes that start anew, and are no forks of tests/fork_server.py.

@@ -63,9 +63,9 @@ class CallPlan:
         self._recurring = RecurringCall(len(function.inputs.leaves))
         self._writable = _written(function)
         self._typed = [
-            (each.name, each.leaf, each.type.dtype, getattr(torch, each.type.dtype, None))
-            for each in function.arguments
-            if each.kind == "input" and each.leaf is not None
+            (argument.name, argument.leaf, argument.type.dtype, getattr(torch, argument.type.dtype, None))
+            for argument in function.arguments
+            if argument.kind == "input" and argument.leaf is not None
         ]
         arguments = [(each.kind, each.leaf, each.passed_as) for each in function.arguments]
         in_order = arguments == [("input", i, None) for i in range(len(function.inputs.leaves))]
@@ -73,7 +73,7 @@ class CallPlan:
         self._takes_leaves = in_order and not numbers
         """Whether the arguments are exactly the input leaves, in order."""
         self._arguments = [_read(each, held, scalars_are_tensors, keeps is not None) for each in function.arguments]
-        self._results: list[Store] = [_store(each, held) for each in function.results]
+        self._results: list[Store] = [_store(result, held) for result in function.results]
         self._checks = [(i, each.name) for i, each in enumerate(function.results) if each.kind == "check"]
         leaves = function.outputs.leaves
         self._leaves = [leaf.value for leaf in leaves]
@@ -141,8 +141,8 @@ def is_plain(function: Function) -> bool:
     takes = [("input", i) for i in range(len(function.inputs.leaves))]
     gives = [("output", i) for i in range(len(function.outputs.leaves))]
     return (
-        [(each.kind, each.leaf) for each in arguments] == takes
-        and [(each.kind, each.leaf) for each in results] == gives
+        [(argument.kind, argument.leaf) for argument in arguments] == takes
+        and [(result.kind, result.leaf) for result in results] == gives
         and not function.assumptions
         and not any(each.overwritten for each in arguments)
         and not any(each.passed_as or each.type.shape is None for each in (*arguments, *results))
@@ -163,9 +163,9 @@ def _written(function: Function) -> list[tuple[str, int]]:
     """Return the names and leaves of the inputs that a call writes to."""
     inputs = (each for each in (*function.arguments, *function.results) if each.kind == "input")
     return [
-        (each.name, each.leaf)
-        for each in inputs
-        if each.leaf is not None and (isinstance(each, Result) or each.overwritten)
+        (argument.name, argument.leaf)
+        for argument in inputs
+        if argument.leaf is not None and (isinstance(argument, Result) or argument.overwritten)
     ]
 
 

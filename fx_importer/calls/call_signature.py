@@ -155,7 +155,7 @@ def read_signature(function: func_d.FuncOp, convention: CallingConvention = JIT)
     kinds: dict[str, list[Kind]] = {}
     strange: list[str] = []
     for role, types in (("argument", function.type.inputs), ("result", function.type.results)):
-        found = [_kind(each, convention) for each in types]
+        found = [_kind(type_, convention) for type_ in types]
         strange += [f"{role} {i} is {types[i]}" for i, kind in enumerate(found) if kind is None]
         kinds[role] = [kind for kind in found if kind is not None]
     if strange:

@@ -45,8 +45,12 @@ class Caller:
         _require("state", manifest.state, given)
         self.state = State({name: _checked_tensor("state", name, given[name]).clone() for name in manifest.state})
         """The current state, by name in the state dict."""
-        functions_of = manifest.functions.values()
-        weights = {each.name: each for function in functions_of for each in function.arguments if each.kind == "weight"}
+        weights = {
+            argument.name: argument
+            for function in manifest.functions.values()
+            for argument in function.arguments
+            if argument.kind == "weight"
+        }
         _require("weight", weights, given)
         self.weights = {name: _checked_tensor("weight", name, given[name]) for name in weights}
         """The weights that functions take, by name in the state dict."""
@@ -71,7 +75,7 @@ class Caller:
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """Return a callable for the function ``name``. All functions of a caller share its state."""
         if name not in self.manifest.functions:
-            there = ", ".join(f"'{each}'" for each in self.manifest.functions)
+            there = ", ".join(f"'{function}'" for function in self.manifest.functions)
             raise UsageError(f"the module has no function '{name}': there is {there}")
         plan = self._plan(name)
         return lambda *args, **kwargs: plan(args, kwargs)

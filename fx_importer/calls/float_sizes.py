@@ -55,7 +55,7 @@ def fold_scalars(block: ir.Block) -> bool:
         fold = _fold_function(operation)
         if fold is None or len(operation.results) != 1 or (dtype := _dtype_of(operation.results[0])) is None:
             continue
-        operands = [_constant_value(each) for each in operation.operands]
+        operands = [_constant_value(operand) for operand in operation.operands]
         if any(each is None or not np.isfinite(each) for each in operands):
             continue
         with np.errstate(all="ignore"):

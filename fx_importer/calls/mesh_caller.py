@@ -59,7 +59,11 @@ class MeshCaller:
         return lambda inputs: self._call(inputs, functions.__getitem__)
 
     def _call(self, inputs: Sequence[Sequence[Any]], function: Callable[[int], Callable[..., Any]]) -> list[Any]:
-        kinds = [type(each).__name__ for each in inputs] if isinstance(inputs, (tuple, list)) else type(inputs).__name__
+        kinds = (
+            [type(argument).__name__ for argument in inputs]
+            if isinstance(inputs, (tuple, list))
+            else type(inputs).__name__
+        )
         if len(kinds) != len(self.ranks) or not {*kinds} <= {"tuple", "list"}:
             raise UsageError(
                 f"a mesh of {len(self.ranks)} devices takes a list of as many tuples of inputs, one for each rank, and "

@@ -43,6 +43,8 @@ class RecurringCall:
     def accept(self, arguments: Sequence[Any]) -> None:
         """Recognize calls that match ``arguments`` from now on, if all are tensors."""
         if arguments and all(type(each) in PLAIN for each in arguments):
-            sizes: Any = [list(each.shape) for each in arguments]  # torch's stub types it as for a single tensor
+            sizes: Any = [
+                list(argument.shape) for argument in arguments
+            ]  # torch's stub types it as for a single tensor
             strides: Any = [list(each.stride()) for each in arguments]
             self._check = TensorGuards(*arguments, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check

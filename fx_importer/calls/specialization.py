@@ -53,14 +53,17 @@ class Specialized:
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device if specializations keep them there."""
         # A scalar may be a size, so its value must be known.
-        read = [each.tensor() if isinstance(each, OnDevice) and not each.shape else each for each in arguments]
+        read = [
+            argument.tensor() if isinstance(argument, OnDevice) and not argument.shape else argument
+            for argument in arguments
+        ]
         specialization = self._specialization(read)
         return getattr(specialization, "keep_state", specialization)(*read)
 
     def _specialization(self, arguments: Sequence[Any]) -> Loaded:
         self.signature.check(arguments)
-        tensors = [each for each in arguments if isinstance(each, torch.Tensor | OnDevice)]
-        shapes = tuple(tuple(each.shape) for each in tensors)
+        tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor | OnDevice)]
+        shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         numbers = tuple(_integer(each) for each in tensors)
         keys = (shapes, (shapes, numbers))
         if (loaded := next((self.held[key] for key in keys if key in self.held), None)) is not None:
@@ -133,5 +136,5 @@ def _replace_argument(function: func_d.FuncOp, argument: ir.Value, number: int) 
 
 
 def _is_static(module: ir.Module) -> bool:
-    types = (each.type for op in operations(module.operation) for each in op.results)
-    return all(each.has_static_shape for each in types if isinstance(each, ir.RankedTensorType))
+    types = (result.type for op in operations(module.operation) for result in op.results)
+    return all(type_.has_static_shape for type_ in types if isinstance(type_, ir.RankedTensorType))

@@ -64,22 +64,22 @@ class Communication:
     @property
     def sent(self) -> int:
         """The bytes that each device sends in a call."""
-        return sum(each.sent for each in self.collectives)
+        return sum(collective.sent for collective in self.collectives)
 
     def __str__(self) -> str:
         """Return a table."""
         head = ("collective", "result", "along", "devices", "count", "bytes", "sent by each device")
         rows = [
             (
-                each.kind,
-                _shortened(each.type),
-                "·".join(each.axes or ("?",)),
-                each.devices,
-                each.count,
-                each.nbytes,
-                each.sent,
+                collective.kind,
+                _shortened(collective.type),
+                "·".join(collective.axes or ("?",)),
+                collective.devices,
+                collective.count,
+                collective.nbytes,
+                collective.sent,
             )
-            for each in self.collectives
+            for collective in self.collectives
         ]
         table = [head, *rows, ("in all", "", "", "", sum(each.count for each in self.collectives), "", self.sent)]
         text = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in table]

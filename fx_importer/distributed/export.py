@@ -155,7 +155,9 @@ def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | No
         for node in calls_in([program]):
             name = group_name(node)
             on_axes = ON_MESH + "+".join(axes_of_group(name, node, mesh))
-            node.args = tuple(on_axes if isinstance(each, str) and each == name else each for each in node.args)
+            node.args = tuple(
+                on_axes if isinstance(argument, str) and argument == name else argument for argument in node.args
+            )
             node.kwargs = {key: on_axes if key == "group_name" else each for key, each in node.kwargs.items()}
     return MeshProgram(_without_values(program), mesh, layouts)
 
@@ -188,7 +190,7 @@ def _check_results(program: ExportedProgram) -> None:
     returned: Any = program.graph.output_node().args[0]
     for at, node in enumerate(returned):
         value: Any = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-        if is_dtensor(value) and any(each.is_partial() for each in value.placements):
+        if is_dtensor(value) and any(placement.is_partial() for placement in value.placements):
             raise UsageError(
                 f"result {at} of the module is a DTensor placed as {value.placements}: each rank would return its part "
                 "of a sum; return x.full_tensor(), or x.redistribute(placements=...) with Shard or Replicate"
@@ -278,6 +280,6 @@ def _lines(program: ExportedProgram) -> Iterator[tuple[str, str]]:
     """Yield a text of each node with its types, and its source line."""
     for module in program.graph_module.modules():
         for node in getattr(getattr(module, "graph", None), "nodes", ()):
-            values = [each for each in pytree.tree_leaves(node.meta.get("val")) if isinstance(each, torch.Tensor)]
-            types = ", ".join(f"{each.dtype}{list(each.shape)}" for each in values)
+            values = [leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
+            types = ", ".join(f"{value.dtype}{list(value.shape)}" for value in values)
             yield f"{node.format_node() or node} : {types}", unsupported_node(node, "").where or ""

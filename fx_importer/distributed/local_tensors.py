@@ -51,7 +51,7 @@ def _rewrite(graph: fx.Graph, owner: fx.GraphModule, traces: dict[Any, fx.Graph]
     parts: dict[fx.Node, Any] = {}
     for node in list(graph.nodes):
         used = (node, *node.all_input_nodes)
-        if _is_call(node, owner) and any(is_dtensor(each) for of in used for each in pytree.tree_leaves(values[of])):
+        if _is_call(node, owner) and any(is_dtensor(leaf) for of in used for leaf in pytree.tree_leaves(values[of])):
             parts[node] = _of_parts(node, values, parts, traces)
         elif isinstance(found := parts.get(node.args[0]) if node.target is operator.getitem else None, list | tuple):
             parts[node] = found[node.args[1]]
@@ -70,8 +70,8 @@ def _is_call(node: fx.Node, owner: fx.GraphModule) -> bool:
         node.op == "call_function"
         and node.target is not operator.getitem
         and not any(
-            each.op == "get_attr" and isinstance(getattr(owner, str(each.target), None), fx.GraphModule)
-            for each in node.all_input_nodes
+            operand.op == "get_attr" and isinstance(getattr(owner, str(operand.target), None), fx.GraphModule)
+            for operand in node.all_input_nodes
         )
     )
 
@@ -80,7 +80,7 @@ def _of_parts(
     node: fx.Node, values: Mapping[fx.Node, Any], parts: Mapping[fx.Node, Any], traces: dict[Any, fx.Graph]
 ) -> Any:
     """Insert before ``node`` what it calls with the parts of DTensors, and return the nodes of its results."""
-    inputs = [each for each in node.all_input_nodes if isinstance(values[each], torch.Tensor)]
+    inputs = [operand for operand in node.all_input_nodes if isinstance(values[operand], torch.Tensor)]
     known: dict[fx.Node, Any] = {each: values[each] for each in node.all_input_nodes if each not in inputs}
     places = {each: _Place(at) for at, each in enumerate(inputs)}
     arguments = map_arg((node.args, node.kwargs), {**known, **places}.__getitem__)
@@ -93,8 +93,8 @@ def _of_parts(
             called: Any = node.target
             return pytree.tree_map(local, called(*args, **kwargs))
 
-        examples = [local(values[each]) for each in inputs]
-        mode = next(each.fake_mode for each in examples if isinstance(each, FakeTensor))
+        examples = [local(values[argument]) for argument in inputs]
+        mode = next(example.fake_mode for example in examples if isinstance(example, FakeTensor))
         with torch.no_grad(), mode:
             traces[key] = make_fx(compute)(*examples).graph
     placeholders = traces[key].find_nodes(op="placeholder")

@@ -81,7 +81,7 @@ class Mesh:
         """
         names = [name for name, size in self.axes if size > 1]
         subsets = itertools.chain.from_iterable(itertools.combinations(names, count) for count in range(len(names) + 1))
-        return next((each for each in subsets if tuple(ranks) in self.groups(each)), None)
+        return next((subset for subset in subsets if tuple(ranks) in self.groups(subset)), None)
 
 
 def _world_size(default: int) -> int:

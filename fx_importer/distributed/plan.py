@@ -105,8 +105,8 @@ class Plan:
         made: dict[str, Function] = {}
         for name, function in functions.items():
             arguments = tuple(dataclasses.replace(each, sharding=sharding(each)) for each in function.arguments)
-            held = {(each.kind == "input", each.name): each.sharding for each in arguments}
-            given = [_of_result(each, held, sharding) for each in function.results]
+            held = {(argument.kind == "input", argument.name): argument.sharding for argument in arguments}
+            given = [_of_result(result, held, sharding) for result in function.results]
             results = tuple(map(_with_sharding, function.results, given))
             made[name] = dataclasses.replace(function, arguments=arguments, results=results)
         if wrong:

@@ -25,8 +25,8 @@ def set_shardings(module: ir.Module, mesh: Mesh, functions: Mapping[str, Functio
     for function in _functions(module):
         signature = functions.get(function.name.value)
         if signature is not None:
-            arguments = [each.sharding for each in signature.arguments]
-            results = [each.sharding for each in signature.results]
+            arguments = [argument.sharding for argument in signature.arguments]
+            results = [result.sharding for result in signature.results]
             _set(function, mesh, {"arg_attrs": arguments, "res_attrs": results})
 
 
@@ -62,7 +62,7 @@ def gspmd(sharding: Sharding, mesh: Mesh) -> str:
     starts = [each for before, each in zip((-2, *order), order, strict=False) if each != before + 1]
     ends = [*sorted(starts)[1:], len(names)]  # axes that stay behind each other are one
     merged = [math.prod(sizes[name] for name in names[at:end]) for at, end in zip(sorted(starts), ends, strict=True)]
-    turned = [sorted(starts).index(each) for each in starts]
+    turned = [sorted(starts).index(start) for start in starts]
     tiles += [repeated] if repeated > 1 else []
     transposed = f"T({_listed(turned)})" if len(turned) > 1 else ""
     replicated = " last_tile_dim_replicate" if repeated > 1 else ""

@@ -95,6 +95,8 @@ def definer_of(operator: OpOverload | OpOverloadPacket) -> Definer | None:
 
 def _custom_operator(name: str, custom: Any) -> CustomOperator:
     arguments = custom._opoverload._schema.arguments
-    mutates = tuple(each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write)
+    mutates = tuple(
+        argument.name for argument in arguments if argument.alias_info is not None and argument.alias_info.is_write
+    )
     functions = custom._abstract_fn, custom._backward_fn, custom._setup_context_fn
     return CustomOperator(name, custom._schema, mutates, custom._init_fn, *functions)

@@ -148,7 +148,7 @@ def _part_checker(hint: Any, kind: str, field: str) -> Check:
     where = f"{kind}.{field}"
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        inner = _part_checker(next(each for each in arguments if each is not type(None)), kind, field)
+        inner = _part_checker(next(argument for argument in arguments if argument is not type(None)), kind, field)
         return lambda value: None if value is None else inner(value)
     if origin is list:
         return _list_checker(_part_checker(arguments[0], kind, field), where)

@@ -123,7 +123,7 @@ def may_overlap(value: Tensor) -> bool:
 
 
 def _numbers(sizes: Sequence[int | SymInt]) -> list[int] | None:
-    found = [each.node.hint if isinstance(each, SymInt) else each for each in sizes]
+    found = [size.node.hint if isinstance(size, SymInt) else size for size in sizes]
     return None if any(each is None for each in found) else [int(each) for each in found]
 
 
@@ -137,7 +137,7 @@ def _check_order(node: fx.Node, written: fx.Node, views: Sequence[fx.Node]) -> N
 
 
 def _is_same_when_repeated(node: fx.Node) -> bool:
-    others = [each.meta.get("val") for each in node.all_input_nodes[1:]]
+    others = [operand.meta.get("val") for operand in node.all_input_nodes[1:]]
     alike = all(isinstance(each, Tensor) and all(size == 1 for size in each.shape) for each in others)
     return alike and (node.target in _SAME_WHEN_REPEATED or node.target is aten.copy_.default)
 
@@ -175,7 +175,7 @@ def _write_back(node: fx.Node, written: fx.Node, made: fx.Node, views: Sequence[
     if any(view.target is aten.as_strided.default for view in views):
         part = written.meta["val"]
         numbers = (*part.shape, *part.stride(), part.storage_offset())
-        if any(isinstance(each, SymInt) for each in numbers) or part.dtype != base.meta["val"].dtype:
+        if any(isinstance(number, SymInt) for number in numbers) or part.dtype != base.meta["val"].dtype:
             _refuse(node, f"'{written.name}' is a view of windows, of dynamic sizes or another dtype")
         place = part.storage_offset()
         alone = emit(node, aten.as_strided.default, base, list(part.shape), list(part.stride()), place)

@@ -54,7 +54,7 @@ class Checkup:
     @property
     def works(self) -> bool:
         """Whether a small program lowers to every output type."""
-        return all(each.works for each in self.output_types)
+        return all(output_type.works for output_type in self.output_types)
 
     def __bool__(self) -> bool:
         return self.works
@@ -98,14 +98,14 @@ class Checkup:
 
     def advice(self) -> list[str]:
         """Return the next steps, one sentence each."""
-        wrong = [each.advice for each in self.packages if each.advice]
+        wrong = [package.advice for package in self.packages if package.advice]
         lines = [f"pip install {' '.join(map(repr, wrong))}"] if wrong else []
-        extras = {each.extra: each.name for each in self.backends if each.extra}
+        extras = {backend.extra: backend.name for backend in self.backends if backend.extra}
         lines += [
             f"pip install '{DISTRIBUTION}[{extra}]' brings the backend '{name}'" for extra, name in extras.items()
         ]
         if not self.works:
-            failed = ", ".join(each.name for each in self.output_types if not each.works)
+            failed = ", ".join(output_type.name for output_type in self.output_types if not output_type.works)
             lines.append(f"no model can be lowered to {failed} here")
         return lines
 

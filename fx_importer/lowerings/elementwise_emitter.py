@@ -82,16 +82,16 @@ class ElementwiseEmitter(Emitter, ABC):
 
     def _operands(self, operands: Sequence[Operand]) -> list[ir.Value]:
         """Return operands of one element type: numbers become constants with the element type of the first tensor."""
-        tensors = [each for each in operands if isinstance(each, ir.Value)]
+        tensors = [operand for operand in operands if isinstance(operand, ir.Value)]
         if not tensors:
             raise CannotEmit("one of the operands has to be a tensor")
         element = self.element(tensors[0])
-        if other := [each for each in tensors if self.element(each) != element]:
+        if other := [tensor for tensor in tensors if self.element(tensor) != element]:
             raise CannotEmit(f"operands of {element} and {self.element(other[0])}: cast one of them")
         return [each if isinstance(each, ir.Value) else self.constant(each, element) for each in operands]
 
     def _broadcast_shape(self, tensors: Sequence[ir.Value]) -> Shape:
-        shapes = [self.shape(each) for each in tensors]
+        shapes = [self.shape(tensor) for tensor in tensors]
         rank = max(map(len, shapes))
         padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
         result: list[int | None] = []
@@ -213,9 +213,9 @@ class ElementwiseEmitter(Emitter, ABC):
         return self._elementwise(name, self._floats((x,), name))
 
     def _floats(self, operands: Sequence[Operand], name: str) -> Sequence[Operand]:
-        for each in operands:
-            if isinstance(each, ir.Value) and not self.is_float(each):
-                raise CannotEmit(f"{name} takes floating-point elements, not {self.element(each)}: cast the operand")
+        for operand in operands:
+            if isinstance(operand, ir.Value) and not self.is_float(operand):
+                raise CannotEmit(f"{name} takes floating-point elements, not {self.element(operand)}: cast the operand")
         return operands
 
     # --- comparisons and bools --------------------------------------------------------------------------------------

@@ -47,11 +47,11 @@ class EmittedOperations:
             module = ir.Module.parse(text, emit.context)
         except ir.MLIRError as error:
             raise CannotEmit(f"the text is not MLIR: {error_text(error)}") from None
-        functions = [each for each in module.body.operations if isinstance(each, func_d.FuncOp)]
+        functions = [operation for operation in module.body.operations if isinstance(operation, func_d.FuncOp)]
         block = functions[0].entry_block if len(functions) == 1 and not functions[0].is_external else None
         if block is None:
             raise CannotEmit("the text has to hold one function, with a body")
-        wanted, given = [each.type for each in block.arguments], [each.type for each in operands]
+        wanted, given = [argument.type for argument in block.arguments], [operand.type for operand in operands]
         if wanted != given:
             texts = [", ".join(map(str, types)) for types in (wanted, given)]
             raise CannotEmit(f"the function of the text takes ({texts[0]}), and is given ({texts[1]})")
@@ -82,4 +82,4 @@ def _verify(op: ir.Operation) -> None:
 
 def error_text(error: ir.MLIRError) -> str:
     """Return the messages of MLIR's diagnostics."""
-    return "; ".join(each.message for each in error.error_diagnostics) or str(error)
+    return "; ".join(error_diagnostic.message for error_diagnostic in error.error_diagnostics) or str(error)

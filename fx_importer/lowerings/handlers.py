@@ -68,7 +68,7 @@ class _BuiltIn:
 
     def check(self, node: fx.Node, unmatched: Sequence[str]) -> None:
         """Raise `UnsupportedNodeError` if it is known to be wrong for ``node``, whose operator rules keep."""
-        measured = any(is_measured(str(node.target), each) for each in self.output_types)
+        measured = any(is_measured(str(node.target), output_type) for output_type in self.output_types)
         if self.output_types[0] not in EMITTERS or not measured:
             return
         operator: Any = node.target
@@ -125,7 +125,7 @@ def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: 
     found = import_call_of(External(rule.operators, stem), node, build)
     call = next(iter(tree_leaves(found))).owner
     name = ir.FlatSymbolRefAttr(call.attributes["callee"])
-    if [each.type for each in call.operands] != types:
+    if [operand.type for operand in call.operands] != types:
         raise UnsupportedNodeError(
             f"the rule {rule} lowers into {into.value}, where an operator takes each tensor once, and no scalars"
         )

@@ -104,10 +104,10 @@ class LinalgEmitter(TargetEmitter):
 
     def _operand_size(self, axis: int, operands: Sequence[ir.Value]) -> Size:
         """Return the dynamic size of the result's ``axis``, which is negative."""
-        for each in operands:
-            sizes = self.shape(each)
+        for operand in operands:
+            sizes = self.shape(operand)
             if len(sizes) >= -axis and sizes[axis] is None:
-                return self.linalg.size(each, len(sizes) + axis)
+                return self.linalg.size(operand, len(sizes) + axis)
         raise AssertionError("a dynamic size comes from an operand")
 
     # --- data movement ----------------------------------------------------------------------------------------------

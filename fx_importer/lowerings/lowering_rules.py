@@ -98,7 +98,7 @@ def lowers(
     """
     given = [into] if isinstance(into, str | OutputType) else list(into)
     types = tuple(OutputType.get(each) for each in given)
-    wrong = [each for each in types if each.root not in EMITTERS]
+    wrong = [type_ for type_ in types if type_.root not in EMITTERS]
     if wrong or not types:
         refused = ", ".join(each.value for each in wrong) or "nothing"
         raise UsageError(f"a rule lowers into {', '.join(each.value for each in EMITTERS)}, and not into {refused}")

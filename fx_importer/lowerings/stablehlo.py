@@ -43,7 +43,7 @@ class StablehloEmitter(TargetEmitter):
 
     def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
         shape = self.shape(kind)
-        operands = [self._broadcast_to(each, operands, shape) for each in operands]
+        operands = [self._broadcast_to(operand, operands, shape) for operand in operands]
         if name == "reciprocal":
             return self.div(self.constant(1.0, self.element(kind)), operands[0])
         if direction := _DIRECTIONS.get(name):
@@ -65,7 +65,7 @@ class StablehloEmitter(TargetEmitter):
 
     def _size_of(self, axis: int, tensors: Sequence[ir.Value]) -> ir.Value:
         """Return the common size of ``tensors`` along the negative ``axis``, as ``tensor<1xi32>``."""
-        there = [(each, self.shape(each)[axis]) for each in tensors if len(self.shape(each)) >= -axis]
+        there = [(tensor, self.shape(tensor)[axis]) for tensor in tensors if len(self.shape(tensor)) >= -axis]
         known = {size for _, size in there if size not in (1, None)}
         unknown = [each for each, size in there if size is None]
         if known or not unknown:

@@ -59,7 +59,7 @@ class TargetEmitter(ElementwiseEmitter):
         tensors = self._operands(tensors)
         shape = list(self.shape(tensors[0]))
         axis %= len(shape)
-        along = [self.shape(each)[axis] for each in tensors]
+        along = [self.shape(tensor)[axis] for tensor in tensors]
         shape[axis] = None if None in along else sum(size or 0 for size in along)
         return self._concat(tensors, axis, self.tensor(shape, self.element(tensors[0])))
 

@@ -26,7 +26,7 @@ class TosaEmitter(TargetEmitter):
 
     def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
         rank = len(self.shape(kind))
-        operands = [self._of_rank(each, rank) for each in operands]
+        operands = [self._of_rank(operand, rank) for operand in operands]
         match name:
             case "mul":
                 shift = self.constant_i8(0)

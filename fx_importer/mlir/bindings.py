@@ -80,7 +80,7 @@ def torch_op_names() -> tuple[str, ...]:
     from torch_mlir.dialects import torch  # only here: its classes take 12 MB
 
     operations = [each for each in vars(torch).values() if hasattr(each, "OPERATION_NAME")]
-    return tuple(dict.fromkeys(each.OPERATION_NAME for each in operations))
+    return tuple(dict.fromkeys(operation.OPERATION_NAME for operation in operations))
 
 
 def load_dialects(context: ir.Context) -> None:

@@ -54,7 +54,7 @@ class OperatorStubs:
 
         The function is declared with ``attributes`` if it is not yet, under the first of ``names`` that is free.
         """
-        kind = ir.FunctionType.get([each.type for each in operands], list(results))
+        kind = ir.FunctionType.get([operand.type for operand in operands], list(results))
         key = (stub.to_json(), str(kind))
         if key not in self._known:
             name = next(each for each in names if each not in self._names)

@@ -22,7 +22,7 @@ def function_named(module: ir.Module | ir.Operation, name: str) -> func_d.FuncOp
     """Return the function ``name``. Raises `UsageError` if the module has none."""
     functions = functions_of(module)
     if name not in functions:
-        there = ", ".join(f"'{each}'" for each in functions) or "none"
+        there = ", ".join(f"'{function}'" for function in functions) or "none"
         raise UsageError(f"the module has no function '{name}': there is {there}")
     return functions[name]
 

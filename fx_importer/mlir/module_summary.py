@@ -45,7 +45,7 @@ class ModuleSummary:
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in self.constants)
+        return sum(constant.nbytes for constant in self.constants)
 
 
 def summary_of(module: ir.Operation, manifest: Manifest | None = None) -> ModuleSummary:

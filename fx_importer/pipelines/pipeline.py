@@ -71,7 +71,7 @@ class Pipeline:
             return not isinstance(step, Pass) or step.name not in names
 
         return replace(
-            self, stages=tuple(replace(each, passes=tuple(filter(stays, each.passes))) for each in self.stages)
+            self, stages=tuple(replace(stage, passes=tuple(filter(stays, stage.passes))) for stage in self.stages)
         )
 
     def has(self, stage: str) -> bool:
@@ -111,7 +111,9 @@ class Pipeline:
 
     def _repr_html_(self) -> str:
         """Return the names of the stages, under which their passes open, in MLIR's syntax."""
-        return folded(repr(self), "\n".join(f"{each.name}: {', '.join(map(str, each.passes))}" for each in self.stages))
+        return folded(
+            repr(self), "\n".join(f"{stage.name}: {', '.join(map(str, stage.passes))}" for stage in self.stages)
+        )
 
     def __str__(self) -> str:
         return on_module([step for stage in self.stages for step in stage.passes])

@@ -121,7 +121,7 @@ def _error_text(error: Exception) -> str:
     """Return the type and text of ``error``, and the line that raised it: the last one outside of site-packages."""
     message = f"MLIRError:\n{reason_of(error)}" if isinstance(error, ir.MLIRError) else reason_of(error)
     frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
-    frames = [each for each in frames if "/site-packages/" not in each.filename] or frames
+    frames = [frame for frame in frames if "/site-packages/" not in frame.filename] or frames
     if not frames:
         return message
     at = frames[-1]

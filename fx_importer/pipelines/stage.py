@@ -66,7 +66,7 @@ def control_flow(description: str, *steps: RewriteStep) -> Stage:
 
 def on_functions(*names: str | Pass) -> Nested:
     """Return the passes, or names of passes, nested on ``func.func``."""
-    return Nested("func.func", tuple(Pass(each) if isinstance(each, str) else each for each in names))
+    return Nested("func.func", tuple(Pass(name) if isinstance(name, str) else name for name in names))
 
 
 def on_module(steps: Sequence[Step]) -> str:

@@ -62,4 +62,4 @@ def _legal_names(ops: Iterable[str]) -> tuple[str, ...]:
 def _suggestions(name: str) -> str:
     known = [each.removeprefix("torch.") for each in torch_op_names()]
     overloads = sorted(each for each in known if each.startswith(f"{name}."))
-    return " or ".join(f"'{each}'" for each in overloads or difflib.get_close_matches(name, known, n=2))
+    return " or ".join(f"'{overload}'" for overload in overloads or difflib.get_close_matches(name, known, n=2))

@@ -66,7 +66,7 @@ def _without_duplicates(module: ir.Operation) -> ir.Operation:
             op = view.operation
             if op.name in _CONSTANTS or len(op.regions) or not len(op.results):
                 continue
-            taken = (_constant(each) or each.type for each in op.operands)
+            taken = (_constant(operand) or operand.type for operand in op.operands)
             kept = first.setdefault((op.name, *taken, *op.results.types, *op.attributes.items()), op)
             if kept is not op:
                 for old, new in zip(op.results, kept.results, strict=True):

@@ -196,7 +196,7 @@ class _Folder(Scope):
         if not isinstance(node, fx.Node) or node.op != "call_function":
             raise NoIntegerForm("an input of the program")
         if (bounds := clamp_bounds(node)) is not None:
-            low, high = (params.quantized(each) for each in bounds)
+            low, high = (params.quantized(bound) for bound in bounds)
             return self.integer(node.args[0], replace(params, low=min(low, high), high=high))
         if (factor := positive_factor(node)) is not None:
             return self.integer(node.args[0], replace(params, scale=params.scale / factor))
@@ -245,4 +245,4 @@ class _Folder(Scope):
 
 def _is_floating(node: fx.Node) -> bool:
     values = tree_leaves(node.meta.get("val"))
-    return any(isinstance(each, torch.Tensor) and each.is_floating_point() for each in values)
+    return any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in values)

@@ -61,8 +61,8 @@ class GraphConstants:
             return None
         if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
             return None
-        values = {each: self.value(each) for each in node.all_input_nodes}
-        if any(each is None for each in values.values()):
+        values = {operand: self.value(operand) for operand in node.all_input_nodes}
+        if any(value is None for value in values.values()):
             return None
         args, kwargs = map_arg((node.args, node.kwargs), lambda each: values[each])
         with torch.no_grad():
@@ -93,7 +93,7 @@ class GraphConstants:
 
     def program(self) -> ExportedProgram:
         """Return the program with the graph, and with the added constants that it uses."""
-        placeholders: dict[str, fx.Node] = {each.name: each for each in self._graph.find_nodes(op="placeholder")}
+        placeholders: dict[str, fx.Node] = {node.name: node for node in self._graph.find_nodes(op="placeholder")}
         specs: list[InputSpec] = []
         constants: dict[str, Any] = dict(self._program.constants)
         for target, name in reversed(self._placeholders.items()):  # each was inserted before all others

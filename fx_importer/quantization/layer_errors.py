@@ -66,7 +66,7 @@ def unchanged(module: fx.GraphModule, args: Sequence[Any]) -> Iterator[list[Any]
     buffers = [buffer for name, buffer in module.named_buffers() if name in names]
     before = [buffer.clone() for buffer in buffers]
     try:
-        yield [each.clone() if written and isinstance(each, Tensor) else each for each in args]
+        yield [argument.clone() if written and isinstance(argument, Tensor) else argument for argument in args]
     finally:
         for buffer, old in zip(buffers, before, strict=True):
             buffer.copy_(old)

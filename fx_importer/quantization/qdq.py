@@ -68,7 +68,7 @@ def params_of(node: fx.Node, value: Value) -> Params | None:
     """
     if kind_of(node) is None or str(node.target).removeprefix(_PREFIX) not in _PER_TENSOR:
         return None
-    scale, zero_point, low, high, dtype = (_number(each, value) for each in node.args[1:6])
+    scale, zero_point, low, high, dtype = (_number(argument, value) for argument in node.args[1:6])
     if scale is None or zero_point is None:
         return None
     check_scales(node, [scale])
@@ -110,7 +110,7 @@ def weight_of(node: fx.Node, value: Value) -> QuantizedWeight | None:
         return None
     name, source = str(node.target).removeprefix(_PREFIX), node.args[0]
     assert isinstance(source, fx.Node)
-    scales, zeros = (_vector(each, value) for each in node.args[1:3])
+    scales, zeros = (_vector(argument, value) for argument in node.args[1:3])
     if scales is None:
         return None
     check_scales(node, scales.tolist())
@@ -132,7 +132,7 @@ def check_dtypes(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
         if str(node.target) in _CHECKED:
             operand, given = node.args[0], node.args[0].meta["val"].dtype
-            named = next((each for each in node.args if isinstance(each, torch.dtype)), given)
+            named = next((argument for argument in node.args if isinstance(argument, torch.dtype)), given)
             if given != named:
                 what = "the program's input" if operand.op == "placeholder" else "its operand"
                 raise UsageError(f"{described(node)}: {what} '{operand.name}' is {given}; the operator takes {named}")
@@ -140,7 +140,7 @@ def check_dtypes(program: ExportedProgram) -> None:
 
 def check_scales(node: fx.Node, scales: list[float]) -> None:
     """Raise `UsageError` unless all ``scales`` of ``node`` are positive and finite."""
-    wrong = [each for each in scales if not (math.isfinite(each) and each > 0)]
+    wrong = [scale for scale in scales if not (math.isfinite(scale) and scale > 0)]
     if wrong:
         raise UsageError(
             f"{described(node)}: {'a scale' if len(scales) > 1 else 'the scale'} is {wrong[0]}; scales are positive "

@@ -31,7 +31,7 @@ def emit_integer_matmul(
     kind = emit.element(result)
 
     def body(inside: LinalgOps, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        left, right = (inside.value("arith.extsi", kind, each) for each in elements[:2])
+        left, right = (inside.value("arith.extsi", kind, element) for element in elements[:2])
         product = inside.value("arith.muli", kind, left, right)
         return [inside.value("arith.addi", kind, elements[2], product)]
 

@@ -44,11 +44,13 @@ def _guard_block(block: ir.Block, checks: list[int], dialect: _Dialect) -> None:
     """Guard the operations of ``block`` by the checks before them, in the order of the program."""
     last = terminator(block)
     pending = {last.operands[position] for position in checks}
-    holds = _all([each for each in block.arguments if each in pending], block.operations[0].operation, dialect)
+    holds = _all(
+        [argument for argument in block.arguments if argument in pending], block.operations[0].operation, dialect
+    )
     for op, following in pairwise(list(block.operations)):
         for inner in operations(op.operation, {*dialect.unsafe, dialect.loop}) if holds is not None else ():
             _guard_operation(inner, holds, dialect)
-        known = [each for each in op.results if each in pending]
+        known = [result for result in op.results if result in pending]
         holds = _all([*([] if holds is None else [holds]), *known], following.operation, dialect)
 
 

@@ -65,7 +65,7 @@ def values_to_memory(module: ir.Operation) -> None:
     """Make functions write the values that `state_to_values` added to memory: their arguments become memrefs."""
     for function in _functions(module):
         attributes = _attributes(function, "res_attrs", len(function.type.results))
-        targets = [_target(each) for each in attributes]
+        targets = [_target(attribute) for attribute in attributes]
         if any(target is not None for target in targets):
             _write_in_place(function, targets, attributes)
 

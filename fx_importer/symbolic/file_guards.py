@@ -93,8 +93,8 @@ def _sources(program: ExportedProgram) -> dict[str, Any]:
     """Return the inputs of ``program``, as fake tensors and numbers, by their names in guards: ``L['x'][0]``."""
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     inputs = [
-        nodes[each].meta["val"] if isinstance(each, str) and each in nodes else each
-        for each in program.graph_signature.user_inputs
+        nodes[user_input].meta["val"] if isinstance(user_input, str) and user_input in nodes else user_input
+        for user_input in program.graph_signature.user_inputs
     ]
     sources = {f"L['flat_args'][{index}]": value for index, value in enumerate(inputs)}
     spec = program.call_spec.in_spec

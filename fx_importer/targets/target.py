@@ -135,7 +135,7 @@ class Target:
 
     def own_pipeline(self, options: LoweringOptions) -> Pipeline:
         """Return the pipeline that the output type defines, without the change of ``options.pipeline``."""
-        stages = [stage for each in self.pipelines for stage in each(options).stages]
+        stages = [stage for pipeline in self.pipelines for stage in pipeline(options).stages]
         return Pipeline(self.output_type.value, tuple(stages))
 
     def pipeline_from_torch(self, options: LoweringOptions) -> Pipeline:

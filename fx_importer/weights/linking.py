@@ -55,7 +55,7 @@ def link(
     if isinstance(manifest, str | os.PathLike):
         base, manifest = Path(manifest).parent, read_manifest(manifest)
     check_manifest(manifest)
-    if any(each.kind == "weight" for function in manifest.functions.values() for each in function.arguments):
+    if any(argument.kind == "weight" for function in manifest.functions.values() for argument in function.arguments):
         raise UsageError("the module takes its weights as arguments: pass them to a Caller, with read_weights")
     return linked(parsed, manifest.weights, read_weights(manifest, weights, base, trust=trust))
 

@@ -57,8 +57,11 @@ def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> Importe
             unsupported_node_at(nested.node, nested.node.name, _NESTED) for nested in nested_assumptions(program)
         ]
         results += [
-            (cast(fx.Node, each.node.args[0]), manifest.Result("check", each.text, manifest.ValueType("bool", ())))
-            for each in assumptions
+            (
+                cast(fx.Node, assumption.node.args[0]),
+                manifest.Result("check", assumption.text, manifest.ValueType("bool", ())),
+            )
+            for assumption in assumptions
         ]
     if inputs.unsupported:
         raise UnsupportedProgramError("the program's signature cannot be imported:", inputs.unsupported)

@@ -64,7 +64,7 @@ class Emitter:
         """Emit ``name``."""
         op = ir.Operation.create(
             name,
-            results=[self.type(each) if isinstance(each, str) else each for each in results],
+            results=[self.type(result) if isinstance(result, str) else result for result in results],
             operands=operands,
             attributes=attributes,
             regions=regions,
@@ -98,7 +98,7 @@ class Emitter:
     ) -> tuple[Self, list[ir.Value]]:
         """Emit a private ``func.func``; return an emitter in its body, which has to return, and its arguments."""
         types, returned = (
-            [self.type(each) if isinstance(each, str) else each for each in kinds] for kinds in (inputs, results)
+            [self.type(kind) if isinstance(kind, str) else kind for kind in kinds] for kinds in (inputs, results)
         )
         own = {
             "sym_name": ir.StringAttr.get(name, self.context),
@@ -189,7 +189,7 @@ def terminator(block: ir.Block) -> ir.Operation:
 def update_function_type(function: ir.Operation | ir.OpView) -> None:
     """Set the type of ``function`` to the types of its body's arguments and returned values."""
     block = function.regions[0].blocks[0]
-    inputs, results = ([each.type for each in values] for values in (block.arguments, terminator(block).operands))
+    inputs, results = ([value.type for value in values] for values in (block.arguments, terminator(block).operands))
     kind = ir.FunctionType.get(inputs, results, function.context)
     function.attributes["function_type"] = ir.TypeAttr.get(kind, function.context)
 

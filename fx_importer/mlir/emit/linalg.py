@@ -94,9 +94,9 @@ class LinalgOps(ArithOps):
     ) -> list[ir.Value]:
         """Emit ``linalg.<name>``; ``body`` takes an emitter in its region, and an element of each operand."""
         operands = [*inputs, *outputs]
-        op = self.op(f"linalg.{name}", [each.type for each in outputs], operands, attributes, regions=1)
-        types = [each.type for each in operands]
-        elements = [each.element_type if isinstance(each, ir.RankedTensorType) else each for each in types]
+        op = self.op(f"linalg.{name}", [output.type for output in outputs], operands, attributes, regions=1)
+        types = [operand.type for operand in operands]
+        elements = [type_.element_type if isinstance(type_, ir.RankedTensorType) else type_ for type_ in types]
         block = self.add_block(op.regions[0], elements)
         inside = self.inside(block)
         inside.op("linalg.yield", [], body(inside, list(block.arguments)))

@@ -31,7 +31,9 @@ class LlvmOps(Emitter):
     ) -> tuple[Self, list[ir.Value]]:
         """Emit an ``llvm.func``; return an emitter in its body, which has to return, and its arguments."""
         op = self._function(name, inputs, result, {"linkage": self.attribute(f"#llvm.linkage<{linkage}>")})
-        block = self.add_block(op.regions[0], [self.type(each) if isinstance(each, str) else each for each in inputs])
+        block = self.add_block(
+            op.regions[0], [self.type(argument) if isinstance(argument, str) else argument for argument in inputs]
+        )
         return self.inside(block), list(block.arguments)
 
     def _function(
@@ -166,9 +168,9 @@ class LlvmOps(Emitter):
 def function_hints(context: ir.Context, *hints: str | tuple[str, str]) -> ir.ArrayAttr:
     """Return function attributes of LLVM, each a name or a name and a value, for ``passthrough``."""
     found = [
-        ir.StringAttr.get(each, context)
-        if isinstance(each, str)
-        else ir.ArrayAttr.get([ir.StringAttr.get(part, context) for part in each], context)
-        for each in hints
+        ir.StringAttr.get(hint, context)
+        if isinstance(hint, str)
+        else ir.ArrayAttr.get([ir.StringAttr.get(part, context) for part in hint], context)
+        for hint in hints
     ]
     return ir.ArrayAttr.get(found, context)

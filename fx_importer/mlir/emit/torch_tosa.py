@@ -74,7 +74,7 @@ class TorchTosaOps(TosaOps):
 
     def concat(self, parts: Sequence[ir.Value], axis: int) -> ir.Value:
         """Emit a ``tosa.concat``."""
-        shapes = [self.shape(each) for each in parts]
+        shapes = [self.shape(part) for part in parts]
         shape = list(shapes[0])
         for other in shapes[1:]:
             shape = [b if a is None else a for a, b in zip(shape, other, strict=True)]

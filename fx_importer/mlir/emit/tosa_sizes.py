@@ -54,13 +54,13 @@ class TosaSizeOps(TorchTosaOps):
             return None if x is None else self.product_of(self.sizes(x))
         if name not in SIZE_ARITHMETIC:
             return None
-        operands = [self.size_of(each) for each in value.owner.operands]
+        operands = [self.size_of(operand) for operand in value.owner.operands]
         known = [each for each in operands if each is not None]
         return self.compute(SIZE_ARITHMETIC[name], *known) if len(known) == len(operands) else None
 
     def compute(self, name: str, *operands: Size) -> Size:
         """Emit a shape operation: ``add``, ``sub``, ``mul``, ``div_floor``, ``div_ceil``, ``min``, ``max``."""
-        if all(isinstance(each, int) for each in operands):
+        if all(isinstance(operand, int) for operand in operands):
             return reduce(_FOLDS[name], [each for each in operands if isinstance(each, int)])
         return self.value(f"tosa.{name}_shape", "!tosa.shape<1>", *(self.shape_of([each]) for each in operands))
 
@@ -71,14 +71,14 @@ class TosaSizeOps(TorchTosaOps):
     def shape_of(self, sizes: Sequence[Size]) -> ir.Value:
         """Return ``sizes`` as one ``!tosa.shape``."""
         parts: list[list[int] | ir.Value] = []
-        for each in sizes:
-            if not isinstance(each, int):
-                parts.append(each)
+        for size in sizes:
+            if not isinstance(size, int):
+                parts.append(size)
             elif parts and isinstance(parts[-1], list):
-                parts[-1].append(each)
+                parts[-1].append(size)
             else:
-                parts.append([each])
-        values = [self.const_shape(each) if isinstance(each, list) else each for each in parts]
+                parts.append([size])
+        values = [self.const_shape(part) if isinstance(part, list) else part for part in parts]
         if len(values) <= 1:
             return values[0] if values else self.const_shape([])
         return self.value("tosa.concat_shape", f"!tosa.shape<{len(sizes)}>", *values)
@@ -89,12 +89,12 @@ class TosaSizeOps(TorchTosaOps):
         """Emit a ``tosa.reshape``, which infers a single dynamic size."""
         if [each if isinstance(each, int) else None for each in sizes].count(None) == 1:
             sizes = [each if isinstance(each, int) else -1 for each in sizes]
-        shape = [each if isinstance(each, int) and each >= 0 else None for each in sizes]
+        shape = [size if isinstance(size, int) and size >= 0 else None for size in sizes]
         return self.value("tosa.reshape", self.tensor(shape, self.element(x)), x, self.shape_of(sizes))
 
     def tile(self, x: ir.Value, times: Sequence[Size]) -> ir.Value:
         """Emit a ``tosa.tile``."""
-        if all(_is_one(each) for each in times):
+        if all(_is_one(time) for time in times):
             return x
         pairs = zip(self.shape(x), times, strict=True)
         shape = [a * b if isinstance(a, int) and isinstance(b, int) else None for a, b in pairs]

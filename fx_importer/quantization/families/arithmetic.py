@@ -32,7 +32,7 @@ def _fold_binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
         scales, out = [of_a.scale / common, of_b.scale / common], common / params.scale
         bound = scales[0] * of_a.reach + scales[1] * of_b.reach + 2
     parts = [multiplier_and_shift(scale, each.reach) for scale, each in zip(scales, (of_a, of_b), strict=True)]
-    multipliers, shifts = ([each[i] for each in parts] for i in (0, 1))
+    multipliers, shifts = ([part[i] for part in parts] for i in (0, 1))
     zero_points = [of_a.zero_point, of_b.zero_point]
     scale = multiplier_and_shift(out, bound)
     return scope.call(

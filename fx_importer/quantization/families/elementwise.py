@@ -89,7 +89,7 @@ def fold_table(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     order: list[fx.Node] = []
     leaves: list[fx.Node] = []
     _collect(scope, node, order, leaves)
-    sources = {scope.quantized(each) for each in leaves}
+    sources = {scope.quantized(leaf) for leaf in leaves}
     if len(sources) != 1:
         raise NoIntegerForm(f"it is a function of {len(sources)} tensors, and tables are of one")
     ((x, given),) = sources
@@ -144,8 +144,8 @@ def _collect(scope: Scope, node: fx.Node, order: list[fx.Node], leaves: list[fx.
     else:
         if not is_elementwise(node.target):
             raise NoIntegerForm(f"{node.target} has no integer form")
-        for each in node.all_input_nodes:
-            _collect(scope, each, order, leaves)
+        for operand in node.all_input_nodes:
+            _collect(scope, operand, order, leaves)
         order.append(node)
 
 

@@ -74,7 +74,7 @@ def tosa_matmul(
 ) -> ir.Value:
     """Emit a batched matmul."""
     left, right = (emit.reshape(x, [-1, *(size or 0 for size in emit.shape(x)[-2:])]) for x in (a, b))
-    zeros = [emit_scalar(emit, each, emit.element(a)) for each in zero_points]
+    zeros = [emit_scalar(emit, zero_point, emit.element(a)) for zero_point in zero_points]
     kind = emit.tensor([*emit.shape(left)[:2], emit.shape(right)[-1]], accumulator_type(emit, a))
     result = emit_requantized(emit, emit.value("tosa.matmul", kind, left, right, *zeros), [multiplier], [shift], *out)
     sizes = [*emit.shape(a)[:-1], emit.shape(b)[-1]]

@@ -59,7 +59,7 @@ def _fold_group_norm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     inner = [groups, channels // groups, math.prod(sizes)]
     x, of_x = scope.quantized(given["input"])
     factors = [_known(scope, given[name]) for name in ("weight", "bias")]
-    gain, offset = (None if each is None else each.reshape(*inner[:2], 1) for each in factors)
+    gain, offset = (None if factor is None else factor.reshape(*inner[:2], 1) for factor in factors)
     x = scope.call(node, aten.reshape.default, x, [batch, *inner])
     made = _fold_normalize(scope, node, x, of_x, [2, 3], True, gain, offset, given["eps"], params)
     return scope.call(node, aten.reshape.default, made, shape)

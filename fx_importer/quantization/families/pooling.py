@@ -97,7 +97,7 @@ def avg_pool2d(x: Tensor, kernel: list[int], stride: list[int], padding: Sequenc
         for size, window, step, before, count in zip(sizes, kernel, stride, padding[::2], sums.shape[2:], strict=True)
     )
     scales = zip(*(reciprocal(max(high * wide, 1)) for high in rows for wide in columns), strict=True)
-    multiplier, shift = (torch.tensor(each, device=x.device).reshape(len(rows), len(columns)) for each in scales)
+    multiplier, shift = (torch.tensor(scale, device=x.device).reshape(len(rows), len(columns)) for scale in scales)
     return requantized(sums, multiplier, shift, zero_point, -128, 127)
 
 

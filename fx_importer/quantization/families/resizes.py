@@ -140,7 +140,7 @@ def resize_nearest(
         numerator, denominator = scale[2 * axis : 2 * axis + 2]
         places = (2 * (i * denominator + offset[axis]) + numerator for i in range(sizes[axis]))
         last = x.shape[2 + axis] - 1
-        indices = [min(max(each // (2 * numerator), 0), last) for each in places]
+        indices = [min(max(location // (2 * numerator), 0), last) for location in places]
         x = x.index_select(2 + axis, torch.tensor(indices, device=x.device))
     return x.clone()
 

@@ -18,8 +18,8 @@ def inline(node: fx.Node, function: Callable[..., Any]) -> None:
     Composite operators, such as linear layers, stay.
     """
     inputs = node.all_input_nodes
-    examples = [each.meta["val"] for each in inputs]
-    mode = next((each.fake_mode for each in examples if isinstance(each, FakeTensor)), None)
+    examples = [argument.meta["val"] for argument in inputs]
+    mode = next((example.fake_mode for example in examples if isinstance(example, FakeTensor)), None)
     assert mode is not None
 
     def compute(*values: Any) -> Any:

@@ -60,10 +60,10 @@ def _positional(node: fx.Node) -> None:
     """Pass the keyword arguments of ``node`` by position, as far as its schema allows."""
     names = [each for each in getattr(getattr(node.target, "_schema", None), "arguments", ()) if not each.kwarg_only]
     args, kwargs = list(node.args), dict(node.kwargs)
-    for each in names[len(args) :]:
+    for name in names[len(args) :]:
         if not kwargs:
             break
-        args.append(kwargs.pop(each.name) if each.name in kwargs else each.default_value)
+        args.append(kwargs.pop(name.name) if name.name in kwargs else name.default_value)
     node.args, node.kwargs = tuple(args), kwargs
 
 
@@ -106,8 +106,8 @@ class _Constants:
             return None
         if torch.Tag.nondeterministic_seeded in target.tags or example.numel() > _LARGEST:
             return None
-        values = {each: self._values.get(each) for each in node.all_input_nodes}
-        if any(each is None for each in values.values()):
+        values = {operand: self._values.get(operand) for operand in node.all_input_nodes}
+        if any(value is None for value in values.values()):
             return None
         args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
         with torch.no_grad():
@@ -120,7 +120,7 @@ class _Constants:
             if (
                 node.op != "call_function"
                 or self.value(node) is None
-                or all(self.value(each) is not None for each in node.users)
+                or all(self.value(user) is not None for user in node.users)
             ):
                 continue
             name = f"constant_{number}"

@@ -20,7 +20,7 @@ def find_rms_norm(root: fx.Node, constant: Callable[[fx.Node], Tensor | None]) -
         return
     x, eps = found
     size = x.meta["val"].shape[-1]
-    for product in [each for each in root.users if each.target in _MULTIPLIES and set(each.args) == {x, root}]:
+    for product in [user for user in root.users if user.target in _MULTIPLIES and set(user.args) == {x, root}]:
         last, weight = product, None
         users = list(product.users)
         if len(users) == 1 and users[0].target in _MULTIPLIES:

@@ -64,7 +64,7 @@ def _kept(graph: fx.Graph, plan: QuantizationPlan, names: Collection[str]) -> se
         node = stack.pop()
         if node.name not in found and node.op == "call_function":
             found.add(node.name)
-            stack += [each for each in node.all_input_nodes if each not in plan.groups]
+            stack += [operand for operand in node.all_input_nodes if operand not in plan.groups]
     return found
 
 
@@ -92,14 +92,14 @@ class _Planner:
     def plan(self) -> QuantizationPlan:
         for node in self.graph.nodes:
             called = node.op == "call_function" and isinstance(node.target, OpOverload)
-            if node.op == "get_attr" or (called and all(each in self.constant for each in node.all_input_nodes)):
+            if node.op == "get_attr" or (called and all(operand in self.constant for operand in node.all_input_nodes)):
                 self.constant.add(node)
             elif node.op == "call_function" and node.target in MOVES:
                 self._moved(node)
             elif called and is_activation(node):
                 self._computed(node)
         self._share_steps()
-        groups = {each: self._root(each) or each for each in self.parents}
+        groups = {parent: self._root(parent) or parent for parent in self.parents}
         return QuantizationPlan(groups, self.fixed, self.constants, self.weights)
 
     # --- operators ----------------------------------------------------------------------------------------------------
@@ -107,13 +107,13 @@ class _Planner:
     def _moved(self, node: fx.Node) -> None:
         """Propagate the scales of quantized operands through a data-movement operator."""
         operands = [each for each in _moved_values(node) if each not in self.constant]
-        if operands and is_activation(node) and all(self._root(each) for each in operands):
+        if operands and is_activation(node) and all(self._root(operand) for operand in operands):
             self._need(node)
 
     def _computed(self, node: fx.Node) -> None:
         rule = RULES.get(node.target)
         inputs = rule.inputs(node) if rule else node.all_input_nodes
-        operands = [each for each in inputs if each not in self.constant]
+        operands = [argument for argument in inputs if argument not in self.constant]
         if any(map(self._is_excluded, [node, *operands])) or any(each.name in self.excluded for each in inputs):
             return
         if self._is_table(node):
@@ -126,8 +126,8 @@ class _Planner:
                 self.weights[node] = node.all_input_nodes[1]
             elif rule.quantizes_constants:
                 self.constants[node] = tuple(each for each in node.all_input_nodes if each in self.constant)
-            for each in operands:
-                self._need(each)
+            for operand in operands:
+                self._need(operand)
         if not self._is_inside(node):
             self._need(node)
 
@@ -138,8 +138,8 @@ class _Planner:
 
     def _is_table(self, node: fx.Node) -> bool:
         """Return whether ``node`` is a function of single elements of one value, and record that value."""
-        constants = (each for each in node.all_input_nodes if each in self.constant)
-        if not is_elementwise(node.target) or any(_numel(each) != 1 for each in constants):
+        constants = (operand for operand in node.all_input_nodes if operand in self.constant)
+        if not is_elementwise(node.target) or any(_numel(constant) != 1 for constant in constants):
             return False
         operands = [each for each in node.all_input_nodes if each not in self.constant]
         if not operands or not all(is_activation(each) for each in operands):
@@ -167,12 +167,14 @@ class _Planner:
         users = list(node.users)
         if node.target in RULES and node not in self.sources:
             return len(users) == 1 and _absorbs(node, users[0]) and users[0].name not in self.excluded
-        return bool(users) and all(self._continues(node, each) for each in users)
+        return bool(users) and all(self._continues(node, user) for user in users)
 
     def _continues(self, node: fx.Node, user: fx.Node) -> bool:
         if not is_elementwise(user.target) or not is_activation(user) or user.name in self.excluded:
             return False
-        operands = [each for each in user.all_input_nodes if each not in self.constant and each.op != "get_attr"]
+        operands = [
+            operand for operand in user.all_input_nodes if operand not in self.constant and operand.op != "get_attr"
+        ]
         return all(self.sources.get(each, each) is self.sources[node] for each in operands) and all(
             _numel(each) == 1 for each in user.all_input_nodes if each not in operands
         )

@@ -26,10 +26,10 @@ def wide_values(plan: QuantizationPlan) -> set[fx.Node]:
     for node in plan.groups:
         if node.target in (aten.add.Tensor, aten.sub.Tensor, *NORMS):
             found.add(plan.groups[node])
-            roots = (plan.groups.get(each) for each in node.all_input_nodes)
-            sources = [each for each in roots if each is not None and each.target not in MOVES]
+            roots = (plan.groups.get(operand) for operand in node.all_input_nodes)
+            sources = [root for root in roots if root is not None and root.target not in MOVES]
             found.update(sources)
-            products += [each for each in sources if each.target is aten.linear.default]
+            products += [source for source in sources if source.target is aten.linear.default]
     for product in products:
         found |= _functions_before(product.all_input_nodes[0], plan, found)
     return found

@@ -27,7 +27,7 @@ def widen_half_precision_matmuls(module: ir.Operation) -> None:
     """
     for op in operations(module, set(PRODUCTS)):
         left, right, sums = map(LinalgOps.element, op.operands)
-        body = {each.operation.name for each in op.regions[0].blocks[0]}
+        body = {block.operation.name for block in op.regions[0].blocks[0]}
         if left != right or left not in ("f16", "bf16") or sums != "f32" or body != _WIDENING:
             continue
         *_, rows, columns = LinalgOps.shape(op.operands[2])
@@ -49,7 +49,7 @@ def _widen_operand(op: ir.Operation, at: int) -> None:
     operands[at] = _widened(emit, operands[at])
 
     def body(inside: LinalgOps, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        factors = [_as_float(inside, each) for each in elements[:2]]
+        factors = [_as_float(inside, element) for element in elements[:2]]
         return [inside.value("arith.addf", "f32", elements[2], inside.value("arith.mulf", "f32", *factors))]
 
     attributes = {k: v for k, v in attributes_of(op).items() if k != "linalg.memoized_indexing_maps"}

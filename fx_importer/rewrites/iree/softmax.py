@@ -23,7 +23,7 @@ def split_softmaxes(module: ir.Operation) -> None:
     maximum is one kernel, and the sum with the quotient another.
     """
     generics = operations(module, {"linalg.generic"})
-    for exponential in [each for each in generics if _body(each) == "math.exp"]:
+    for exponential in [generic for generic in generics if _body(generic) == "math.exp"]:
         if producer(exponential.operands[0]) != "linalg.generic":
             continue
         difference = exponential.operands[0].owner

@@ -16,7 +16,7 @@ def reject_linalg_sorts(passes: ir.Operation) -> None:
     IREE 3.13 returns wrong numbers for it, copies beyond its buffers, or ends the process.
     """
     loops = operations(passes, {"scf.for"})
-    if _carries_tensors(passes) and any(_carries_tensors(each) and _inserts(each) for each in loops):
+    if _carries_tensors(passes) and any(_carries_tensors(loop) and _inserts(loop) for loop in loops):
         raise UsageError(
             "the IREE backend does not run sorts of linalg (sort, argsort, median, topk of most of a long row): "
             "IREE 3.13 gives wrong numbers for their loops. Lower to output_type='stablehlo' or 'torch', whose "
@@ -25,7 +25,7 @@ def reject_linalg_sorts(passes: ir.Operation) -> None:
 
 
 def _carries_tensors(loop: ir.Operation) -> bool:
-    return any(isinstance(each.type, ir.RankedTensorType) for each in loop.results)
+    return any(isinstance(result.type, ir.RankedTensorType) for result in loop.results)
 
 
 def _inserts(loop: ir.Operation) -> bool:

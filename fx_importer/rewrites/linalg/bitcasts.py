@@ -29,4 +29,4 @@ def bitcasts_to_linalg(op: ir.Operation, emit: TypeConverter) -> None:
 
 
 def _same_width(*types: ir.Type) -> bool:
-    return len({each.width if isinstance(each, ir.IntegerType | ir.FloatType) else each for each in types}) == 1
+    return len({type_.width if isinstance(type_, ir.IntegerType | ir.FloatType) else type_ for type_ in types}) == 1

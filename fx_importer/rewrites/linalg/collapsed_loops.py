@@ -54,7 +54,7 @@ def _planned(op: ir.Operation, maps: ir.ArrayAttr, iterators: ir.ArrayAttr) -> _
     kinds = list(iterators)
     indices = [ir.AffineMapAttr(each).value for each in maps]
     operands = [_Operand.of(value, each) for value, each in zip(op.operands, indices, strict=True)]
-    buffers = [each for each in operands if each is not None]
+    buffers = [operand for operand in operands if operand is not None]
     if len(buffers) != len(operands):
         return None
     single = {loop for each in buffers for axis, loop in enumerate(each.loops) if each.sizes[axis] == 1}
@@ -94,7 +94,7 @@ class _Operand:
         if not isinstance(value.type, ir.MemRefType) or not all(map(_is_loop_or_zero, indices.results)):
             return None
         kind = ir.MemRefType(value.type)
-        loops = [each.position if isinstance(each, ir.AffineDimExpr) else None for each in indices.results]
+        loops = [result.position if isinstance(result, ir.AffineDimExpr) else None for result in indices.results]
         if len(set(loops) - {None}) != sum(loop is not None for loop in loops):
             return None
         sizes = [None if kind.is_dynamic_dim(axis) else kind.shape[axis] for axis in range(kind.rank)]
@@ -154,7 +154,7 @@ class _Operand:
             dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
             last = [next((axis for axis in reversed(part) if self.sizes[axis] != 1), part[0]) for part in parts]
             numbers = [self.offset, *(self.strides[axis] for axis in last)]
-            offset, *strides = [dynamic if each is None else each for each in numbers]
+            offset, *strides = [dynamic if number is None else number for number in numbers]
             layout = ir.StridedLayoutAttr.get(offset, strides, kind.context)
         return ir.MemRefType.get(shape, kind.element_type, layout, kind.memory_space)
 

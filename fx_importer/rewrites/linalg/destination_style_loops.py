@@ -159,7 +159,7 @@ def _with_aligned_arguments(op: ir.Operation) -> ir.Operation:
     """
     before, after = _blocks(op)
     arguments, passed = list(before.arguments), list(terminator(before).operands)[1:]
-    tensors = [each for each in arguments if isinstance(each.type, ir.RankedTensorType)]
+    tensors = [argument for argument in arguments if isinstance(argument.type, ir.RankedTensorType)]
     if arguments[: len(tensors)] == passed[: len(tensors)] == tensors:
         return op
     order = sorted(range(len(arguments)), key=lambda each: arguments[each] not in tensors)
@@ -184,7 +184,7 @@ def _with_aligned_arguments(op: ir.Operation) -> ir.Operation:
 def _move(block: ir.Block, region: ir.Region, types: Sequence[ir.Type], places: Sequence[int]) -> None:
     """Move ``block`` to ``region``, with arguments of ``types``; ``places`` has the new positions of the old ones."""
     old = list(block.arguments)
-    new = [block.add_argument(each, block.owner.location) for each in types]
+    new = [block.add_argument(type_, block.owner.location) for type_ in types]
     for argument, place in zip(old, places, strict=True):
         argument.replace_all_uses_with(new[place])
     for _ in old:

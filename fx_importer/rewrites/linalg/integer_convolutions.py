@@ -26,7 +26,7 @@ def is_integer_product(op: ir.Operation) -> bool:
     """Return whether ``op`` is an int8 matmul, or a convolution that im2col can turn into one."""
     if not _is_of_int8(op) or op.name in PRODUCTS:
         return _is_of_int8(op)
-    image, weight, begin = (ir.RankedTensorType(each.type) for each in op.operands)
+    image, weight, begin = (ir.RankedTensorType(operand.type) for operand in op.operands)
     static = all(each.has_static_shape for each in (image, weight, begin))
     constant = producer(op.operands[1]) in ("arith.constant", "tensor.collapse_shape")
     named = op.name == "linalg.conv_2d_nchw_fchw"
@@ -85,5 +85,5 @@ def _pair(op: ir.Operation, name: str) -> tuple[int, int]:
 def _is_of_int8(op: ir.Operation) -> bool:
     if tuple(map(LinalgOps.element, op.operands)) != ("i8", "i8", "i32"):
         return False
-    body = {each.operation.name for each in op.regions[0].blocks[0]}
+    body = {block.operation.name for block in op.regions[0].blocks[0]}
     return body == {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}

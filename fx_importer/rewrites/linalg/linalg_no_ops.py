@@ -38,7 +38,7 @@ def _fold_transposes(op: ir.Operation) -> None:
     """Fold a ``linalg.transpose`` of an operand into the ``indexing_maps``; in a batch, one of each matrix."""
     context = op.context
     count, loops = _PRODUCTS[op.name]
-    maps = [_map(count, each, context) for each in loops]
+    maps = [_map(count, loop, context) for loop in loops]
     if "indexing_maps" in op.attributes:
         maps = indexing_maps(op)
     for side in (0, 1):

@@ -40,7 +40,7 @@ def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
     maps = indexing_maps(op)
     if "parallel" in kinds[-1] or not all(isinstance(each, ir.AffineDimExpr) for each in maps[operand].results):
         return None
-    axes = [ir.AffineDimExpr(each).position for each in maps[operand].results]
+    axes = [ir.AffineDimExpr(result).position for result in maps[operand].results]
     written = list(maps[-1].results)
     if not axes or not written or not isinstance(written[-1], ir.AffineDimExpr) or "parallel" in kinds[axes[-1]]:
         return None
@@ -79,7 +79,7 @@ def permute_operand_map(op: ir.Operation, operand: int, order: Sequence[int]) ->
 
 def uses_loop_index(op: ir.Operation) -> bool:
     """Whether the body of a ``linalg.generic`` refers to loops by their numbers."""
-    return any(each.name == "linalg.index" for each in op.regions[0].blocks[0])
+    return any(block.name == "linalg.index" for block in op.regions[0].blocks[0])
 
 
 def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[int]:
@@ -141,7 +141,7 @@ def read_initial_values(module: ir.Operation) -> None:
             "iterator_types": op.attributes["iterator_types"],
             "operandSegmentSizes": emit.segments(len(op.operands), len(begins)),
         }
-        types = [each.type for each in op.results]
+        types = [result.type for result in op.results]
         new = emit.op("linalg.generic", types, [*op.operands, *begins], attributes, regions=1)
         for argument in list(body.arguments)[inputs:]:
             body.add_argument(argument.type, op.location)

@@ -33,7 +33,7 @@ def sort(tensors: Sequence[ir.Value], axis: int, order: Order, emit: LoopEmitter
         done = [emit.insert_slice(row, each, offsets, row_sizes) for row, each in zip(rows, unsorted, strict=True)]
         return [*done, *ordered]
 
-    scratch = [emit.empty([2, length], ir.RankedTensorType(each.type).element_type) for each in tensors]
+    scratch = [emit.empty([2, length], ir.RankedTensorType(tensor.type).element_type) for tensor in tensors]
     return emit.nest([sizes[each] for each in others], [*tensors, *scratch], sort_one_row)[: len(tensors)]
 
 

@@ -61,8 +61,8 @@ def select(tensors: Sequence[ir.Value], axis: int, count: int, order: Order, emi
         done = [emit.insert_slice(each, result, offsets, row) for each, result in zip(first, results, strict=True)]
         return [*done, *best]
 
-    elements = [ir.RankedTensorType(each.type).element_type for each in tensors]
-    results = [emit.empty(kept, each) for each in elements]
+    elements = [ir.RankedTensorType(tensor.type).element_type for tensor in tensors]
+    results = [emit.empty(kept, element) for element in elements]
     best = [emit.empty([count + 1], each) for each in elements]  # the last one is never read
     return emit.nest([sizes[each] for each in others], [*results, *best], select_in_row)[: len(tensors)]
 

@@ -33,7 +33,7 @@ def drop_unused_results(op: ir.Operation) -> None:
     }
     types = [op.results[number].type for number in kept]
     made = emit.op("linalg.generic", types, [op.operands[number] for number in operands], attributes, regions=1)
-    dropped = [each.operation for each in block.operations if each.operation not in computation]
+    dropped = [operation.operation for operation in block.operations if operation.operation not in computation]
     Emitter.before(yielded).op("linalg.yield", [], [yielded.operands[number] for number in kept])
     for each in reversed(dropped):
         each.erase()
@@ -54,10 +54,10 @@ def _kept(block: ir.Block, used: Iterable[int], inputs: int) -> tuple[list[int],
     kept, computation = set(used), set[ir.Operation]()
     yielded = terminator(block)
     left = [yielded.operands[number] for number in kept]
-    for each in block.operations:
-        if not each.operation.results and each.operation != yielded:
-            computation.add(each.operation)
-            left += each.operation.operands
+    for operation in block.operations:
+        if not operation.operation.results and operation.operation != yielded:
+            computation.add(operation.operation)
+            left += operation.operation.operands
     while left:
         value = left.pop()
         if isinstance(value.owner, ir.Block):

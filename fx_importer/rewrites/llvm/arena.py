@@ -58,8 +58,8 @@ def plan_arena(module: ir.Operation) -> None:
     size = _place(buffers)
     with function.context, function.location:
         argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
-        for each in buffers:
-            each.move(view_of_block(ArithOps.before(each.allocation), argument, each.offset, each.type))
+        for buffer in buffers:
+            buffer.move(view_of_block(ArithOps.before(buffer.allocation), argument, buffer.offset, buffer.type))
     write_fact(module, ARENA, size)
 
 

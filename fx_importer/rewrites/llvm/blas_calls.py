@@ -43,18 +43,18 @@ def define_product(function: func_d.FuncOp, product: Product) -> str | None:
 
     The new function calls the one that `define_tiles` defines.
     """
-    kinds = [ir.MemRefType(each) for each in function.type.inputs if isinstance(each, ir.MemRefType)]
+    kinds = [ir.MemRefType(argument) for argument in function.type.inputs if isinstance(argument, ir.MemRefType)]
     element = str(kinds[-1].element_type)
     fits = len(kinds) == len(function.type.inputs) == 3 and all(str(each.element_type) == element for each in kinds)
     matrices = all(
-        each.layout == ir.AffineMapAttr.get(ir.AffineMap.get_identity(each.rank, function.context)) for each in kinds
+        kind.layout == ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank, function.context)) for kind in kinds
     )
     if any(size >= 2**31 for each in kinds for size in each.shape):  # BLAS takes sizes of 32 bits
         return None
     if not fits or not matrices or not routines() or element not in _ROUTINES:
         return None
     axes = (product.left, product.right, product.result)
-    if product.result[-1] != "n" or any(each[-1] == "b" for each in axes):
+    if product.result[-1] != "n" or any(axis[-1] == "b" for axis in axes):
         return None
     emit = LoopEmitter.before(function.operation)
     inside, buffers = emit.define_function(function.name.value, function.type.inputs)

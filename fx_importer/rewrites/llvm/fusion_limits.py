@@ -31,7 +31,7 @@ def keep_from_recomputation(module: ir.Operation) -> None:
         sizes = _loop_sizes(op, maps)
         for operand, read in zip(op.operands, maps, strict=True):
             value = _reshaped(operand)
-            axes = {each.position for each in read.results if isinstance(each, ir.AffineDimExpr)}
+            axes = {result.position for result in read.results if isinstance(result, ir.AffineDimExpr)}
             repeats = math.prod(size for loop, size in enumerate(sizes) if loop not in axes)
             if repeats >= _REPEATED and value not in marked and _is_expensive(value, seen):
                 marked.add(value)
@@ -72,9 +72,9 @@ def _is_expensive(value: ir.Value, seen: dict[ir.Value, bool]) -> bool:
         if producer(value) == "linalg.generic":
             op = value.owner
             elementwise = all("parallel" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
-            body = (each.operation.name for each in op.regions[0].blocks[0])
+            body = (block.operation.name for block in op.regions[0].blocks[0])
             seen[value] = elementwise and (
                 any(name.startswith("math.") or name in _DIVISIONS for name in body)
-                or any(_is_expensive(_reshaped(each), seen) for each in op.operands)
+                or any(_is_expensive(_reshaped(operand), seen) for operand in op.operands)
             )
     return seen[value]

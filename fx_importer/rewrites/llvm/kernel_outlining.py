@@ -81,7 +81,7 @@ def outline_kernels(module: ir.Operation, small_trip_count: int = SMALL_TRIP_COU
 
 def _takes_longer(kernel: func_d.FuncOp) -> bool:
     products = operations(kernel.operation, ("arith.muli",))
-    rescales = any(str(each.results[0].type) == "i64" for each in products)
+    rescales = any(str(product.results[0].type) == "i64" for product in products)
     return rescales or bool(operations(kernel.operation, FUNCTIONS))
 
 
@@ -102,9 +102,9 @@ def load_of_sum(store: ir.Operation) -> ir.Operation | None:
     if producer(total) != "arith.addf" or len(list(total.uses)) != 1:
         return None
     loads = [
-        each.owner
-        for each in total.owner.operands
-        if producer(each) == "memref.load" and list(each.owner.operands) == place
+        operand.owner
+        for operand in total.owner.operands
+        if producer(operand) == "memref.load" and list(operand.owner.operands) == place
     ]
     return loads[0] if loads else None
 
@@ -145,7 +145,7 @@ def _outline(
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
     cloned = [value for value in captured if producer(value) in _CLONED]
     taken_as = {value: Slice.of(value) or value for value in captured if value not in cloned}
-    slices = [each for each in taken_as.values() if isinstance(each, Slice)]
+    slices = [taken_a for taken_a in taken_as.values() if isinstance(taken_a, Slice)]
     begins = {each.memory: each.offset for each in reversed(slices)}
     """Of the first slice of each buffer: the others are at constant distances from it."""
     given = list(dict.fromkeys(each.memory if isinstance(each, Slice) else each for each in taken_as.values()))
@@ -244,7 +244,7 @@ def _say_what_is_distinct(kernel: func_d.FuncOp, passed: Sequence[ir.Value]) -> 
     if "llvm.bareptr" not in kernel.attributes:
         return
     owners = {i: memory_of(value) for i, value in enumerate(passed) if isinstance(value.type, ir.MemRefType)}
-    if any(each is None for each in owners.values()):
+    if any(owner is None for owner in owners.values()):
         return
     found = list(owners.values())
     noalias = {"llvm.noalias": ir.UnitAttr.get()}
@@ -261,7 +261,7 @@ def _trip_count(op: ir.Operation) -> float:
     if op.name == "scf.parallel":
         count = len(op.operands) // 3
         sizes = [constant_bound(value) for value in list(op.operands)[count : 2 * count]]
-        return math.prod(math.inf if each is None else each for each in sizes) * max(inner, 1)
+        return math.prod(math.inf if size is None else size for size in sizes) * max(inner, 1)
     bounds = [constant_bound(value) for value in list(op.operands)[:3]] if op.name == "scf.for" else []
     known = [bound for bound in bounds if bound is not None]
     if len(known) != 3:

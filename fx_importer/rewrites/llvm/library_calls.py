@@ -266,7 +266,7 @@ def _outline(
         if not any(map(is_used, op.results)):
             op.erase()
     tensors = [ir.RankedTensorType(value.type) for value in given if isinstance(value.type, ir.RankedTensorType)]
-    taken = [str(each.element_type) for each in tensors], [each.rank for each in tensors], len(given) - len(tensors)
+    taken = [str(tensor.element_type) for tensor in tensors], [each.rank for each in tensors], len(given) - len(tensors)
     return function, call, taken
 
 
@@ -298,7 +298,7 @@ def _work(op: ir.Operation) -> float:
     operands: Sequence[ir.ShapedType] = [ir.ShapedType(value.type) for value in op.operands]
     if not all(each.has_static_shape for each in operands):
         return math.inf
-    left, right, result = (math.prod(each.shape) for each in operands)
+    left, right, result = (math.prod(operand.shape) for operand in operands)
     if op.name in CONVOLUTIONS:
         weight = CONVOLUTIONS[op.name][1]
         filters = [size for size, axis in zip(operands[1].shape, weight, strict=True) if axis in "gf"]

@@ -80,7 +80,7 @@ def nibble_tables(body: Sequence[ir.Operation], lanes: int) -> dict[ir.Value, Ni
         if op.name == "memref.load" and str(result.type) == "i8":
             known[result] = result, np.arange(256).astype(np.int8).astype(np.int64)
         elif op.name in _EVALUATE:
-            given = [known.get(each) or _constant(each) for each in op.operands]
+            given = [known.get(operand) or _constant(operand) for operand in op.operands]
             bytes_ = {each[0] for each in given if each is not None and each[0] is not None}
             if None in given or len(bytes_) != 1 or str(result.type) not in ("i8", "i32", "f32"):
                 continue

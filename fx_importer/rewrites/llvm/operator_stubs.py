@@ -73,4 +73,4 @@ def pass_destinations(module: ir.Operation) -> None:
 
 def takes_destinations(kind: ir.FunctionType) -> bool:
     """Whether callers of a stub allocate its results, which have static sizes."""
-    return len(kind.results) > 0 and all(ir.ShapedType(each).has_static_shape for each in kind.results)
+    return len(kind.results) > 0 and all(ir.ShapedType(result).has_static_shape for result in kind.results)

@@ -64,9 +64,9 @@ def loop_to_split(outer: ir.Operation) -> Shared | None:
         return None
     loop = outer
     while loop.name == "scf.for":
-        if any(constant_bound(each) is None for each in loop.operands):
+        if any(constant_bound(operand) is None for operand in loop.operands):
             return None
-        deeper = [each.operation for each in loop.regions[0].blocks[0] if each.operation.regions]
+        deeper = [block.operation for block in loop.regions[0].blocks[0] if block.operation.regions]
         if len(deeper) != 1 or loop.results:
             return None
         (loop,) = deeper
@@ -93,7 +93,7 @@ def _is_apart(outer: ir.Operation, loop: ir.Operation, number: int) -> bool:
     """
     inside = operations(outer)
     counter = loop.regions[0].blocks[0].arguments[number]
-    if any(each.owner in inside for each in loop.operands if not isinstance(each.owner, ir.Block)):
+    if any(operand.owner in inside for operand in loop.operands if not isinstance(operand.owner, ir.Block)):
         return False  # bounds are passed to the kernel
     axes: dict[ir.Value, set[int]] = {}
     written: set[ir.Value] = set()

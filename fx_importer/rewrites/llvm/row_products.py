@@ -56,9 +56,9 @@ def computes_rows(element: str, weight: str, rows: int, inner: int, columns: int
 
 def define_row_product(function: func_d.FuncOp, product: Product) -> bool:
     """Replace ``function``, on buffers ``[m, k]``, a weight and ``[m, n]``; return False if it takes others."""
-    kinds = [each for each in function.type.inputs if isinstance(each, ir.MemRefType)]
+    kinds = [argument for argument in function.type.inputs if isinstance(argument, ir.MemRefType)]
     identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(2, function.context))
-    if len(kinds) != len(function.type.inputs) or any(each.layout != identity for each in kinds):
+    if len(kinds) != len(function.type.inputs) or any(kind.layout != identity for kind in kinds):
         return False
     inside, buffers = LoopEmitter.before(function.operation).define_function(function.name.value, kinds)
     emit = _emit_dots if product.right == "nk" else _emit_columns
@@ -80,7 +80,7 @@ def _tiles(emit: LoopEmitter, begin: int, count: int, tile: int, work: int) -> t
 
 def _emit_dots(emit: LoopEmitter, buffers: Sequence[ir.Value], accumulate: bool) -> None:
     """Emit products of rows of the left matrix and of the weight ``[n, k]``, each with a vector of partial sums."""
-    (rows, inner), (columns, _) = (ir.MemRefType(each.type).shape for each in buffers[:2])
+    (rows, inner), (columns, _) = (ir.MemRefType(buffer.type).shape for buffer in buffers[:2])
     _, available = registers()
     block = min(available // 2 // rows, _MOST_DOTS)
     full = columns // block * block
@@ -130,7 +130,7 @@ def _emit_block_of_dots(
 
 def _emit_columns(emit: LoopEmitter, buffers: Sequence[ir.Value], accumulate: bool) -> None:
     """Emit sums of rows of the weight ``[k, n]``, in vectors of columns."""
-    (rows, inner), (_, columns) = (ir.MemRefType(each.type).shape for each in buffers[:2])
+    (rows, inner), (_, columns) = (ir.MemRefType(buffer.type).shape for buffer in buffers[:2])
     lanes, available = registers()
     block = min(rows, available // 4)
     vectors = max(available // 2 // max(block, 4), 1) if block > 2 else 8
@@ -223,7 +223,7 @@ def _load_step(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> list[ir
         emit.value("vector.broadcast", words, emit.constant_integer(each, emit.type("i32"))) for each in (16, -1 << 16)
     )
     halves = emit.value("arith.shli", words, pairs, shift), emit.value("arith.andi", words, pairs, mask)
-    return [emit.value("vector.bitcast", _vector(emit), each) for each in halves]
+    return [emit.value("vector.bitcast", _vector(emit), halve) for halve in halves]
 
 
 def _rounded(emit: LoopEmitter, value: ir.Value, buffer: ir.Value) -> ir.Value:

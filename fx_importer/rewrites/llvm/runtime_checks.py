@@ -41,7 +41,7 @@ def relax_layout_casts(module: ir.Operation) -> None:
         kinds = [each.type for each in (op.operands[0], op.results[0])]
         if not all(isinstance(each, ir.MemRefType) and each.has_static_shape for each in kinds):
             continue
-        (before, offset), (after, new) = (ir.MemRefType(each).get_strides_and_offset() for each in kinds)
+        (before, offset), (after, new) = (ir.MemRefType(kind).get_strides_and_offset() for kind in kinds)
         shape = ir.MemRefType(kinds[1]).shape
         differing = [size for size, a, b in zip(shape, before, after, strict=True) if a != b]
         if offset != new or not differing or any(size != 1 for size in differing):

@@ -49,7 +49,7 @@ def _select(op: ir.Operation, emit: ArithOps) -> ir.Value | None:
     kind = op.results[0].type
     if not isinstance(kind, ir.BF16Type):
         return None
-    bits = (emit.value("arith.bitcast", "i16", each) for each in values)
+    bits = (emit.value("arith.bitcast", "i16", value) for value in values)
     return emit.value("arith.bitcast", kind, emit.value("arith.select", "i16", condition, *bits))
 
 
@@ -63,7 +63,7 @@ def _copysign(op: ir.Operation, emit: ArithOps) -> ir.Value:
     """Take all bits of the first operand but the sign bit, which comes from the second one."""
     bits = ir.FloatType(op.operands[0].type).width
     integer = emit.type(f"i{bits}")
-    magnitude, sign = (emit.value("arith.bitcast", integer, each) for each in op.operands)
+    magnitude, sign = (emit.value("arith.bitcast", integer, operand) for operand in op.operands)
     magnitude = emit.value("arith.andi", integer, magnitude, emit.constant_integer(2 ** (bits - 1) - 1, integer))
     sign = emit.value("arith.andi", integer, sign, emit.constant_integer(-(2 ** (bits - 1)), integer))
     return emit.value("arith.bitcast", op.results[0].type, emit.value("arith.ori", integer, magnitude, sign))

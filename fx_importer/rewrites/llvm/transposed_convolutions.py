@@ -86,7 +86,7 @@ def _reversed(op: ir.Operation) -> ir.Value | None:
     if others or not is_read or first != ir.AffineMap.get_identity(kind.rank, op.context):
         return None
     source, *indices = element.owner.operands
-    read = [_loop(each, kind.shape) for each in indices]
+    read = [_loop(index, kind.shape) for index in indices]
     wanted = [(1, False), (0, False), *((axis, True) for axis in range(2, kind.rank))]
     return source if read == wanted else None
 

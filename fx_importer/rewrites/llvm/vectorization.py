@@ -146,7 +146,7 @@ class _Nest:
         """Return ``counter`` and the values that depend on it."""
         found = {counter}
         for op in self.body:
-            if any(each in found for each in op.operands):
+            if any(operand in found for operand in op.operands):
                 found.update(op.results)
         return found
 
@@ -268,7 +268,7 @@ class _Nest:
                     table = tables[result]
                     made[key_of(result, row, at)] = table.emit(emit, made[key_of(table.byte, row, at)])
                     continue
-                operands = [value_of(each, row, at, as_vector=is_vector) for each in op.operands]
+                operands = [value_of(operand, row, at, as_vector=is_vector) for operand in op.operands]
                 kind = _vector(emit, result.type) if is_vector else result.type
                 made[key_of(result, row, at)] = emit.op(op.name, [kind], operands, attributes_of(op)).result
             sums.append(made[key_of(total, row, at)])
@@ -335,7 +335,7 @@ def _sizes(loop: ir.Operation) -> list[int] | None:
     count = len(loop.regions[0].blocks[0].arguments)
     if loop.results or len(loop.operands) != 3 * count:
         return None
-    bounds = [constant_bound(each) for each in loop.operands]
+    bounds = [constant_bound(operand) for operand in loop.operands]
     lower, upper, step = (bounds[part * count : part * count + count] for part in range(3))
     sizes = [each for each in upper if each is not None]
     return sizes if lower == [0] * count and step == [1] * count and len(sizes) == count else None

@@ -22,7 +22,7 @@ def split_batch_dimensions(op: ir.Operation, emit: StablehloOps) -> None:
     """
     numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batches = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
-    merged = [_merged(each) for each in op.operands]
+    merged = [_merged(operand) for operand in op.operands]
     sizes = _refined([each for each in merged if each is not None])
     if batches != ([0], [0]) or None in merged or sizes is None:
         return
@@ -37,8 +37,8 @@ def split_batch_dimensions(op: ir.Operation, emit: StablehloOps) -> None:
     attributes["dot_dimension_numbers"] = stablehlo_d.DotDimensionNumbers.get(
         lhs_batching_dimensions=batch,
         rhs_batching_dimensions=batch,
-        lhs_contracting_dimensions=[each + added for each in numbers.lhs_contracting_dimensions],
-        rhs_contracting_dimensions=[each + added for each in numbers.rhs_contracting_dimensions],
+        lhs_contracting_dimensions=[axis + added for axis in numbers.lhs_contracting_dimensions],
+        rhs_contracting_dimensions=[axis + added for axis in numbers.rhs_contracting_dimensions],
         context=op.context,
     )
     product = emit.op("stablehlo.dot_general", [split(op.results[0].type)], operands, attributes).result

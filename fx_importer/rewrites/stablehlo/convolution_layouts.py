@@ -75,8 +75,8 @@ class _Layouts(Layouts):
         emit = StablehloOps.before(op)
         rank = len(order)  # a bound or a condition may have rank 0
         operands = [
-            self._in_layout(emit, each, order) if ir.RankedTensorType(each.type).rank == rank else each
-            for each in op.operands
+            self._in_layout(emit, operand, order) if ir.RankedTensorType(operand.type).rank == rank else operand
+            for operand in op.operands
         ]
         self._replace(op, emit, operands, [order])
 
@@ -91,7 +91,7 @@ class _Layouts(Layouts):
             return
         emit = StablehloOps.before(op)
         axis = order[ir.IntegerAttr(op.attributes["dimension"]).value]
-        operands = [self._in_layout(emit, each, order) for each in op.operands]
+        operands = [self._in_layout(emit, operand, order) for operand in op.operands]
         self._replace(op, emit, operands, [order], {"dimension": emit.i64(axis)})
 
     def _pad(self, op: ir.Operation) -> None:
@@ -163,7 +163,7 @@ class _Layouts(Layouts):
 
     def _order_of(self, operands: Iterable[ir.Value]) -> Order | None:
         """Return the axis order of the first of ``operands`` that is a transpose."""
-        return next((self.sources[each][1] for each in operands if each in self.sources), None)
+        return next((self.sources[operand][1] for operand in operands if operand in self.sources), None)
 
     def _replace(
         self,

@@ -16,7 +16,7 @@ _NAMES = ("stablehlo.dynamic_gather", "stablehlo.dynamic_update_slice", "stableh
 def dynamic_slices_to_tensor(op: ir.Operation, emit: LinalgOps) -> None:
     """Replace the operators of `_NAMES`, reversals and updates only if a size is dynamic."""
     if op.name != "stablehlo.dynamic_gather" and all(
-        ir.RankedTensorType(each.type).has_static_shape for each in op.operands
+        ir.RankedTensorType(operand.type).has_static_shape for operand in op.operands
     ):
         return
     result = _LOWERINGS[op.name](emit, op)

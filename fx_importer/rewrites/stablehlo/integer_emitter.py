@@ -76,7 +76,7 @@ class IntegerEmitter(StablehloOps):
             return atom.value
         if isinstance(atom, DimensionSize):
             return self.stablehlo("convert", INTEGER, self.dimension_size(atom.value, atom.axis))
-        a, b = (self.number(each) for each in atom.operands)
+        a, b = (self.number(operand) for operand in atom.operands)
         if atom.name == "broadcast":
             return self.stablehlo("select", INTEGER, self.compare("EQ", a, self.dense_constant("1", INTEGER)), b, a)
         return self.stablehlo(atom.name, INTEGER, a, b)

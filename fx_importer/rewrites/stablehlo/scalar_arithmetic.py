@@ -20,7 +20,7 @@ def lower(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -> boo
         values.integers[result] = known
         return True
     tensors = [values.tensor(operand, emit) for operand in op.operands]
-    operands = [each for each in tensors if each is not None]
+    operands = [tensor for tensor in tensors if tensor is not None]
     if len(operands) < len(tensors) or (value := _on_tensors(op, operands, emit)) is None:
         return False
     values.set_scalar(result, value)

@@ -38,13 +38,15 @@ def _sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
 def _apply(block: ir.Block, scalars: Sequence[ir.Value], emit: LoopEmitter) -> list[ir.Value]:
     """Emit a rank-0 ``linalg.generic`` that applies ``block``, which takes rank-0 tensors, to ``scalars``."""
     last = block.operations[len(block.operations) - 1]
-    results = [emit.empty([], ir.RankedTensorType(each.type).element_type) for each in last.operands]
+    results = [emit.empty([], ir.RankedTensorType(operand.type).element_type) for operand in last.operands]
 
     def body(inside: LoopEmitter, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        tensors = [inside.as_tensor(each) for each in elements[: len(scalars)]]
+        tensors = [inside.as_tensor(element) for element in elements[: len(scalars)]]
         return [inside.extract(each) for each in inside.inline_block(block, tensors)]
 
-    return [emit.extract(each) for each in emit.elementwise([emit.as_tensor(each) for each in scalars], results, body)]
+    return [
+        emit.extract(each) for each in emit.elementwise([emit.as_tensor(scalar) for scalar in scalars], results, body)
+    ]
 
 
 def _scatter(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:

@@ -65,7 +65,7 @@ def _from_elements(values: FunctionValues, op: ir.Operation, emit: IntegerEmitte
     if kind.rank == 0:
         values.replace(op.results[0], tensors[0], values.integers.get(op.operands[0]))
         return True
-    ones = [emit.stablehlo("reshape", f"tensor<1x{kind.element_type}>", each) for each in tensors]
+    ones = [emit.stablehlo("reshape", f"tensor<1x{kind.element_type}>", tensor) for tensor in tensors]
     row = emit.concatenate(ones, 0, f"tensor<{len(ones)}x{kind.element_type}>")
     op.results[0].replace_all_uses_with(emit.stablehlo("reshape", kind, row) if kind.rank > 1 else row)
     return True
@@ -74,7 +74,7 @@ def _from_elements(values: FunctionValues, op: ir.Operation, emit: IntegerEmitte
 def _extract(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -> bool:
     source, *indices = op.operands
     elements = values.sizes.elements_of(source) if len(indices) == 1 else None
-    positions = [values.integers[each] for each in indices]
+    positions = [values.integers[index] for index in indices]
     if elements is not None and positions[0].constant is not None:
         values.integers[op.results[0]] = elements[positions[0].constant]
         return True
@@ -82,7 +82,7 @@ def _extract(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -> 
     if indices:
         sizes = {"slice_sizes": emit.array([1] * len(indices))}
         ones = f"tensor<{'1x' * len(indices)}{element}>"
-        starts = [emit.number(each) for each in positions]
+        starts = [emit.number(position) for position in positions]
         piece = emit.op("stablehlo.dynamic_slice", [ones], [source, *starts], sizes).result
         source = emit.stablehlo("reshape", f"tensor<{element}>", piece)
     values.set_scalar(op.results[0], source)

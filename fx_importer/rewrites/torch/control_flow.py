@@ -109,7 +109,7 @@ def _loop(op: ir.Operation, dialect: _Dialect) -> None:
     emit = dialect.converter.before(op)
     entering = [*([first] if conditional else []), *([emit.zero(constant_of(bound))] if counted else []), *initial]
     torch_types = [value.type for value in entering]
-    types = [emit.builtin_type(each) for each in torch_types]
+    types = [emit.builtin_type(torch_type) for torch_type in torch_types]
     state = _LoopState(bound, conditional, limited, counted, torch_types, types)
     new = emit.op(dialect.loop, types, [emit.to_builtin(value) for value in entering], regions=2)
     _emit_condition(new.regions[0], state, emit, dialect)
@@ -140,7 +140,7 @@ def _emit_condition(region: ir.Region, state: _LoopState, emit: TypeConverter, d
 def _convert_body(body: ir.Block, state: _LoopState, emit: TypeConverter, dialect: _Dialect) -> None:
     """Replace the arguments and the terminator of ``body`` by the new loop's."""
     counter, *arguments = body.arguments
-    new = [body.add_argument(each, emit.location) for each in state.builtin_types]
+    new = [body.add_argument(builtin_type, emit.location) for builtin_type in state.builtin_types]
     start = dialect.converter(ir.InsertionPoint.at_block_begin(body), emit.location)
     position = int(state.conditional)
     count = [start.from_builtin(new[position], state.torch_types[position])] if state.counted else []

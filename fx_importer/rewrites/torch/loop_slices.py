@@ -21,7 +21,7 @@ def rewrite_counted_slices(body: ir.Block, counter: ir.Value, count: ir.Value) -
 
     Slices of more than one index, and tensors of dynamic shape, are left alone.
     """
-    for op in [found for each in body.operations for found in operations(each.operation, _REWRITES)]:
+    for op in [found for operation in body.operations for found in operations(operation.operation, _REWRITES)]:
         result = _REWRITES[op.name](op, counter, count, TorchOps.before(op))
         if result is not None:
             operands = list(op.operands)
@@ -102,7 +102,7 @@ def _offset(value: ir.Value, counter: ir.Value) -> int | None:
 def _is_zero(value: ir.Value, counter: ir.Value) -> bool:
     name = producer(value)
     if name == "torch.aten.mul.int":
-        return any(_is_zero(each, counter) for each in value.owner.operands)
+        return any(_is_zero(operand, counter) for operand in value.owner.operands)
     if name == "torch.aten.Int.bool":
         return _is_zero(value.owner.operands[0], counter)
     if name == "torch.aten.lt.int":

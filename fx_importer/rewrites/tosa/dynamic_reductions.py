@@ -70,7 +70,7 @@ def _axes(op: ir.Operation) -> list[int] | None:
     if producer(given) == "torch.constant.none":
         return None if "argm" in op.name else list(range(rank))
     axes = [constant_of(each) for each in (list_of(given) or [given])]
-    known = [each % rank for each in axes if each is not None]
+    known = [axis % rank for axis in axes if axis is not None]
     return known if len(known) == len(axes) else None
 
 

@@ -31,7 +31,7 @@ def _cat(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     if found is None or axis is None or given is None:
         return None
     parts = [emit.builtin(each) for each in given]
-    known = [each for each in parts if each is not None and len(emit.shape(each)) == len(found[0])]
+    known = [part for part in parts if part is not None and len(emit.shape(part)) == len(found[0])]
     if len(known) < len(parts):
         return None
     return emit.concat([_converted(emit, each, found[1]) for each in known], axis % len(found[0]))
@@ -93,7 +93,7 @@ def _view(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     if found is None or x is None or given is None:
         return None
     sizes = [new if new is not None else emit.size_of(each) for new, each in zip(found[0], given, strict=True)]
-    known = [each for each in sizes if each is not None]
+    known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
         return None
     if -1 in known and len([each for each in known if not isinstance(each, int)]):
@@ -148,7 +148,7 @@ def _split(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 
 def _mm(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Multiply matrices of floats with several dynamic sizes as a batch of one, with sums in float32."""
-    found, a, b = tensor_type_of(op.results[0]), *(emit.builtin(each) for each in list(op.operands)[:2])
+    found, a, b = tensor_type_of(op.results[0]), *(emit.builtin(operand) for operand in list(op.operands)[:2])
     if found is None or a is None or b is None or {emit.element(a), emit.element(b)} != {found[1]}:
         return None
     if found[1] not in ("f16", "bf16", "f32"):
@@ -163,7 +163,7 @@ def _mm(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 def _arange(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Count ``start + step * i``, of integers."""
     found = tensor_type_of(op.results[0])
-    start, end, step = (emit.size_of(each) for each in list(op.operands)[:3])
+    start, end, step = (emit.size_of(operand) for operand in list(op.operands)[:3])
     if found is None or start is None or end is None or step is None or step == 0:
         return None
     backwards = isinstance(step, int) and step < 0
@@ -216,7 +216,7 @@ _LOWERINGS: dict[str, Callable[[ir.Operation, TosaSizeOps], ir.Value | None]] = 
 def dynamic_sizes_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> None:
     """Lower data movement, conversions and reductions of tensors with dynamic sizes, and sizes as data."""
     tensors = [found for each in (*op.operands, *op.results) if (found := tensor_type_of(each))]
-    listed = [found for each in op.operands for part in list_of(each) or () if (found := tensor_type_of(part))]
+    listed = [found for operand in op.operands for part in list_of(operand) or () if (found := tensor_type_of(part))]
     if not any(None in shape for shape, _ in (*tensors, *listed)) and op.name != "torch.prim.NumToTensor.Scalar":
         return
     if any(0 in shape and None in shape for shape, _ in (*tensors, *listed)):

@@ -40,7 +40,7 @@ def f64_convolutions_to_f32(op: ir.Operation, emit: TorchOps) -> None:
     wide = op.results[0].type
     if not _is_torch_f64(wide):
         return
-    operands = [_converted(emit, each, "f32") if _is_torch_f64(each.type) else each for each in op.operands]
+    operands = [_converted(emit, operand, "f32") if _is_torch_f64(operand.type) else operand for operand in op.operands]
     narrow = emit.value(op.name, str(TorchTensor.of(op.results[0]).with_element("f32")), *operands)
     replace(op, _converted(emit, narrow, "f64"))
 
@@ -64,7 +64,7 @@ class _FloatNarrowing:
 
     def __init__(self, module: ir.Operation, *, everything: bool):
         self._functions = functions_of(module)
-        self._narrow = {_name(each) for each in self._functions if everything or _is_private(each)}
+        self._narrow = {_name(function) for function in self._functions if everything or _is_private(function)}
         self._constants: dict[ir.Attribute, ir.Attribute | None] = {}
 
     def run(self) -> None:

@@ -135,8 +135,8 @@ class _IntegerNarrowing:
     # --- operations -------------------------------------------------------------------------------------------------
 
     def _rewrite(self, block: ir.Block) -> None:
-        for each in list(block.operations):
-            op = each.operation
+        for operation in list(block.operations):
+            op = operation.operation
             if op.name == "tosa.const":
                 self._constant(op)
             elif op.name == "tosa.cast":

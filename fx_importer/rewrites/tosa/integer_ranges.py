@@ -31,8 +31,8 @@ class Ranges:
         self.outside: dict[ir.Value, Range] = {}
         for function in functions_of(module):
             block = function.regions[0].blocks[0]
-            for each in block.arguments:
-                self._known[each] = self._possible(each)
+            for argument in block.arguments:
+                self._known[argument] = self._possible(argument)
             self._analyze(block)
 
     def __getitem__(self, value: ir.Value) -> Range | None:
@@ -73,7 +73,7 @@ class Ranges:
         rule = RULES.get(op.name)
         if rule is None:
             return None
-        found = rule(op, [self[each] for each in op.operands])
+        found = rule(op, [self[operand] for operand in op.operands])
         rest = self._remainder(op) if op.name == "tosa.sub" else None
         return found.clipped(rest) if found is not None and rest is not None else found
 
@@ -97,14 +97,14 @@ class Ranges:
             for argument, value in zip(block.arguments, given, strict=False):
                 self._known[argument] = self[value]
             self._analyze(block)
-            ends.append([self[each] for each in terminator(block).operands])
+            ends.append([self[operand] for operand in terminator(block).operands])
         for result, one, other in zip(op.results, *ends, strict=True):
             self._set(result, join((one, other)))
 
     def _loop(self, op: ir.Operation) -> None:
         """Iterate to a fixed point, with widening, and narrow the result in two more iterations."""
         condition, body = (region.blocks[0] for region in op.regions)
-        first = [self[each] for each in op.operands]
+        first = [self[operand] for operand in op.operands]
         now = first
         for iteration in range(_ITERATIONS_BEFORE_WIDENING + len(first) + 2):
             after = [join(pair) for pair in zip(now, self._iteration(condition, body, first, now), strict=True)]
@@ -139,7 +139,7 @@ class Ranges:
                 found = join((first[number], found.clipped(bound)))
             self._set(argument, found)
         self._analyze(body)
-        return [self[each] for each in terminator(body).operands]
+        return [self[operand] for operand in terminator(body).operands]
 
     def _widened(self, value: ir.Value, before: Range | None, after: Range | None) -> Range | None:
         all_ = self._possible(value)

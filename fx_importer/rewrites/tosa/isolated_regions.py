@@ -81,7 +81,7 @@ def _add_inputs(op: ir.Operation, inputs: dict[ir.Value, list[_Use]]) -> None:
     )
     for number, region in enumerate(op.regions):
         block = region.blocks[0]
-        arguments = [block.add_argument(each, op.location) for each in types]
+        arguments = [block.add_argument(type_, op.location) for type_ in types]
         for argument, uses in zip(arguments, inputs.values(), strict=True):
             for use in uses:
                 if use.region == number:

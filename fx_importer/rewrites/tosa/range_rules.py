@@ -60,7 +60,7 @@ def _first_operand(_op: ir.Operation, given: Operands) -> Range | None:
 
 
 def _union(*positions: int) -> RangeRule:
-    return lambda _op, given: join(given[each] for each in positions)
+    return lambda _op, given: join(given[position] for position in positions)
 
 
 def _boolean(_op: ir.Operation, _given: Operands) -> Range:
@@ -119,7 +119,11 @@ def _absolute(_op: ir.Operation, given: Operands) -> Range | None:
 
 def _negated(_op: ir.Operation, given: Operands) -> Range | None:
     x, *zero_points = given
-    return Range(-x.high, -x.low) if x is not None and all(each == Range(0, 0) for each in zero_points) else None
+    return (
+        Range(-x.high, -x.low)
+        if x is not None and all(zero_point == Range(0, 0) for zero_point in zero_points)
+        else None
+    )
 
 
 def _conjunction(op: ir.Operation, given: Operands) -> Range | None:

@@ -84,7 +84,7 @@ def _like(
 def _elementwise(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
     """Merge axes along which each operand has the size of the result, or is broadcast."""
     shape = emit.shape(op.results[0])
-    shapes = [emit.shape(each) if _rank(each) == len(shape) else None for each in op.operands]
+    shapes = [emit.shape(operand) if _rank(operand) == len(shape) else None for operand in op.operands]
     groups: list[list[int]] = []
     kinds: list[tuple[bool, ...]] = []  # of a group: whether each operand is broadcast along it
     for axis, size in enumerate(shape):
@@ -118,8 +118,8 @@ def _along_axis(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
     """Reduce, join or reverse along the second of three axes."""
     axis = ir.IntegerAttr(op.attributes["axis"]).value
     operands = [
-        _reshaped(emit, each, _around(emit.shape(each), axis)) if _rank(each) > MAX_RANK else each
-        for each in op.operands
+        _reshaped(emit, operand, _around(emit.shape(operand), axis)) if _rank(operand) > MAX_RANK else operand
+        for operand in op.operands
     ]
     result = emit.shape(op.results[0])
     before, _, after = _around(emit.shape(op.operands[0]), axis)
@@ -130,7 +130,7 @@ def _along_axis(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
 
 def _per_axis(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
     """Slice, pad or repeat one axis after the other, each as the second of three."""
-    given = [_elements(each) for each in op.operands[1:] if producer(each) == "tosa.const_shape"]
+    given = [_elements(operand) for operand in op.operands[1:] if producer(operand) == "tosa.const_shape"]
     rest = [each for each in op.operands[1:] if producer(each) != "tosa.const_shape"]
     value, shape, result = op.operands[0], list(emit.shape(op.operands[0])), emit.shape(op.results[0])
     for axis, size in enumerate(result):

@@ -18,7 +18,7 @@ def tosa_sizes_to_tensor(module: ir.Operation) -> None:
     """
     known: dict[ir.Value, list[Size]] = {}
     for op in operations(module, _LOWERINGS):
-        shapes = [each for each in op.operands if str(each.type).startswith("!tosa.shape")]
+        shapes = [operand for operand in op.operands if str(operand.type).startswith("!tosa.shape")]
         dynamic_tile = op.name == "tosa.tile" and not ir.RankedTensorType(op.results[0].type).has_static_shape
         if dynamic_tile or any(each.owner.name != "tosa.const_shape" for each in shapes):
             emit = LinalgOps.before(op)
@@ -42,7 +42,7 @@ def _sizes(shape: ir.Value, known: dict[ir.Value, list[Size]]) -> list[Size]:
             axis = ir.IntegerAttr(op.attributes["axis"]).value
             known[shape] = [LinalgOps.before(op).size(op.operands[0], axis)]
         else:
-            operands = [_sizes(each, known) for each in op.operands]
+            operands = [_sizes(operand, known) for operand in op.operands]
             emit = LinalgOps.before(op)
             if op.name == "tosa.concat_shape":
                 known[shape] = [size for sizes in operands for size in sizes]

@@ -25,7 +25,7 @@ def split_preparation(
     from, stays in ``function``. None if there is nothing to move. ``dtypes`` maps element types to torch dtypes.
     """
     weights = list(function.entry_block.arguments)[first:]
-    roots: dict[ir.Value, frozenset[ir.Value]] = {each: frozenset((each,)) for each in weights}
+    roots: dict[ir.Value, frozenset[ir.Value]] = {weight: frozenset((weight,)) for weight in weights}
     known = _known(function.entry_block, roots)
     moved = _moved(known, roots, dtypes)
     if not moved:
@@ -48,7 +48,7 @@ def _known(block: ir.Block, roots: dict[ir.Value, frozenset[ir.Value]]) -> list[
     found: list[ir.Operation] = []
     for op in (each.operation for each in block):
         pure = op.name.startswith("stablehlo.") and op.name not in _IMPURE
-        if pure and all(each in roots for each in op.operands) and _is_closed(op):
+        if pure and all(operand in roots for operand in op.operands) and _is_closed(op):
             found.append(op)
             read = frozenset[ir.Value]().union(*(roots[each] for each in op.operands))
             roots.update(dict.fromkeys(op.results, read))
@@ -63,11 +63,11 @@ def _moved(
     """Return the operations to move: those whose results are small enough, or are not read by operations that stay."""
 
     def size(values: Iterable[ir.Value]) -> float:
-        return sum(_size(each, dtypes) for each in values)
+        return sum(_size(value, dtypes) for value in values)
 
     moved = {op for op in known if op.results and roots[op.results[0]]}
     for op in reversed(known):
-        read = [each for each in op.results if any(use.owner.operation not in moved for use in each.uses)]
+        read = [result for result in op.results if any(use.owner.operation not in moved for use in result.uses)]
         if read and size(read) > min(size(op.operands), size(roots[read[0]])):
             moved.discard(op)
     return moved
@@ -102,7 +102,7 @@ def _preparation(
             copied.append(op)
     with function.context, function.location:
         module = ir.Module.create()
-        made = func_d.FuncOp("main", ([each.type for each in weights], []), ip=ir.InsertionPoint(module.body))
+        made = func_d.FuncOp("main", ([weight.type for weight in weights], []), ip=ir.InsertionPoint(module.body))
         block = made.add_entry_block()
     emit = Emitter(ir.InsertionPoint(block), function.location)
     values = dict(zip(weights, block.arguments, strict=True))

@@ -102,7 +102,7 @@ def _all_gather(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 
 def _all_to_all_single(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     """Exchange equal parts of the first axis."""
-    sizes = [emit.integers(each) for each in op.operands[1:3]]
+    sizes = [emit.integers(operand) for operand in op.operands[1:3]]
     if None in sizes or len({size for each in sizes for size in each or ()}) > 1:
         raise _Refused(
             "its parts have different sizes, which are those of the rank that was exported: only equal parts are the "
@@ -112,7 +112,7 @@ def _all_to_all_single(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 
 
 def _shard_dim_alltoall(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
-    gather, shard = (emit.axis(op.operands[0], each) for each in op.operands[1:3])
+    gather, shard = (emit.axis(op.operands[0], operand) for operand in op.operands[1:3])
     if gather is None or shard is None:
         raise _Refused("its axes are not known")
     return _exchanged(op, emit, split=shard, concatenate=gather)
@@ -173,7 +173,7 @@ def _group_rank(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 def _static(op: ir.Operation, emit: TensorEmitter) -> ir.Type:
     """Return the builtin result type. Raises `_Refused` for a dynamic size or a rank-0 operand."""
     types = [emit.torch.builtin_type(each.type) for each in (op.operands[0], op.results[0])]
-    if any(None in emit.shape(each) for each in types):
+    if any(None in emit.shape(type_) for type_ in types):
         raise _Refused("it has a dynamic size, and parts and wholes of tensors need static ones")
     if not emit.shape(types[0]):
         raise _Refused("a tensor of rank 0 has no axis to take parts of, or to put parts behind each other")

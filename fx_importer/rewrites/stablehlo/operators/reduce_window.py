@@ -51,7 +51,7 @@ class _Windows:
 def _windows_of(op: ir.Operation, emit: TensorEmitter, axes: int) -> list[_Windows] | None:
     """Return the windows along each of the last axes; None if a parameter is not constant."""
     dilation, ceil = list(op.operands)[4:6] if "max" in op.name else (None, op.operands[4])
-    lists = [emit.integers(each) for each in list(op.operands)[1:4]]
+    lists = [emit.integers(operand) for operand in list(op.operands)[1:4]]
     lists.append([1] if dilation is None else emit.integers(dilation))
     known, ceil_mode = [each for each in lists if each is not None], constant_of(ceil)
     if len(known) < len(lists) or ceil_mode is None:
@@ -77,12 +77,12 @@ def _reduce(
     counts = [each.count(size, *widths) for (each, size), widths in zip(along, padding[rest:], strict=True)]
     widths = ", ".join(f"[{before}, {after}]" for before, after in padding)
     attributes = {
-        "window_dimensions": emit.array([1] * rest + [each.kernel for each in windows]),
+        "window_dimensions": emit.array([1] * rest + [window.kernel for window in windows]),
         "window_strides": emit.array([1] * rest + [each.stride for each in windows]),
         "window_dilations": emit.array([1] * rest + [each.dilation for each in windows]),
         "padding": ir.Attribute.parse(f"dense<[{widths}]> : tensor<{len(sizes)}x2xi64>", emit.context),
     }
-    kinds = [emit.tensor([*sizes[:rest], *counts], emit.element(each)) for each in tensors]
+    kinds = [emit.tensor([*sizes[:rest], *counts], emit.element(tensor)) for tensor in tensors]
     made = emit.op("stablehlo.reduce_window", kinds, [*tensors, *initial], attributes, regions=1)
     emit.fill_region(made.regions[0], [each.type for each in initial] * 2, body)
     if not any(each.is_cut(size) for each, size in along):
@@ -92,7 +92,7 @@ def _reduce(
         if each.is_cut(size):  # windows that start within the axis
             started = emit.arith.index_op("divui", emit.plus(size, each.padding + each.stride - 1), each.stride)
             kept[axis] = emit.arith.index_op("minsi", kept[axis], started)
-    return [emit.first(each, kept) for each in made.results]
+    return [emit.first(result, kept) for result in made.results]
 
 
 # --- maximum --------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def _avg_pool(axes: int) -> OperatorLowering:
         total = _sums(emit, x, windows)
         sizes = emit.arith.sizes(total)
         if given or (not windows[0].ceil and (count_padding or not any(each.padding for each in windows))):
-            number = fixed if fixed is not None else prod(each.kernel for each in windows)
+            number = fixed if fixed is not None else prod(window.kernel for window in windows)
             by = emit.filled(_number(emit, number, x), sizes)
         else:
             terms = _terms(emit, emit.arith.sizes(x)[-axes:], sizes[-axes:], windows, bool(count_padding))
