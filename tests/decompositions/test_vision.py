@@ -90,3 +90,29 @@ def test_suppressed_boxes():
     program = torch.export.export(_Call(operator, (threshold,)), (boxes, scores), dynamic_shapes=(shapes,))
     lowered = lower(program, output_type="linalg")
     torch.testing.assert_close([lowered.run(boxes, scores)], EXPECTED["nms 0.1"])
+
+
+@pytest.mark.parametrize(
+    ("name", "output_type"),
+    [
+        *(("roi_align -1 False", "linalg"), ("roi_align -1 False", "stablehlo"), ("ps_roi_align -1", "tosa")),
+        *(("roi_pool", "linalg"), ("ps_roi_pool", "stablehlo")),
+    ],
+)
+def test_dynamic_size_of_images(name: str, output_type: str):
+    operator, (images, boxes, *rest) = CALLS[name]
+    shapes = ({2: torch.export.Dim("height", min=2), 3: torch.export.Dim("width", min=2)}, None)
+    program = torch.export.export(_Call(operator, tuple(rest)), (images, boxes), dynamic_shapes=(shapes,))
+    lowered = lower(program, output_type=output_type)
+    for inputs in (images, images[:, :, :4, :3]):
+        results, expected = lowered.run(inputs, boxes), VISION[f"torchvision::{operator}"](inputs, boxes, *rest)
+        torch.testing.assert_close(results, expected, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
+def test_deformable_convolution_of_no_images(output_type: str):
+    operator, (images, weight, offset, mask, bias, *rest) = CALLS["deform_conv2d masked"]
+    tensors = (images[:0], weight, offset[:0], mask[:0], bias)
+    program = torch.export.export(_Call(operator, tuple(rest)), tensors)
+    expected = VISION[f"torchvision::{operator}"](*tensors, *rest)
+    torch.testing.assert_close(lower(program, output_type=output_type).run(*tensors), expected)

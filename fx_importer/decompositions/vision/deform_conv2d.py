@@ -95,9 +95,9 @@ def _sampled(rows: Tensor, corners: Sequence[_Corner]) -> Tensor:
 
 def _columns(samples: Tensor, shape: _Shape) -> Tensor:
     """Return ``samples`` as operands of products: [n, groups, channels of a group * taps, samples]."""
-    n, number = samples.shape[0], samples.shape[3]
+    n, offset_groups, taps, number, channels = samples.shape
     by_channel = samples.permute(0, 1, 4, 2, 3)
-    return by_channel.reshape(n, shape.groups, -1, number)
+    return by_channel.reshape(n, shape.groups, offset_groups * channels * taps // shape.groups, number)
 
 
 def _weights_by_mask(mask: Tensor, shape: _Shape) -> Tensor:
@@ -160,7 +160,8 @@ def deform_conv2d_backward(
     use_mask: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of images, weight, offset, mask and bias; zeros for a mask that is not used."""
-    n, _, height, width = images.shape
+    n, channels, height, width = images.shape
+    part = channels // offset_groups
     kernel = (weight.shape[2], weight.shape[3])
     shape = _Shape(kernel, (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups, offset_groups)
     number = offset.shape[2] * offset.shape[3]
@@ -173,7 +174,7 @@ def deform_conv2d_backward(
     of_weight = torch.matmul(by_group, _columns(used, shape).transpose(2, 3)).sum(0).reshape(weight.shape)
     columns = torch.matmul(_matrices(weight, groups).transpose(1, 2), by_group)
     # [n, offset groups, taps, samples, channels]
-    of_used = columns.reshape(n, offset_groups, -1, shape.taps, number).permute(0, 1, 3, 4, 2)
+    of_used = columns.reshape(n, offset_groups, part, shape.taps, number).permute(0, 1, 3, 4, 2)
     of_mask = (of_used * samples).sum(-1).reshape(mask.shape) if use_mask else torch.zeros_like(mask)
     of_samples = of_used if weights is None else of_used * weights
     of_rows = torch.zeros_like(rows)
@@ -185,6 +186,6 @@ def deform_conv2d_backward(
         read = (of_samples * _read(rows, corner)).sum(-1)
         of_places[0] = of_places[0] + read * corner.weights[1] * corner.slopes[0]
         of_places[1] = of_places[1] + read * corner.weights[0] * corner.slopes[1]
-    of_images = of_rows.reshape(n, offset_groups, height, width, -1).permute(0, 1, 4, 2, 3).reshape(images.shape)
+    of_images = of_rows.reshape(n, offset_groups, height, width, part).permute(0, 1, 4, 2, 3).reshape(images.shape)
     of_offset = torch.stack(of_places, 3).reshape(offset.shape)
     return of_images, of_weight, of_offset, of_mask, grad.sum((0, 2, 3)).to(bias.dtype)

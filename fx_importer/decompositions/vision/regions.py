@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.loops import while_loop
+from fx_importer.decompositions.engine.static_shapes import are_static
 from fx_importer.fx_graph.operators import aten
 
 
@@ -24,7 +25,9 @@ def rows_of_pixels(images: Tensor, bins: int = 1) -> Tensor:
     return by_bin.permute(0, 3, 4, 2, 1).reshape(n * height * width * bins, channels // bins)
 
 
-def index_of_pixels(image: Tensor, y: Tensor, x: Tensor, height: int, width: int, bins: Tensor | None = None) -> Tensor:
+def index_of_pixels(
+    image: Tensor, y: Tensor, x: Tensor, height: int | Tensor, width: int | Tensor, bins: Tensor | None = None
+) -> Tensor:
     """Return the rows of pixels at integers ``y`` and ``x``; ``bins`` are the numbers of bins, if they differ."""
     index = (image * height + y) * width + x
     return index if bins is None else index * bins.numel() + bins
@@ -83,22 +86,32 @@ def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def repeat_up_to(
-    turns: Tensor, step: Callable[..., tuple[Tensor, ...]], state: tuple[Tensor, ...], invariants: tuple[Tensor, ...]
+    turns: Tensor,
+    step: Callable[..., tuple[Tensor, ...]],
+    state: tuple[Tensor, ...],
+    invariants: tuple[Tensor, ...],
+    sizes: tuple[int, ...] = (),
 ) -> tuple[Tensor, ...]:
-    """Repeat ``state = step(turn, *state, *invariants)`` for each ``turn`` below the largest of ``turns``; return it.
+    """Repeat ``state = step(turn, *state, *invariants, *sizes)`` for each ``turn`` below the largest of ``turns``.
 
-    ``turn`` is an int64 tensor of rank 0. The step returns no state unchanged.
+    ``turn`` is an int64 tensor of rank 0, and so are dynamic ``sizes`` in the step, whose function holds no symbolic
+    ones. The step returns no state unchanged.
     """
     last = torch.cat([turns.reshape(-1), torch.zeros(1, dtype=turns.dtype)]).amax()
+    dynamic = tuple(torch.scalar_tensor(size, dtype=torch.int64) for size in sizes if not are_static(size))
+    static = [size if are_static(size) else None for size in sizes]
 
     def more(turn: Tensor, *rest: Tensor) -> Tensor:
         return turn < rest[len(state)]
 
     def body(turn: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        return turn + 1, *step(turn, *rest[: len(state)], *rest[len(state) + 1 :])
+        others = rest[len(state) + 1 :]
+        numbers = iter(others[len(invariants) :])
+        inner = (next(numbers) if size is None else size for size in static)
+        return turn + 1, *step(turn, *rest[: len(state)], *others[: len(invariants)], *inner)
 
     start = torch.zeros((), dtype=torch.int64)
-    return while_loop(more, body, (start, *state), (last, *invariants))[1:]
+    return while_loop(more, body, (start, *state), (last, *invariants, *dynamic))[1:]
 
 
 def add_to_channels(values: Tensor, index: Tensor, pixels: int) -> Tensor:

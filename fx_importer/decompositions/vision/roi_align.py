@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,9 +55,9 @@ class _Axis:
         """The tensors, as a loop takes them."""
         return self.start, self.length, self.samples
 
-    def with_tensors(self, start: Tensor, length: Tensor, samples: Tensor) -> _Axis:
-        """Return an axis of the same sizes."""
-        return _Axis(start, length, samples, self.bins, self.size)
+    def with_tensors(self, start: Tensor, length: Tensor, samples: Tensor, size: Any) -> _Axis:
+        """Return an axis of as many bins. ``size`` is a tensor of rank 0 if it is dynamic."""
+        return _Axis(start, length, samples, self.bins, size)
 
     def places(self, sample: Tensor | float) -> Tensor:
         """Return the coordinates of a sample, a number or [boxes], of each bin: [boxes, bins]."""
@@ -111,9 +112,10 @@ def _sum_of_samples(rows: Tensor, image: Tensor, y: _Axis, x: _Axis, ratio: int,
             total = total + part
         return total
 
-    def step(turn: Tensor, total: Tensor, rows: Tensor, image: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        tall, wide = y.with_tensors(*rest[:3]), x.with_tensors(*rest[3:6])
-        number = rest[6] if len(rest) > 6 else None
+    def step(turn: Tensor, total: Tensor, rows: Tensor, image: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        *numbers, height, width = rest[6:]
+        tall, wide = y.with_tensors(*rest[:3], height), x.with_tensors(*rest[3:6], width)
+        number = numbers[0] if numbers else None
         across = wide.samples.clamp(min=1).to(torch.int64)
         i, j = torch.div(turn, across, rounding_mode="floor"), torch.remainder(turn, across)
         part = _sampled(rows, image, tall, wide, i.to(rows.dtype), j.to(rows.dtype), number)
@@ -124,7 +126,7 @@ def _sum_of_samples(rows: Tensor, image: Tensor, y: _Axis, x: _Axis, ratio: int,
     start = torch.zeros(shape, dtype=rows.dtype)
     numbers = () if bins is None else (bins,)
     invariants = (rows, image, *y.tensors, *x.tensors, *numbers)
-    return repeat_up_to(_number_of_samples(y, x), step, (start,), invariants)[0]
+    return repeat_up_to(_number_of_samples(y, x), step, (start,), invariants, (y.size, x.size))[0]
 
 
 def _number_of_samples(y: _Axis, x: _Axis) -> Tensor:
@@ -196,15 +198,15 @@ def _weights(axis: _Axis, ratio: int) -> Tensor:
     if 0 < ratio <= _MAX_UNROLLED:
         return torch.stack([of_sample(axis, sample, pixels) for sample in range(ratio)]).sum(0)
 
-    def step(turn: Tensor, total: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        inner = axis.with_tensors(*rest[:3])
+    def step(turn: Tensor, total: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        inner = axis.with_tensors(*rest[:3], rest[4])
         part = of_sample(inner, turn.to(total.dtype), rest[3])
         there = turn.to(total.dtype) < inner.samples
         return (total + torch.where(there.reshape(-1, 1, 1), part, 0.0),)
 
     start = torch.zeros((axis.start.shape[0], axis.bins, axis.size), dtype=axis.start.dtype)
     turns = axis.samples.clamp(min=0).to(torch.int64)
-    return repeat_up_to(turns, step, (start,), (*axis.tensors, pixels))[0]
+    return repeat_up_to(turns, step, (start,), (*axis.tensors, pixels), (axis.size,))[0]
 
 
 def roi_align_backward(

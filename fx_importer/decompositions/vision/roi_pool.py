@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,8 +80,8 @@ def roi_pool(images: Tensor, rois: Tensor, spatial_scale: float, rows: int, colu
     x = _Windows.of(left, right, columns, 1, width)
     number = y.number.unsqueeze(2) * x.number.unsqueeze(1)
 
-    def step(turn: Tensor, best: Tensor, place: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        pixels, image, y0, y1, x0, x1 = rest
+    def step(turn: Tensor, best: Tensor, place: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        pixels, image, y0, y1, x0, x1, height, width = rest
         down, right, there = _visit(turn, _Windows(y0, y1), _Windows(x0, x1))
         value = gather_rows(pixels, index_of_pixels(image.reshape(-1, 1, 1), down, right, height, width))
         better = there.unsqueeze(3) & (value > best)
@@ -93,7 +94,7 @@ def roi_pool(images: Tensor, rois: Tensor, spatial_scale: float, rows: int, colu
         torch.full(flat, -1, dtype=torch.int32),
     )
     invariants = (rows_of_pixels(images), image, y.start, y.end, x.start, x.end)
-    best, place = repeat_up_to(number, step, state, invariants)
+    best, place = repeat_up_to(number, step, state, invariants, (height, width))
     best = torch.where((number == 0).unsqueeze(3), 0.0, best)
     return best.permute(0, 3, 1, 2), place.permute(0, 3, 1, 2)
 
@@ -144,8 +145,8 @@ def ps_roi_pool(images: Tensor, rois: Tensor, spatial_scale: float, rows: int, c
     image, y, x = _position_sensitive_windows(rois, spatial_scale, rows, columns, height - 1, width - 1)
     number = y.number.unsqueeze(2) * x.number.unsqueeze(1)
 
-    def step(turn: Tensor, total: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        pixels, image, y0, y1, x0, x1, bins = rest
+    def step(turn: Tensor, total: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        pixels, image, y0, y1, x0, x1, bins, height, width = rest
         down, right, there = _visit(turn, _Windows(y0, y1), _Windows(x0, x1))
         index = index_of_pixels(image.reshape(-1, 1, 1), down, right, height, width, bins)
         return (total + torch.where(there.unsqueeze(3), gather_rows(pixels, index), 0.0),)
@@ -153,7 +154,7 @@ def ps_roi_pool(images: Tensor, rois: Tensor, spatial_scale: float, rows: int, c
     state = torch.zeros((rois.shape[0], rows, columns, channels), dtype=images.dtype)
     pixels = rows_of_pixels(images, rows * columns)
     invariants = (pixels, image, y.start, y.end, x.start, x.end, bin_numbers(rows, columns))
-    (total,) = repeat_up_to(number, step, (state,), invariants)
+    (total,) = repeat_up_to(number, step, (state,), invariants, (height, width))
     return (total / number.clamp(min=1).to(total.dtype).unsqueeze(3)).permute(0, 3, 1, 2), mapping
 
 
