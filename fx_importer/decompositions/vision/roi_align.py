@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +56,9 @@ class _Axis:
         """The tensors, as a loop takes them."""
         return self.start, self.length, self.samples
 
-    def with_tensors(self, start: Tensor, length: Tensor, samples: Tensor, size: Any) -> _Axis:
+    def with_tensors(self, tensors: Sequence[Tensor], size: Any) -> _Axis:
         """Return an axis of as many bins. ``size`` is a tensor of rank 0 if it is dynamic."""
+        start, length, samples = tensors
         return _Axis(start, length, samples, self.bins, size)
 
     def places(self, sample: Tensor | float) -> Tensor:
@@ -114,7 +116,7 @@ def _sum_of_samples(rows: Tensor, image: Tensor, y: _Axis, x: _Axis, ratio: int,
 
     def step(turn: Tensor, total: Tensor, rows: Tensor, image: Tensor, *rest: Any) -> tuple[Tensor, ...]:
         *numbers, height, width = rest[6:]
-        tall, wide = y.with_tensors(*rest[:3], height), x.with_tensors(*rest[3:6], width)
+        tall, wide = y.with_tensors(rest[:3], height), x.with_tensors(rest[3:6], width)
         number = numbers[0] if numbers else None
         across = wide.samples.clamp(min=1).to(torch.int64)
         i, j = torch.div(turn, across, rounding_mode="floor"), torch.remainder(turn, across)
@@ -199,7 +201,7 @@ def _weights(axis: _Axis, ratio: int) -> Tensor:
         return torch.stack([of_sample(axis, sample, pixels) for sample in range(ratio)]).sum(0)
 
     def step(turn: Tensor, total: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-        inner = axis.with_tensors(*rest[:3], rest[4])
+        inner = axis.with_tensors(rest[:3], rest[4])
         part = of_sample(inner, turn.to(total.dtype), rest[3])
         there = turn.to(total.dtype) < inner.samples
         return (total + torch.where(there.reshape(-1, 1, 1), part, 0.0),)
