@@ -31,6 +31,7 @@ from fx_importer.decompositions.nn import (
     attention,
     convolutions,
     fractional_pooling,
+    gpu_attention,
     losses,
     normalization,
 )
@@ -112,6 +113,7 @@ BASE = (
         attention.flash_attention_for_cpu,
         because="torch's decomposition returns the attention weights as the second result",
     )
+    .replacing(*gpu_attention.GPU_ATTENTION, because="programs of a GPU record these kernels")
     .replacing(
         attention.transformer_encoder_layer,
         because="torch.compile records this kernel for layers in evaluation, and the torch dialect lacks it",
