@@ -36,7 +36,6 @@ from fx_importer.fx_passes.dead_code import ELIMINATE_DEAD_CODE
 from fx_importer.fx_passes.default_cross_dim import FIX_AXIS_OF_CROSS
 from fx_importer.fx_passes.empty_tensors import FOLD_EMPTY_TENSORS
 from fx_importer.fx_passes.emulation.rank_zero import RANK_ZERO_TO_RANK_ONE
-from fx_importer.fx_passes.folded_scales import FOLD_SCALES
 from fx_importer.fx_passes.frozen_assumptions import FREEZE_ASSUMPTIONS
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass, FxStage
 from fx_importer.fx_passes.identities import REMOVE_IDENTITIES
@@ -131,7 +130,6 @@ LEGAL = (
     REFUSE_MUTATION,
     LEGALIZE_DTYPES,
     READ_POSITIONS_IN_PLACE,
-    FOLD_SCALES,
     FOLD_CONSTANTS,
     REPORT_NARROWING,
     OUTLINE_LAYERS,

@@ -25,14 +25,22 @@ def value_of(argument: Any) -> Any:
 
 def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
     """Insert a call before ``before`` with its source location, and compute the example value."""
-    with before.graph.inserting_before(before):
-        node = before.graph.call_function(target, args, kwargs)
-    node.meta.update({key: before.meta[key] for key in _KEPT_METADATA if key in before.meta})
+    node = insert_call(before, target, args, kwargs)
     values = map_aggregate((args, kwargs), value_of)
     # The C++ kernel of a pad takes no symbolic sizes.
     dispatcher = enable_python_dispatcher() if target is aten.constant_pad_nd.default else nullcontext()
     with torch.no_grad(), fake_mode_of_values(before, values), dispatcher:
         node.meta["val"] = target(*values[0], **values[1])
+    return node
+
+
+def insert_call(
+    before: fx.Node, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+) -> fx.Node:
+    """Insert a call before ``before`` with its source location, and without an example value."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(target, args, kwargs)
+    node.meta.update({key: before.meta[key] for key in _KEPT_METADATA if key in before.meta})
     return node
 
 

@@ -12,13 +12,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export import ExportedProgram
+from torch.fx.node import map_arg
 
-from fx_importer.fx_graph.emission import emit, value_of
+from fx_importer.fx_graph.emission import emit, insert_call, value_of
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_graph.programs import with_rewritten_graphs
-from fx_importer.fx_passes.constant_folding import Constants, foldable_state, folds, rules_of
-from fx_importer.fx_passes.fx_pass import FxContext, FxPass
+from fx_importer.fx_passes.constant_values import Constants
 
 _LINEAR = (aten.convolution.default, aten.mm.default)
 _DTYPES = (torch.float32, torch.float64)
@@ -31,6 +29,8 @@ class _Scales:
     def __init__(self, constants: Constants):
         self._constants = constants
         self._emitted: list[fx.Node] = []
+        self._examples: dict[str, Any] = {}
+        """Example values by the call that they are results of: layers are often of equal shapes."""
 
     def rewrite(self, graph: fx.Graph) -> None:
         for node in list(graph.nodes):
@@ -97,7 +97,7 @@ class _Scales:
                 each.graph.erase_node(each)
             return
         operator: Any = node.target
-        result = emit(end, operator, *arguments)
+        result = insert_call(end, operator, tuple(arguments))
         result.meta = dict(node.meta)
         if not is_convolution and shift is not None:
             result = emit(end, aten.add.Tensor, result, shift)
@@ -128,7 +128,7 @@ class _Scales:
             dtype = value_of(before).dtype
             return self._emit(before, aten.full.default, [channels], other, dtype=dtype)
         elements = value_of(other).numel()
-        vector = self._emit(before, aten.view.default, other, [elements])
+        vector = other if value_of(other).dim() == 1 else self._emit(before, aten.view.default, other, [elements])
         return vector if elements == channels else self._emit(before, aten.expand.default, vector, [channels])
 
     def _scaled(self, before: fx.Node, node: fx.Node, scale: fx.Node) -> fx.Node:
@@ -155,7 +155,13 @@ class _Scales:
         return self._emit(before, aten.view.default, self._emit(before, aten.mul.Tensor, by_group, factors), shape)
 
     def _emit(self, before: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        node = emit(before, target, *args, **kwargs)
+        call = str((target, map_arg((args, kwargs), _type_of)))
+        if call in self._examples:
+            node = insert_call(before, target, args, kwargs)
+            node.meta["val"] = self._examples[call]
+        else:
+            node = emit(before, target, *args, **kwargs)
+            self._examples[call] = node.meta["val"]
         self._emitted.append(node)
         self._constants.add(node)
         return node
@@ -170,14 +176,19 @@ class _Scales:
         return value is not None and bool(value.isfinite().all())
 
 
-def fold_scales(program: ExportedProgram, context: FxContext) -> ExportedProgram:
-    """Return ``program`` with scales and shifts of channels in the weights of convolutions and matrix products."""
-    if not any(node.target in _LINEAR for node in program.graph.nodes):
-        return program
-    program = with_rewritten_graphs(program, lambda graph, owner: None, in_place=context.owns(program))
-    constants = Constants(program, foldable_state(program, context), rules_of(context))
-    _Scales(constants).rewrite(program.graph)
-    return program
+def has_scalable(graph: fx.Graph) -> bool:
+    """Return whether ``graph`` has operators into whose weights scales fold."""
+    return any(node.target in _LINEAR for node in graph.nodes)
 
 
-FOLD_SCALES = FxPass("fold-scales", fold_scales, folds)
+def fold_scales(graph: fx.Graph, constants: Constants) -> None:
+    """Fold scales and shifts of channels into the weights of convolutions and matrix products, in place.
+
+    ``constants`` are those of ``graph``. They get the operators that compute the weights, and their values.
+    """
+    _Scales(constants).rewrite(graph)
+
+
+def _type_of(node: fx.Node) -> tuple[Any, ...]:
+    value = value_of(node)
+    return value.dtype, tuple(value.shape), value.stride()

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
-from fx_importer.fx_passes.constant_folding import Constants, foldable_state, rules_of
+from fx_importer.fx_passes.constant_values import Constants, foldable_state, rules_of
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 
 _MAX_ELEMENTS = 1 << 16

@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from fx_importer.decompositions import BASE, decompose
-from fx_importer.fx_passes.constant_folding import FoldingRules, fold_constants
+from fx_importer.fx_passes.constant_folding import fold_constants
+from fx_importer.fx_passes.constant_values import FoldingRules
 from tests.fx_passes.canonical import canonicalize
 
 TOSA = FoldingRules(without_operands=True, lacks_float64=True)

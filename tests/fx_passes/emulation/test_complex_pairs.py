@@ -10,7 +10,8 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.decompositions import TOSA, decompose
 from fx_importer.errors import UnsupportedProgramError
-from fx_importer.fx_passes.constant_folding import FoldingRules, fold_constants
+from fx_importer.fx_passes.constant_folding import fold_constants
+from fx_importer.fx_passes.constant_values import FoldingRules
 from fx_importer.fx_passes.legalization import Dtypes, legalize, legalize_graph
 from tests.fx_passes.canonical import canonicalize
 
