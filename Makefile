@@ -26,7 +26,7 @@ NEWEST ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -43,6 +43,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) setuptools hatchling editables
 	@$(PIP) --no-build-isolation --editable '.[bench,demo,dev,docs,iree,quantize,test,tosa,triton,vela,xla]'
+	@$(BIN)/python -m compileall -qq -j $(WORKERS) $(VENV)/lib || true  # in parallel, which pip does not
 	@touch $@
 
 demo: $(INSTALLED) ## Lower a sentence encoder with its real weights to all five output types, and run it.

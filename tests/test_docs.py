@@ -93,9 +93,22 @@ def blocks(page: Path) -> list[Block]:
 ALL = [block for page in PAGES for block in blocks(page)]
 
 
-@pytest.mark.slow_rows(
-    *(f"^docs/{page}.md:" for page in ("llm", "llm-serving", "reducing", "two-stacks"))
-)  # tests run these jobs
+SLOW = (
+    "accelerator",
+    "cli",
+    "distributed",
+    "failures",
+    "llm",
+    "llm-serving",
+    "reducing",
+    "training",
+    "triton",
+    "two-stacks",
+)
+"""Pages with jobs that other tests run."""
+
+
+@pytest.mark.slow_rows(*(f"^docs/{page}.md:" for page in SLOW))
 @pytest.mark.parametrize("block", [block for block in ALL if block.runs], ids=str)
 def test_block_runs_as_shown(block: Block, tmp_path: Path):
     if missing := [name for name in set(OTHERS.findall(block.text)) if block.language == "sh" and not find(name)]:

@@ -152,6 +152,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow_rows("^pipe$", "^nested", "^endless output$")
 @pytest.mark.new_interpreter
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_that_leave_what_they_should_not(name: str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fx_importer.compiler import driver
+from fx_importer.compiler import compile_programs
 
 
 @pytest.fixture(autouse=True)
@@ -13,4 +13,4 @@ def no_search_for_causes(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     takes seconds.
     """
     if request.node.get_closest_marker("xfail"):
-        monkeypatch.setattr(driver, "investigator", lambda *_: None)
+        monkeypatch.setattr(compile_programs, "investigator", lambda *_: None)

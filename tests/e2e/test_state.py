@@ -110,6 +110,7 @@ def entry_points(model: nn.Module, through_files: bool) -> dict[str, torch.expor
     return loaded
 
 
+@pytest.mark.slow_rows("^linalg-.*-True$")
 @pytest.mark.parametrize(
     "output_type, mutation, through_files",
     [

@@ -64,27 +64,14 @@ DTYPES = [
 ]
 
 
-@pytest.mark.slow_rows(
-    "^tosa_reference-i64$",
-    "^tosa_reference-f8E4M3FN$",
-    "^tosa_reference-f8E5M2$",
-    "^tosa_reference-i8$",
-    "^stablehlo-f8E5M2$",
-    "^tosa_reference-f32$",
-    "^tosa_reference-bf16$",
-    "^stablehlo-complex<f64>$",
-    "^stablehlo-i64$",
-    "^stablehlo-complex<f32>$",
-    "^tosa_reference-i1$",
-    "^stablehlo-bf16$",
-    "^stablehlo-f8E4M3FN$",
-    "^stablehlo-ui8$",
-    "^tosa_reference-i32$",
-    "^stablehlo-i32$",
-    "^tosa_reference-i16$",
-    "^stablehlo-f8E5M2FNUZ$",
-    "^stablehlo-ui16$",
+QUICK = (
+    *("stablehlo-(f32|f16|i1|i8|ui32)", "tosa_reference-f16"),
+    "(iree|xla)-(f32|bf16|f8E4M3FN|complex<f32>|i1|i8|i64|ui64)",
 )
+"""Each kind of element, and each width in one engine."""
+
+
+@pytest.mark.slow_rows(unless=f"^({'|'.join(QUICK)})$")
 @pytest.mark.parametrize("name, kind, element, dtypes", DTYPES)
 def test_dtypes(parse, name, kind, element, dtypes):
     value = values(dtypes[0])

@@ -163,6 +163,7 @@ def test_static_sizes(row: Row, target: str):
     torch.testing.assert_close(*results(target, False)[row.name], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow_rows(unless="-linalg$")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("row", [row for row in ROWS if row.dynamic], ids=lambda row: row.name)
 def test_dynamic_sizes(row: Row, target: str):

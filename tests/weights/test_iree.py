@@ -46,6 +46,7 @@ def test_inline_weights_are_an_error():
 
 
 @needs_iree
+@pytest.mark.slow_rows("^torch$", "^tosa$")
 @pytest.mark.parametrize("output_type", TYPES)
 def test_compiled_code_reads_tensors_without_a_copy(output_type):
     model, other = Small(), Small()
