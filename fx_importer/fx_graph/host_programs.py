@@ -19,6 +19,9 @@ from torch.utils import _pytree as pytree
 from fx_importer.fx_graph.programs import empty_on, storage_key, with_rewritten_graphs
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
+_AUTOCAST = torch.ops.higher_order.wrap_with_autocast
+_AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""What autocast casts from and to."""
 
 
 def on_host(program: ExportedProgram) -> ExportedProgram:
@@ -26,8 +29,15 @@ def on_host(program: ExportedProgram) -> ExportedProgram:
 
     Weights that share memory do so afterwards. The given program is not changed.
     """
-    if any(_names_device(node) for graph in _graphs(program) for node in graph.nodes):
-        program = with_rewritten_graphs(program, lambda graph, owner: _move_graph(graph))
+    if any(_names_device(node) for module in _modules(program) for node in module.graph.nodes):
+        regions = _autocast_regions(program)
+
+        def move(graph: fx.Graph, owner: fx.GraphModule) -> None:
+            _move_graph(graph)
+            if owner in regions:
+                _cast_as_recorded(graph)
+
+        program = with_rewritten_graphs(program, move)
     held = pytree.tree_leaves((program.state_dict, program.constants, program.example_inputs))
     if all(is_on_host(value) for value in held):
         return program
@@ -39,12 +49,14 @@ def on_host(program: ExportedProgram) -> ExportedProgram:
     return changed
 
 
-def _graphs(program: ExportedProgram) -> Iterator[fx.Graph]:
-    return (module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule))
+def _modules(program: ExportedProgram) -> Iterator[fx.GraphModule]:
+    return (module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule))
 
 
 def _names_device(node: fx.Node) -> bool:
     """Return whether ``node`` is an input on a device, or has one among its arguments."""
+    if _is_autocast(node):
+        return True
     if node.op == "placeholder":
         leaves = pytree.tree_leaves(node.meta.get("val"))
         return any(isinstance(leaf, Tensor) and leaf.device != _CPU for leaf in leaves)
@@ -62,9 +74,65 @@ def _move_graph(graph: fx.Graph) -> None:
         return value
 
     for node in graph.nodes:
+        if _is_autocast(node):
+            node.args = ("cpu", node.args[1], False, *node.args[3:])
         if "val" in node.meta:
             node.meta["val"] = pytree.tree_map(moved, node.meta["val"])
         node.args, node.kwargs = map_aggregate(node.args, moved), map_aggregate(node.kwargs, moved)
+
+
+def _is_autocast(node: fx.Node) -> bool:
+    """Return whether ``node`` runs a region under the autocast of another device than the CPU."""
+    return node.target is _AUTOCAST and node.args[0] != "cpu" and bool(node.args[2])
+
+
+def _autocast_regions(program: ExportedProgram) -> set[fx.GraphModule]:
+    """Return the regions under the autocast of another device, and those inside of them."""
+    roots = [
+        getattr(module, node.args[4].target)
+        for module in _modules(program)
+        for node in module.graph.find_nodes(op="call_function", target=_AUTOCAST)
+        if _is_autocast(node)
+    ]
+    return {each for root in roots for each in root.modules() if isinstance(each, fx.GraphModule)}
+
+
+def _cast_as_recorded(graph: fx.Graph) -> None:
+    """Cast the operands in a region of autocast explicitly, whose rules differ from the CPU's.
+
+    An operator that computes in another dtype than its operands has recorded that of its result: autocast has cast
+    them to it.
+    """
+    for node in graph.nodes:
+        recorded = _first_dtype(node.meta.get("val"))
+        if not isinstance(node.target, torch._ops.OpOverload) or recorded not in _AUTOCAST_DTYPES:
+            continue
+        operands = [each for each in node.all_input_nodes if _first_dtype(each.meta.get("val")) in _AUTOCAST_DTYPES]
+        if not operands or _dtype_without_autocast(node) is recorded:
+            continue
+        for operand in operands:
+            value = operand.meta["val"]
+            if isinstance(value, FakeTensor) and value.dtype is not recorded:
+                with graph.inserting_before(node):
+                    cast = graph.call_function(torch.ops.aten.to.dtype, (operand, recorded))
+                cast.meta = {**node.meta, "val": value.to(recorded)}
+                node.replace_input_with(operand, cast)
+
+
+def _dtype_without_autocast(node: fx.Node) -> torch.dtype | None:
+    """Return the dtype of the first result of ``node``, evaluated with its operands' examples; None if that fails."""
+    args, kwargs = map_aggregate(
+        (node.args, node.kwargs), lambda each: each.meta["val"] if isinstance(each, fx.Node) else each
+    )
+    operator: Any = node.target
+    try:
+        return _first_dtype(operator(*args, **kwargs))
+    except RuntimeError:  # operands of several dtypes
+        return None
+
+
+def _first_dtype(value: Any) -> torch.dtype | None:
+    return next((leaf.dtype for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)), None)
 
 
 def is_on_host(value: object) -> bool:

@@ -101,6 +101,35 @@ def test_captured_on_a_gpu(output_type):
     assert program.graph.find_nodes(op="placeholder")[0].meta["val"].device == CUDA
 
 
+class Mixed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+            return torch.softmax(y, -1), torch.cat([y, x])
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
+def test_autocast_of_a_gpu(output_type):
+    """CUDA computes softmax in float32 under autocast, and the CPU in bfloat16."""
+    model, x = Mixed().eval(), torch.randn(2, 4)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=64)},))
+    autocast, softmax = torch.ops.higher_order.wrap_with_autocast, torch.ops.aten.softmax.int
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes:  # type: ignore[union-attr]
+            if node.target is autocast:
+                node.args = ("cuda", *node.args[1:])
+                node.meta["val"] = (node.meta["val"][0].float(), *node.meta["val"][1:])
+            if node.target is softmax or (node.name.startswith("getitem") and node.args[1] == 0):
+                node.meta["val"] = node.meta["val"].float()
+    y = (x.bfloat16() @ model.linear.weight.bfloat16().T).float()
+    results = lower(program, output_type=output_type).caller(backend="jit")(x)
+    torch.testing.assert_close(results, (torch.softmax(y, -1), torch.cat([y, x])))
+
+
 class Literal(torch.nn.Module):
     def __init__(self):
         super().__init__()
