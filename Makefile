@@ -30,7 +30,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test tests slow nightly wild gpu profile lint format docs explorer bench ratios matrix newest release clean
+.PHONY: help setup demo check fast test tests slow nightly processes wild gpu profile lint format docs explorer bench ratios matrix newest release clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,9 +64,11 @@ tests: $(INSTALLED)
 slow: $(INSTALLED) ## Run the slow tests, which `make test` skips.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
 
-nightly: slow wild ## Run the slow tests, wild models, the tests of processes with new interpreters, and those with the newest torch.
+nightly: ## Run the slow tests, wild models, the tests of processes with new interpreters, and those with the newest torch.
+	@$(MAKE) --no-print-directory --keep-going slow wild processes newest
+
+processes: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --new-interpreters $(NEW_INTERPRETERS)
-	@$(MAKE) --no-print-directory newest
 
 wild: $(INSTALLED) ## Lower models of packages that CI does not install, and write docs/measurements/wild.md.
 	$(BIN)/python -m testing.wild
