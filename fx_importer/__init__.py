@@ -8,6 +8,7 @@ from typing import Any
 
 import lazy_loader
 
+from fx_importer.diagnostics.installed_packages.explained_imports import imports_explained
 from fx_importer.process import load_time as load_time  # it records when the package was read
 
 _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
@@ -18,9 +19,5 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("fx-importer")
-    try:
+    with imports_explained():
         return _attribute(name)
-    except ImportError as error:
-        from fx_importer.installation.incompatible_packages import explained
-
-        raise explained(error) from error

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from fx_importer.diagnostics.installed_packages.package_versions import packages
 from fx_importer.errors import NotInstalledError
-from fx_importer.installation.package_versions import packages
 from tests import fork_server
 
 # Read when torch is first imported. Tests run in parallel, and none has enough work for two threads.

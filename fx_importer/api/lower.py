@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fx_importer.api.keywords import documented, options_of, signature_with_keywords, split_keywords
+from fx_importer.diagnostics.installed_packages.explained_imports import imports_explained
 from fx_importer.errors import UsageError
 from fx_importer.options import KEYWORDS, Contract, Keywords, Mutation, Options, TosaTarget
 from fx_importer.output_types import OutputType
@@ -49,12 +50,13 @@ def lower(
         StageFailed: if a stage of the lowering fails; it names a directory that reproduces the failure.
         CrashedError: if a stage ends its own process; likewise.
     """
-    from torch.export import ExportedProgram
+    with imports_explained():
+        from torch.export import ExportedProgram
 
-    from fx_importer.compiler.compile_programs import compile_programs
-    from fx_importer.diagnostics.progress import reporting_progress
-    from fx_importer.frontend.example_inputs import check_inputs, warn_of_misspelt
-    from fx_importer.importing import FxImporter
+        from fx_importer.compiler.compile_programs import compile_programs
+        from fx_importer.diagnostics.progress import reporting_progress
+        from fx_importer.frontend.example_inputs import check_inputs, warn_of_misspelt
+        from fx_importer.importing import FxImporter
 
     ours, inputs = split_keywords(f, keywords)
     importer, hooks = ours.get("fx_importer"), ours.get("hooks")

@@ -10,6 +10,7 @@ from pathlib import Path
 from fx_importer.cli.app import app
 from fx_importer.cli.option_arguments import with_options
 from fx_importer.cli.terminal import echo
+from fx_importer.diagnostics.installed_packages.explained_imports import imports_explained
 from fx_importer.errors import FxImporterError, UsageError
 
 __all__ = ["app", "main"]
@@ -49,9 +50,5 @@ def main() -> None:
 
 def _run() -> None:
     """Run the command; raise `MisfitError` where it cannot import torch or torch-mlir."""
-    try:
+    with imports_explained():
         app(prog_name="fx-importer")
-    except ImportError as error:
-        from fx_importer.installation.incompatible_packages import explained
-
-        raise explained(error) from error

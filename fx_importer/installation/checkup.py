@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fx_importer.diagnostics.installed_packages.findings import Finding
+from fx_importer.diagnostics.installed_packages.other_mlir_packages import Neighbour, neighbours, torch_mlir_here
+from fx_importer.diagnostics.installed_packages.package_versions import DISTRIBUTION, Package, packages
 from fx_importer.engines.engine_table import module_engines
 from fx_importer.errors import CrashedError
-from fx_importer.installation.findings import Finding
-from fx_importer.installation.other_mlir_packages import Neighbour, neighbours, torch_mlir_here
-from fx_importer.installation.package_versions import DISTRIBUTION, Package, packages
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
 from fx_importer.process.restarting_worker import RestartingWorker

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fx_importer.cli import main
+from fx_importer.diagnostics.installed_packages.findings import Finding
+from fx_importer.diagnostics.installed_packages.other_mlir_packages import neighbours, torch_mlir_here
+from fx_importer.diagnostics.installed_packages.package_versions import Package, packages
 from fx_importer.installation import checkup
-from fx_importer.installation.findings import Finding
-from fx_importer.installation.other_mlir_packages import neighbours, torch_mlir_here
-from fx_importer.installation.package_versions import Package, packages
 from fx_importer.output_types import OutputType
 from fx_importer.process.optional_packages import is_installed
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fx_importer.diagnostics.installed_packages.incompatible_packages import explained
 from fx_importer.errors import MisfitError
-from fx_importer.installation.incompatible_packages import explained
 
 USE = {
-    "api": ("-c", "import fx_importer; fx_importer.lower"),
+    "api": ("-c", "import fx_importer; fx_importer.lower(abs, 1)"),
     "command": ("-m", "fx_importer", "import", "math:sqrt", "-o", "-"),
 }
 
@@ -44,7 +44,7 @@ def test_a_version_that_does_not_fit_is_named(name: str, version: str, package: 
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fx_importer.installation.package_versions._version", lambda name: None)
+    monkeypatch.setattr("fx_importer.diagnostics.installed_packages.package_versions._version", lambda name: None)
     error = explained(ModuleNotFoundError("No module named 'torch_mlir'", name="torch_mlir"))
     assert isinstance(error, MisfitError)
     assert "torch-mlir>=20261001 is needed, and none is installed" in str(error)

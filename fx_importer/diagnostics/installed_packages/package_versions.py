@@ -83,7 +83,7 @@ def _version(name: str) -> str | None:
 
 def _tested() -> dict[str, str]:
     """Return the versions in ``constraints.txt``, which is next to the package in a checkout, or in its metadata."""
-    checkout = Path(__file__).parents[2] / "constraints.txt"
+    checkout = Path(__file__).parents[3] / "constraints.txt"
     installed = metadata.distribution(DISTRIBUTION).read_text("extra_metadata/constraints.txt")
     text = checkout.read_text() if checkout.is_file() else installed
     lines = [line for line in (text or "").splitlines() if line and not line.startswith("#")]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fx_importer.diagnostics.installed_packages.other_mlir_packages import torch_mlir_here
+from fx_importer.diagnostics.installed_packages.package_versions import DISTRIBUTION, packages
 from fx_importer.errors import MisfitError
-from fx_importer.installation.other_mlir_packages import torch_mlir_here
-from fx_importer.installation.package_versions import DISTRIBUTION, packages
 
 
 def explained(error: ImportError) -> ImportError:

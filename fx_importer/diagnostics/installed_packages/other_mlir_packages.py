@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from fx_importer.installation.findings import Finding
+from fx_importer.diagnostics.installed_packages.findings import Finding
 
 WITH_MLIR = ("mlir", "iree.compiler", "jaxlib", "torch_xla", "triton", "tensorflow", "circt", "torch_tensorrt")
 """Import names of packages that link MLIR or contain its bindings."""
