@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import sympy
 import torch
@@ -17,8 +14,9 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.errors import ExportError
+from fx_importer.frontend.number_tensors import NumberTensors
 from fx_importer.frontend.value_questions import Question, ValueQuestions
-from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.symbolic.guards import environment_of
@@ -32,9 +30,11 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
     """Return ``program`` with an assumption for each of ``questions``, and without their assertions of torch.
 
     Raises:
-        ExportError: if torch has not added the assertion of a question, or asked it in a body of control flow.
+        ExportError: if torch has not added the assertion of a question, asked it in a body of control flow, or
+            answered with a number that is not finite.
     """
     _check_environments(program, questions)
+    _check_answers(questions)
     questions_of = _questions_by_assertion(program, questions)
     _forget_values(program)
     if not questions_of:
@@ -46,7 +46,7 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
             if node.target is not aten._assert_scalar.default or not (match := _ASSERTED.fullmatch(str(node.args[1]))):
                 continue
             if (question := questions_of.get(match[1])) is not None:
-                condition = _Tensors(node).answer(node.args[0], question)
+                condition = NumberTensors(node).checked(node.args[0], question)
                 emit_assumption(node, condition, question)
                 graph.erase_node(node)
                 checked.add(match[1])
@@ -54,12 +54,19 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
 
     program = with_rewritten_graphs(program, rewrite)
     if unchecked := [question for text, question in questions_of.items() if text not in checked]:
-        listed = "\n".join(f"  {question.text}" for question in unchecked)
-        raise ExportError(
-            f"the program cannot check what its capture assumes: torch has no values at run time for\n{listed}",
-            f"{unchecked[0].file}:{unchecked[0].line}" if unchecked[0].file else "",
-        )
+        raise without_check(unchecked)
     return program
+
+
+def without_check(questions: Sequence[Question]) -> ExportError:
+    """Return the error for questions whose assertions torch cannot compute."""
+    listed = "; ".join(question.text for question in questions)
+    first = questions[0]
+    return ExportError(
+        f"the program cannot check what its capture assumes: torch computes no such number at run time for {listed}. "
+        "Ask the tensor and not its number: (n / 10 > 2).all(), not n.item() / 10 > 2",
+        f"{first.file}:{first.line}" if first.file else "",
+    )
 
 
 def _check_environments(program: ExportedProgram, questions: ValueQuestions) -> None:
@@ -71,6 +78,18 @@ def _check_environments(program: ExportedProgram, questions: ValueQuestions) -> 
                 f"a body of control flow (torch.cond, while_loop, scan, map) branches on the value of a tensor, which "
                 f"the program cannot check: {question.text}. Accepted are questions outside of these bodies: ask it "
                 f"before the call, or write the branch with torch.cond or torch.where",
+                f"{question.file}:{question.line}" if question.file else "",
+            )
+
+
+def _check_answers(questions: ValueQuestions) -> None:
+    """Raise ExportError if a number that Python reads is NaN or infinite: torch drops such an assertion."""
+    for question in questions.asked.values():
+        if question.answer in ("nan", "oo", "-oo", "zoo"):
+            number = question.answer.replace("oo", "inf")
+            raise ExportError(
+                f"`{question.expression}` reads a number that is {number} for the example inputs, which no check "
+                "compares. Ask the tensor instead (torch.isnan, torch.isinf), or capture with finite numbers",
                 f"{question.file}:{question.line}" if question.file else "",
             )
 
@@ -122,166 +141,3 @@ def _questions_by_assertion(program: ExportedProgram, questions: ValueQuestions)
             unknown = Question("", 0, match[1], match[2])
             asserted.setdefault(str(assertion.expr), questions.asked.get((match[1], match[2]), unknown))
     return asserted
-
-
-class _Tensors:
-    """Computes what numbers before ``place`` compute, on tensors: exactly, in int64 and float64 where that matters."""
-
-    def __init__(self, place: fx.Node):
-        self._place = place
-        self._known: dict[fx.Node, fx.Node] = {}
-
-    def answer(self, number: Any, question: Question) -> fx.Node:
-        """Return the condition that ``number``, torch's assertion, is true.
-
-        Torch asserts ``x < 1 or x == 1`` where ``x > 1`` is false, which differs for NaN.
-        """
-        if question.answer == "False" and isinstance(number, fx.Node):
-            strict = number
-            if number.target is operator.or_:
-                strict = next((each for each in number.all_input_nodes if each.target in _OPPOSITE), number)
-            if strict.target in _OPPOSITE:
-                relation = _OPPOSITE[strict.target][number.target is operator.or_]
-                return self._emit(aten.logical_not.default, self._compared(relation, *strict.args))
-        return self.condition(number)
-
-    def condition(self, number: Any) -> fx.Node:
-        """Return a boolean tensor of rank 0."""
-        tensor = self._tensor(number)
-        if value_of(tensor).dtype is not torch.bool:
-            tensor = self._emit(aten.ne.Scalar, tensor, 0)
-        return tensor
-
-    def _emit(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-        # Outside of the fake mode, a tensor made of a symbolic size would make the size a number.
-        values = [value_of(node) for node in self._place.graph.nodes]
-        with fake_mode_of_values(self._place, values):
-            return emit(self._place, target, *args, **kwargs)
-
-    def _tensor(self, number: Any) -> fx.Node:
-        if not isinstance(number, fx.Node):
-            dtype = {bool: torch.bool, int: torch.int64}.get(type(number), torch.float64)
-            return self._emit(aten.full.default, [], number, dtype=dtype)
-        if number not in self._known:
-            self._known[number] = self._computed(number)
-        return self._known[number]
-
-    def _computed(self, node: fx.Node) -> fx.Node:
-        target, args = node.target, node.args
-        if target in (aten.item.default, aten._local_scalar_dense.default):
-            (tensor,) = args
-            return self._emit(aten.reshape.default, tensor, []) if value_of(tensor).dim() else tensor  # type: ignore
-        if target is torch.sym_ite:
-            condition, then, otherwise = args
-            if (then, otherwise) == (1, 0):
-                return self._emit(aten._to_copy.default, self.condition(condition), dtype=torch.int64)
-            return self._emit(aten.where.self, self.condition(condition), self._wide(then), self._wide(otherwise))
-        if target in (torch.sym_not, operator.not_):
-            return self._emit(aten.logical_not.default, self.condition(args[0]))
-        if target in _COMPARISONS and len(args) == 2:
-            return self._compared(_COMPARISONS[target], *args)
-        if target in _LOGICAL and len(args) == 2:
-            return self._emit(_LOGICAL[target], self.condition(args[0]), self.condition(args[1]))
-        if target in _ARITHMETIC and not node.kwargs:
-            return self._emit(_ARITHMETIC[target], *map(self._wide, args))
-        if target in (torch.sym_float, torch.sym_int):
-            dtype = torch.float64 if target is torch.sym_float else torch.int64
-            return self._emit(aten._to_copy.default, self._tensor(args[0]), dtype=dtype)
-        return self._of_number(node)
-
-    def _of_number(self, node: fx.Node) -> fx.Node:
-        """Return the value of a number that only Python computes, such as a size."""
-        value = value_of(node)
-        if isinstance(value, bool | torch.SymBool):
-            with self._place.graph.inserting_before(self._place):
-                number = self._place.graph.call_function(torch.sym_ite, (node, 1, 0))
-            number.meta["val"] = torch.sym_ite(value, 1, 0)
-            return self._emit(aten.scalar_tensor.default, number, dtype=torch.int64)
-        is_float = isinstance(value, float | torch.SymFloat)
-        return self._emit(aten.scalar_tensor.default, node, dtype=torch.float64 if is_float else torch.int64)
-
-    def _wide(self, number: Any) -> Any:
-        """Return a number as a tensor of the dtype that Python computes in; a constant is returned unchanged."""
-        tensor = self._tensor(number)
-        dtype = value_of(tensor).dtype
-        wide = torch.float64 if dtype.is_floating_point else torch.int64
-        return tensor if dtype is wide else self._emit(aten._to_copy.default, tensor, dtype=wide)
-
-    def _compared(self, relation: str, a: Any, b: Any) -> fx.Node:
-        if not isinstance(a, fx.Node):
-            a, b, relation = b, a, _MIRRORED.get(relation, relation)
-        if isinstance(b, fx.Node):
-            return self._emit(getattr(aten, relation).Tensor, self._wide(a), self._wide(b))
-        a, b = _without_summand(a, b)
-        tensor = self._tensor(a)
-        dtype = value_of(tensor).dtype
-        if dtype.is_floating_point and dtype.itemsize == 1:  # torch compares none of eight bits
-            tensor, dtype = self._emit(aten._to_copy.default, tensor, dtype=torch.float32), torch.float32
-        if dtype is torch.bool:
-            if relation in ("eq", "ne") and b in (0, 1):
-                return tensor if (relation == "eq") == bool(b) else self._emit(aten.logical_not.default, tensor)
-            tensor = self._wide(a)
-        elif not math.isnan(b):
-            bound = _rounded(b, dtype)
-            if bound != b:
-                if relation in ("eq", "ne"):
-                    return self._tensor(relation == "ne")
-                relation, b = _OF_ROUNDED[relation][bound > b], bound
-            elif not dtype.is_floating_point:
-                b = bound
-        elif not dtype.is_floating_point:
-            tensor = self._wide(a)
-        return self._emit(getattr(aten, relation).Scalar, tensor, b)
-
-
-def _without_summand(number: Any, limit: Any) -> tuple[Any, Any]:
-    """Return what is compared, ``x + c`` with 0 or integers, as ``x`` and a limit: torch writes ``x < -c`` so.
-
-    The sign of a sum of floats is exact.
-    """
-    if isinstance(number, fx.Node) and number.target is operator.add and len(number.all_input_nodes) == 1:
-        constants = [term for term in number.args if isinstance(term, int | float)]
-        (term,) = number.all_input_nodes
-        whole = isinstance(value_of(term), int | torch.SymInt) and isinstance(limit, int)
-        if len(constants) == 1 and (limit == 0 or (whole and isinstance(constants[0], int))):
-            return term, limit - constants[0]
-    return number, limit
-
-
-def _rounded(number: float, dtype: torch.dtype) -> float:
-    """Return ``number`` as a value of ``dtype``, next to it: no other value of ``dtype`` is between the two."""
-    if not dtype.is_floating_point:
-        limits = torch.iinfo(dtype)
-        return limits.min if number < limits.min else limits.max if number > limits.max else math.floor(number)
-    return float(torch.tensor(float(number), dtype=torch.float64).to(dtype))
-
-
-_COMPARISONS: Mapping[Any, str] = {
-    getattr(operator, relation): relation for relation in ("eq", "ne", "lt", "le", "gt", "ge")
-}
-_OPPOSITE: Mapping[Any, tuple[str, str]] = {
-    operator.lt: ("ge", "gt"),
-    operator.le: ("gt", "gt"),
-    operator.gt: ("le", "lt"),
-    operator.ge: ("lt", "lt"),
-}
-"""The opposite of a comparison, and of the comparison or equality."""
-_OF_ROUNDED = {"gt": ("gt", "ge"), "ge": ("gt", "ge"), "lt": ("le", "lt"), "le": ("le", "lt")}
-"""The comparison with a number that was rounded down, and up, which is that with the number itself."""
-_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
-_LOGICAL: Mapping[Any, Any] = {
-    operator.and_: aten.logical_and.default,
-    operator.or_: aten.logical_or.default,
-}
-_ARITHMETIC: Mapping[Any, Any] = {
-    operator.add: aten.add.Tensor,
-    operator.sub: aten.sub.Tensor,
-    operator.mul: aten.mul.Tensor,
-    operator.neg: aten.neg.default,
-    operator.floordiv: aten.floor_divide.default,
-    operator.mod: aten.remainder.Tensor,
-    operator.truediv: aten.div.Tensor,
-    torch.sym_max: aten.maximum.default,
-    torch.sym_min: aten.minimum.default,
-}
-"""Numbers in Python, and the operators that compute the same on tensors of int64 and float64."""

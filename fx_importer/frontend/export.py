@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx.proxy import TraceError
 
 from fx_importer.errors import UsageError
 from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
-from fx_importer.frontend.assumed_values import with_assumptions
+from fx_importer.frontend.assumed_values import with_assumptions, without_check
 from fx_importer.frontend.capture_ladder import Rung, rungs, torch_repaired
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
 from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare, check_assumptions
@@ -125,7 +126,10 @@ def _exported_by(
         questions.answered() if rung.assumes else nullcontext(),
         on_fake_cpu(module, *without_aliases(args, kwargs, module)) as (inputs, keywords, restored),
     ):
-        program = torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict)
+        try:
+            program = torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict)
+        except (TypeError, TraceError) as error:  # of a number that torch cannot compute in a graph
+            raise (without_check(rounded) if (rounded := questions.rounded()) else error) from error
         program = with_assumptions(restored(program), questions)
         check_assumptions(program, inputs, keywords)
         return program

@@ -7,6 +7,7 @@ answer to the program. The functions here record where each question is asked.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -77,6 +78,10 @@ class ValueQuestions:
     environments: list[tuple[Any, Question]] = field(default_factory=list[tuple[Any, Question]])
     """The environments of symbolic sizes that asked, each with its first question."""
 
+    def rounded(self) -> list[Question]:
+        """Return the questions about numbers that Python rounds or converts, which torch may fail to assert."""
+        return [question for (expression, _), question in self.asked.items() if _ROUNDS.search(expression)]
+
     def answered(self) -> AbstractContextManager[None]:
         """Answer and record the questions of code that torch traces in the body."""
 
@@ -146,6 +151,9 @@ def _copy(target: torch.Tensor, source: torch.Tensor | None) -> None:
 def _clone(source: torch.Tensor) -> torch.Tensor | None:
     return source.detach().clone() if type(source) in _PLAIN else None
 
+
+_ROUNDS = re.compile(r"\b(IntTrueDiv|ToFloat|Round\w+|(Floor|Ceil|Trunc)ToInt|TruncToFloat|PythonMod)\(")
+"""Torch's names of functions of numbers."""
 
 _TRACED_CALLS = ("custom_function_call",)
 """Higher-order operators whose functions are traced like other code of the model: their results are known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -178,6 +179,26 @@ def number_and_size(x: Tensor, n: Tensor) -> Tensor:
     return x * 2 if n.item() > x.shape[0] else x * 3
 
 
+def odd(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if n.item() & 1 else x * 3
+
+
+def large(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if n.item() * 10**18 > 5 else x * 3
+
+
+def divided(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if n.item() / 10 > 0.29 else x * 3
+
+
+def rounded(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if round(n.item() / 2) == 2 else x * 3
+
+
+def is_nan(x: Tensor) -> Tensor:
+    return x * 2 if math.isnan(x[1].item()) else x * 3
+
+
 class Counts(nn.Module):
     """The branch depends on a buffer that each call changes."""
 
@@ -232,6 +253,8 @@ PROGRAMS: Mapping[str, Program] = {
     "bool": (boolean_input, (ONES, scalar(True)), (ONES, scalar(False))),
     "int": (integer_input, (ONES, scalar(3)), (ONES, scalar(4))),
     "remainder": (integer_number, (ONES, scalar(3)), (ONES, scalar(4))),
+    "bits": (odd, (ONES, scalar(3)), (ONES, scalar(4))),
+    "wrapping": (large, (ONES, scalar(1)), (ONES, scalar(-50))),
     "int8": (narrow_integer, (ONES, scalar(3).to(torch.int16)), (ONES, scalar(1001).to(torch.int16))),
     "float": (float_of, (RISING,), (ONES,)),
     "min": (min_of_numbers, (ONES, whole(3, 4)), (ONES, whole(3, 2))),

@@ -28,6 +28,24 @@ def test_questions_in_and_after_control_flow_are_refused(program: Any, reason: s
         lower(program, ONES, programs.scalar(3), output_type="torch", capture="assume")
 
 
+@pytest.mark.parametrize(
+    ("program", "inputs", "reason"),
+    [
+        (
+            programs.divided,
+            (ONES, programs.scalar(3)),
+            "no such number at run time for `n.item\\(\\) / 10 > 0.29`",
+        ),
+        (programs.rounded, (ONES, programs.scalar(4.2)), "no such number at run time for `round"),
+        (programs.is_nan, (programs.NAN,), "reads a number that is nan for the example inputs"),
+    ],
+    ids=["division", "round", "nan"],
+)
+def test_numbers_that_torch_cannot_check_are_refused(program: Any, inputs: Any, reason: str) -> None:
+    with pytest.raises(ExportError, match=reason):
+        lower(program, *inputs, output_type="torch", capture="assume")
+
+
 def test_numbers_compared_with_dynamic_sizes() -> None:
     inputs = (ONES, programs.scalar(5))
     shapes = ({0: torch.export.Dim("n")}, None)
