@@ -180,7 +180,7 @@ def number_and_size(x: Tensor, n: Tensor) -> Tensor:
 
 
 def odd(x: Tensor, n: Tensor) -> Tensor:
-    return x * 2 if n.item() & 1 else x * 3
+    return x * 2 if int(n.item()) & 1 else x * 3
 
 
 def large(x: Tensor, n: Tensor) -> Tensor:
