@@ -10,7 +10,7 @@ from torch import fx
 
 from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
-from fx_importer.frontend.value_questions import assertion_at
+from fx_importer.frontend.assumptions.value_questions import assertion_at
 
 
 def with_checks(module: fx.GraphModule) -> fx.GraphModule:

@@ -14,7 +14,8 @@ from torch.fx.proxy import TraceError
 
 from fx_importer.errors import UsageError
 from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
-from fx_importer.frontend.assumed_values import with_assumptions, without_check
+from fx_importer.frontend.assumptions.assumed_values import with_assumptions, without_check
+from fx_importer.frontend.assumptions.value_questions import ValueQuestions
 from fx_importer.frontend.capture_ladder import Rung, rungs, torch_repaired
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
 from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare, check_assumptions
@@ -31,7 +32,6 @@ from fx_importer.frontend.stack_traces import frames_of_calls_kept
 from fx_importer.frontend.torch_patches import tracing
 from fx_importer.frontend.training_mode import warn_of_training_mode
 from fx_importer.frontend.undo_writes import attributes_restored
-from fx_importer.frontend.value_questions import ValueQuestions
 from fx_importer.fx_graph.host_programs import on_host
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.options import ExportOptions

@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.errors import ExportError
-from fx_importer.frontend.number_tensors import NumberTensors
-from fx_importer.frontend.value_questions import Question, ValueQuestions
+from fx_importer.frontend.assumptions.number_tensors import NumberTensors
+from fx_importer.frontend.assumptions.value_questions import Question, ValueQuestions
 from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fx_importer.frontend.value_questions import Question
+from fx_importer.frontend.assumptions.value_questions import Question
 from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
 
