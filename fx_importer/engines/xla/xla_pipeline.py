@@ -9,6 +9,7 @@ from fx_importer.pipelines import Pipeline, Stage
 from fx_importer.pipelines.stage import on_functions
 from fx_importer.rewrites.stablehlo.convolution_layouts import stablehlo_channels_last
 from fx_importer.rewrites.stablehlo.exact_floats import stablehlo_int8_matmuls_to_f32
+from fx_importer.rewrites.stablehlo.narrow_products import narrow_products
 from fx_importer.rewrites.stablehlo.product_precision import product_precision
 from fx_importer.rewrites.xla.row_matmuls import double_bf16_rows
 from fx_importer.rewrites.xla.row_writes import row_writes_to_case
@@ -23,8 +24,9 @@ def pipeline_for_host(output_type: OutputType) -> Pipeline:
 def xla_pipeline(platform: str, devices: int) -> Pipeline:
     """Return the passes for a program on ``devices`` of jax's ``platform``."""
     if platform != HOST:
-        description = "Products are as precise as in PyTorch. XLA chooses layouts on GPUs."
-        return Pipeline(XLA_ENGINE.name, (Stage("precision", description, (on_functions("cse"), product_precision)),))
+        description = "Products are as precise as in PyTorch, and of 16 bits where it has them. XLA chooses layouts."
+        passes = (on_functions("cse"), narrow_products, product_precision)
+        return Pipeline(XLA_ENGINE.name, (Stage("precision", description, passes),))
     writes = (row_writes_to_case,) if devices == 1 else ()
     passes = (stablehlo_int8_matmuls_to_f32, stablehlo_channels_last, on_functions("cse"), double_bf16_rows, *writes)
     description = "Convolutions have channels last; int8 matmuls are in float32 where that is exact."
