@@ -71,7 +71,7 @@ class MisspeltOptionWarning(UserWarning):
 
 
 class FrozenStateWarning(UserWarning):
-    """Warning about a program that writes to its buffers, and is imported with their values as constants."""
+    """Warning about tensors that a model changes from call to call, and whose values are constants of the program."""
 
 
 class AssumptionWarning(UserWarning):

@@ -26,6 +26,7 @@ from fx_importer.importing import FxImporter
 from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
 from fx_importer.probing import Prober
 from fx_importer.results.lowered import Lowered
+from fx_importer.verification.original_model import OriginalModel
 
 
 def compile_programs(
@@ -74,10 +75,10 @@ def compile_programs(
         name: dimension_names(f, compiled.exported[name], options.export.dynamic_shapes)
         for name, (f, _, _) in calls.items()
     }
-    compiled = replace(compiled, manifest=compiled.manifest.with_dimension_names(names))
+    originals = {name: OriginalModel.of(f) for name, (f, _, _) in calls.items() if not isinstance(f, ExportedProgram)}
+    compiled = replace(compiled, manifest=compiled.manifest.with_dimension_names(names), originals=originals)
     if report:
-        captured = [name for name, (f, _, _) in calls.items() if not isinstance(f, ExportedProgram)]
-        warn_of_assumptions(compiled.manifest, captured, options.export)
+        warn_of_assumptions(compiled.manifest, list(originals), options.export)
     if report and compiled.drawn:
         warnings.warn(
             f"{options.output_type.value} has no random numbers: those of {', '.join(compiled.drawn)} were drawn by "

@@ -63,8 +63,9 @@ from fx_importer.pipelines import Stage
 from fx_importer.pipelines.division import divide
 from fx_importer.probing import Prober
 from fx_importer.quantization import check_dtypes, to_integers
+from fx_importer.results.changed_weights import lowered_weights
 from fx_importer.results.lowered import Lowered
-from fx_importer.results.lowered_record import folded_weights
+from fx_importer.results.lowered_record import weights_read
 
 
 def _refuse_dtensors(program: ExportedProgram, context: FxContext) -> ExportedProgram:
@@ -213,7 +214,7 @@ def lower_exported(
         outcome.operator_output_types,
         () if compilation.target.random else random_functions(canonical.values()),
         integers=exported.integers,
-        folded=folded_weights(trace, exported.given),
+        weights=lowered_weights(exported.given, weights_read(trace), manifest),
     )
 
 

@@ -12,8 +12,9 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions, Options, Quantized
+from fx_importer.results.changed_weights import lowered_weights
 from fx_importer.results.lowered import Lowered
-from fx_importer.results.lowered_record import Recompile, folded_weights
+from fx_importer.results.lowered_record import Recompile, weights_read
 
 if TYPE_CHECKING:
     from fx_importer.importing import FxImporter
@@ -50,7 +51,7 @@ def restored(
     return Lowered(
         *(programs, exported, module, manifest, trace, options, recompiler(options, importer)),
         integers=integers,
-        folded=folded_weights(trace, exported),
+        weights=lowered_weights(exported, weights_read(trace), manifest),
     )
 
 

@@ -144,7 +144,14 @@ PRIVATE_NAMES = (
     PrivateNames("torch.fx.node", ("_side_effectful_functions",), "torch.fx.node.has_side_effect"),
     PrivateNames("torch.fx.passes.shape_prop", ("_extract_tensor_metadata",), "no check of memory formats in a trace"),
     PrivateNames("torch.testing._internal.distributed.fake_pg", ("FakeStore",), "torch.distributed.HashStore"),
-    PrivateNames("torch.utils._python_dispatch", ("TorchDispatchMode", "_disable_current_modes"), _NONE),
+    PrivateNames(
+        "torch.utils._python_dispatch",
+        ("TorchDispatchMode", "_disable_current_modes", "is_traceable_wrapper_subclass"),
+        _NONE,
+    ),
+    PrivateNames(
+        "torch._C._autograd", ("_unsafe_set_version_counter",), "weights that verify restores would count as changed"
+    ),
     PrivateNames(
         "torch.utils._pytree",
         (

@@ -144,6 +144,12 @@ class _Chunks:
             self.found.append(data)
 
 
+def address_of(value: ir.Attribute) -> int | None:
+    """Return the address of the data of a resource that `resource` made; None for others."""
+    shared = _SHARED.get(hash(value))
+    return None if shared is None else int(shared.ctypes.data)
+
+
 def has_data(value: ir.Attribute) -> bool:
     """Whether the resource ``value`` has data. It takes as long as printing it."""
     holder = ir.Module.create(ir.Location.unknown(value.context))

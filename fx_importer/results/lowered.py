@@ -225,10 +225,11 @@ class Lowered(LoweredOnMesh):
         bisect: bool = False,
         **kwargs: Any,
     ) -> Verdict:
-        """Run the exported programs in PyTorch and the module on backends, and compare all results.
+        """Call the model in PyTorch and run the module on backends, and compare all results.
 
         Outputs, new state, gradients and mutated inputs are compared with `compare`. State is reset for each backend,
-        and kept from one input set to the next.
+        and kept from one input set to the next. The model is the one that was lowered: a copy of it is called, which
+        shares the weights. ``verdict.reference`` says where the exported program takes its place.
 
         Args:
             *args: the model's inputs; by default the example inputs of the programs.

@@ -19,12 +19,14 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.tensor_elements import missing_values
 from fx_importer.options import DecompositionOptions, Options, Weights
 from fx_importer.process.once import once
+from fx_importer.results.changed_weights import LoweredWeight
 from fx_importer.weights import Source, linked, read_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from fx_importer.results.lowered import Lowered
+    from fx_importer.verification.original_model import OriginalModel
 
 
 class Recompile(Protocol):
@@ -61,8 +63,10 @@ class LoweredRecord:
     """Weights of a module that was read from a file, by name; else the programs hold them."""
     integers: Mapping[str, ExportedProgram] = field(default_factory=dict)
     """With ``quantized="integer"``, the exported programs with operators on integers."""
-    folded: tuple[tuple[torch.Tensor, int], ...] = field(default=(), repr=False)
-    """Weights from which constants of the module were computed, with the counters of their changes in place."""
+    weights: tuple[LoweredWeight, ...] = field(default=(), repr=False)
+    """Weights that the module depends on, with the counters of their changes in place."""
+    originals: Mapping[str, OriginalModel] = field(default_factory=dict[str, "OriginalModel"], repr=False)
+    """The modules and functions that were exported, by the names of their functions; `verify` calls copies of them."""
 
     @property
     def computed(self) -> Mapping[str, ExportedProgram]:
@@ -140,6 +144,7 @@ class LoweredRecord:
             tensors=values if self.tensors or not self.exported else {},
             programs={name: with_tensors(program, values) for name, program in self.programs.items()},
             exported={name: with_tensors(program, values) for name, program in self.exported.items()},
+            originals={name: model.with_given_weights() for name, model in self.originals.items()},
         )
 
 
@@ -151,15 +156,3 @@ def weights_read(trace: Trace) -> set[str]:
     """Return the names of the weights whose elements the module depends on."""
     remarks = (remark for stage in trace.stages for remark in stage.remarks)
     return {name for remark in remarks if isinstance(remark, WeightsRead) for name in remark.names}
-
-
-def folded_weights(trace: Trace, programs: Mapping[str, ExportedProgram]) -> tuple[tuple[torch.Tensor, int], ...]:
-    """Return the weights of ``programs`` that were read, with the counters of their changes in place."""
-    names = weights_read(trace)
-    held = {
-        name: tensor
-        for program in programs.values()
-        for name, tensor in {**program.constants, **program.state_dict}.items()
-        if name in names and isinstance(tensor, torch.Tensor) and not tensor.is_inference()
-    }
-    return tuple((tensor, tensor._version) for tensor in held.values())

@@ -18,6 +18,7 @@ from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.options import Weights
 from fx_importer.output_types import OutputType
+from fx_importer.results.changed_weights import check_weights
 from fx_importer.targets import EXECUTABLE
 from fx_importer.weights import as_passed
 
@@ -33,11 +34,7 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         UsageError: if the backend cannot run the module, or a part of the state is missing.
     """
     check_one_device(lowered)
-    if any(weight._version != version for weight, version in lowered.folded):
-        raise UsageError(
-            "weights of the model were changed in place after the lowering, which computed constants from them: lower "
-            "the model again, or with weights='args', which takes them in each call"
-        )
+    check_weights(lowered.weights, lowered.module)
     if backend is None:
         backend = default_backend(lowered.manifest)
     if isinstance(backend, str):
@@ -46,7 +43,9 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
             require_programs(lowered)
         cache = lowered.options.running.cache
         backend = engine.create(BackendOptions(lowered.stubs, cache, lowered.programs, lowered.manifest))
+    takes_weights = False
     if isinstance(backend, TakesWeights) and lowered.options.importing.weights is Weights.EXTERNAL:
+        takes_weights = True
         held, module = lowered.weight_values(), lowered.module  # nothing is compiled in
         passed = {key: as_passed(held[each.name], each) for key, each in lowered.manifest.weights.items()}
         backend = backend.with_weights(passed)
@@ -55,7 +54,8 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
     with observing(*_dumps(lowered, backend)):
         loaded = {name: backend.load(module, name) for name in lowered.manifest.functions}
     initial = lowered.initial_state()
-    if getattr(backend, "reads_weights_in_place", False):
+    engine = engine_of(backend)
+    if engine is not None and not engine.runs_programs and not takes_weights:
         read = [
             tensor
             for program in lowered.exported.values()
@@ -74,7 +74,7 @@ def _dumps(lowered: Lowered, backend: Backend) -> list[Observer]:
 
 
 def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loaded:
-    """Return ``function``, which reads some of ``weights`` in their memory and others in copies, with a check of them.
+    """Return ``function``, which may read some of ``weights`` in their memory and others in copies, with a check.
 
     It raises `UsageError` after a change in place, by the counters that PyTorch has for autograd; ``.data`` has none.
     """
@@ -86,7 +86,7 @@ def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loa
         def checked_call(*arguments: Any) -> tuple[Any, ...]:
             if [each._version for each in weights] != versions:
                 raise UsageError(
-                    "weights of the model were changed in place since the JIT loaded it: lower the model again, or "
+                    "weights of the model were changed in place since the backend loaded it: lower the model again, or "
                     "with weights='args', which takes them in each call"
                 )
             return call(*arguments)

@@ -11,11 +11,12 @@ from fx_importer.engines import engines_for
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.output_types import OutputType
+from fx_importer.results.changed_weights import check_weights
 from fx_importer.results.run import check_one_device, default_backend, require_programs
 from fx_importer.targets import target_for
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
 from fx_importer.verification.pass_bisection import WrongPass, first_wrong_pass
-from fx_importer.verification.verdict import Check, Status
+from fx_importer.verification.verdict import CAPTURE, Check, Status
 from fx_importer.verification.verifier import named
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def verify_lowered(
     isolate: bool,
     bisect: bool = False,
 ) -> Verdict:
-    """Run the exported programs in PyTorch and the module on backends, and compare all results.
+    """Call the model in PyTorch and run the module on backends, and compare all results.
 
     With ``bisect``, also find the pass after which the numbers differ, for each backend with a mismatch.
 
@@ -41,6 +42,7 @@ def verify_lowered(
     if given and inputs:
         raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
     _check_comparable(lowered)
+    check_weights(lowered.weights, lowered.module)
     if isinstance(backends, str):
         backends = [backends]
     required = None
@@ -51,7 +53,8 @@ def verify_lowered(
     verdict = verify(lowered, calls, backends, tolerance, isolate, required)
     if not bisect:
         return verdict
-    wrong = {check.backend: check for check in reversed(verdict.checks) if check.status is Status.MISMATCH}
+    ran = [check for check in reversed(verdict.checks) if check.backend != CAPTURE]
+    wrong = {check.backend: check for check in ran if check.status is Status.MISMATCH}
     found = (_wrong_pass(lowered, check, calls, backends, tolerance) for check in wrong.values())
     return replace(verdict, wrong_passes=tuple(each for each in found if each is not None))
 

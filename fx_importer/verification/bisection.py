@@ -20,9 +20,11 @@ from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.verification.comparison import Comparison, Tolerance, compare
 from fx_importer.verification.divergence import Divergence, DivergenceCause, describe
 from fx_importer.verification.divergence_script import write_script
-from fx_importer.verification.eager_reference import Observer, Reference
+from fx_importer.verification.eager_reference import Observer
 from fx_importer.verification.intermediate_outputs import intermediate_tensors, with_intermediate_outputs
+from fx_importer.verification.program_results import call_named, expected_results, results_in_turn
 from fx_importer.verification.single_op_program import NodeCall, Relower, SingleOpProgram
+from fx_importer.verification.subject import Inputs, Subject
 from fx_importer.verification.suspect_nodes import (
     Compared,
     first_wrong_output_node,
@@ -31,7 +33,7 @@ from fx_importer.verification.suspect_nodes import (
     suspect_nodes,
 )
 from fx_importer.verification.verdict import Check, Status
-from fx_importer.verification.verifier import Chosen, Inputs, Subject, call_named, chosen, expected_results, named, run
+from fx_importer.verification.verifier import Chosen, chosen, named, run
 
 CHUNK = 1 << 30
 """Bytes of intermediate values per lowering."""
@@ -132,12 +134,8 @@ class _Search:
 
     def eager(self, observe: Observer) -> None:
         """Run the exported program in PyTorch."""
-        manifest = self.subject.manifest
-        functions = {
-            name: Reference(self.subject.computed[name], function, observe)
-            for name, function in manifest.functions.items()
-        }
-        call_named(Caller(manifest, functions, self.subject.initial_state()), self.inputs)
+        for _ in results_in_turn(self.subject, [self.inputs], self.subject.computed, observe):
+            pass
 
     def intermediate_values(self) -> Compared:
         """Compare the intermediate values of the lowered program with eager's."""

@@ -22,7 +22,9 @@ from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines import VERIFIERS, Pipeline, run_stage
 from fx_importer.verification.comparison import Comparison, Tolerance, compare
 from fx_importer.verification.eager_reference import Reference
-from fx_importer.verification.verifier import Inputs, Named, Subject, call_named, chosen, expected_results, named
+from fx_importer.verification.program_results import call_named, expected_results
+from fx_importer.verification.subject import Inputs, Named, Subject
+from fx_importer.verification.verifier import chosen, named
 
 
 @dataclass(frozen=True)

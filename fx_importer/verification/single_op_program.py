@@ -14,7 +14,9 @@ from fx_importer.calls.caller import Caller
 from fx_importer.options import DecompositionOptions
 from fx_importer.verification.comparison import Comparison, Tolerance, compare
 from fx_importer.verification.eager_reference import copied, writes
-from fx_importer.verification.verifier import Chosen, Inputs, Subject, call_named
+from fx_importer.verification.program_results import call_named
+from fx_importer.verification.subject import Inputs, Subject
+from fx_importer.verification.verifier import Chosen
 
 Relower = Callable[[Any, Sequence[Any], DecompositionOptions | None], Subject]
 """Lowers a module with inputs, or an exported program, with the options of the verified program, or with other

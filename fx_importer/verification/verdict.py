@@ -37,6 +37,9 @@ class Status(Enum):
     NOT_INSTALLED = "not installed"
 
 
+CAPTURE = "capture"
+"""What takes the place of a backend in checks of the exported program against the model that it was exported from."""
+
 WIDTH = 160
 """Largest width of the table in characters."""
 
@@ -100,6 +103,8 @@ class Verdict:
     checks: tuple[Check, ...]
     wrong_passes: tuple[WrongPass, ...] = ()
     """With ``bisect``: for each backend with a mismatch, the pass after which the numbers differ, if it was found."""
+    reference: str = ""
+    """Why the exported program is the reference in place of the model that was lowered; empty if the model is."""
 
     @property
     def passed(self) -> bool:
@@ -147,7 +152,7 @@ class Verdict:
 
     def remarks(self) -> list[str]:
         """Return a line for each problem, and how to bisect it."""
-        found: list[str] = []
+        found: list[str] = [self.reference] if self.reference else []
         for check in self.checks:
             if check.reason:
                 found.append(f"{check.backend} {check.status.value}: {check.reason}")
@@ -157,7 +162,9 @@ class Verdict:
                 if not output.comparison.passed
             ]
         lines = list(dict.fromkeys(found))
-        if wrong := next((each for each in self.checks if each.status is Status.MISMATCH), None):
+        if any(check.backend == CAPTURE for check in self.checks):
+            lines.append("torch.export captured another program: bisect compares with that, and not with the model")
+        elif wrong := next((each for each in self.checks if each.status is Status.MISMATCH), None):
             lines += map(str, self.wrong_passes)
             lines.append(f"lowered.bisect(..., backend='{wrong.backend}') finds the first operation that differs")
         return lines

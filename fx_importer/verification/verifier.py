@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -18,44 +18,14 @@ from fx_importer.diagnostics.progress import counted
 from fx_importer.engines import BackendOptions, IsolatedBackend, Worker, engine_named
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.fx_graph.host_programs import HostTensors
-from fx_importer.manifest import NARROW_FLOATS, Function, Manifest
+from fx_importer.manifest import NARROW_FLOATS, Function
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.tensor_elements import missing_values
-from fx_importer.options import Options
 from fx_importer.verification.comparison import Tolerance, compare
-from fx_importer.verification.eager_reference import Reference, copied
-from fx_importer.verification.quantized_comparison import compare_quantized, steps_of_results
+from fx_importer.verification.expected import expected_of
+from fx_importer.verification.program_results import call_named
+from fx_importer.verification.subject import Inputs, Named, Subject
 from fx_importer.verification.verdict import Check, OutputCheck, Status, Verdict
-
-
-class Subject(Protocol):
-    """Protocol of the lowered program to verify; `Lowered` implements it."""
-
-    @property
-    def exported(self) -> Mapping[str, ExportedProgram]: ...
-    @property
-    def computed(self) -> Mapping[str, ExportedProgram]: ...
-    @property
-    def programs(self) -> Mapping[str, ExportedProgram]: ...
-    @property
-    def linked(self) -> ir.Module: ...
-    @property
-    def manifest(self) -> Manifest: ...
-    @property
-    def options(self) -> Options: ...
-    @property
-    def stubs(self) -> Mapping[str, Callable[..., Any]]: ...
-    def initial_state(self) -> dict[str, torch.Tensor]: ...
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Inputs of a function."""
-
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    function: str | None = None
-    """Name of the function; None if there is only one."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +51,14 @@ def verify(
     """
     calls = [named(argument, subject.exported) for argument in inputs or example_inputs(subject.exported)]
     progress.enter("run in PyTorch")
-    expected = expected_results(subject, calls)
-    beside = beside_the_model(subject, calls, expected)
-    numbers = [[each.function for each in calls[:i]].count(call.function) for i, call in enumerate(calls)]
+    expected = expected_of(subject, calls, tolerance)
     checks = [
         check
         for backend in choose(subject, backends, isolate, required)
-        for check in run(subject, backend, [*zip(calls, numbers, expected, strict=True)], tolerance)
+        for check in run(subject, backend, expected.calls, tolerance)
     ]
-    if beside:
-        checks = [check.with_outputs(beside[check.function, check.inputs]) for check in checks]
-    return Verdict(subject.options.output_type, tuple(checks))
+    checks = [check.with_outputs(expected.of_the_model.get((check.function, check.inputs), ())) for check in checks]
+    return Verdict(subject.options.output_type, (*expected.capture, *checks), reference=expected.remark)
 
 
 def example_inputs(programs: Mapping[str, ExportedProgram]) -> list[Inputs]:
@@ -149,66 +116,6 @@ def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, requ
     stays = engine.isolated or engine.runs_programs or (engine.runs_stubs and subject.manifest.operator_stubs)
     apart = None if worker is None or stays else IsolatedBackend(backend, worker)
     return Chosen(backend, (apart or here).load, required)
-
-
-Named = list[tuple[str, Any]]
-"""Results by name."""
-
-
-def beside_the_model(
-    subject: Subject, calls: Sequence[Inputs], expected: Sequence[Named]
-) -> dict[tuple[str, int], tuple[OutputCheck, ...]]:
-    """Compare ``expected``, results in integers, with those of the programs that the user passed.
-
-    Return the comparisons by function and number of its call; nothing if the programs are the same.
-    """
-    if subject.computed is subject.exported:
-        return {}
-    found: dict[tuple[str, int], tuple[OutputCheck, ...]] = {}
-    for call, values, wanted in zip(calls, expected, expected_results(subject, calls, subject.exported), strict=True):
-        name = call.function or ""
-        steps = steps_of_results(subject.exported[name])
-        number = sum(each == name for each, _ in found)
-        found[name, number] = tuple(
-            OutputCheck(f"{what}, of the model", compare_quantized(value, other, steps[at] if at < len(steps) else 0.0))
-            for at, ((what, value), (_, other)) in enumerate(zip(values, wanted, strict=True))
-        )
-    return found
-
-
-def expected_results(
-    subject: Subject, calls: Sequence[Inputs], programs: Mapping[str, ExportedProgram] | None = None
-) -> list[Named]:
-    """Return the results of ``programs``, by default those that the module computes, in eager PyTorch for each call."""
-    functions = subject.manifest.functions
-    programs = subject.computed if programs is None else programs
-    loaded = {name: Reference(programs[name], function) for name, function in functions.items()}
-    caller = Caller(subject.manifest, loaded, subject.initial_state())
-    return [call_named(caller, call) for call in calls]
-
-
-def call_named(caller: Caller, inputs: Inputs) -> Named:
-    """Call a function with copies of ``inputs``, and return its outputs, and updated state and inputs."""
-    name = inputs.function or ""
-    function = caller.manifest.functions[name]
-    # Copied together to keep their aliasing.
-    args, kwargs = copied((tuple(inputs.args), dict(inputs.kwargs)))
-    returned = pytree.tree_leaves(caller[name](*args, **kwargs))
-    results: Named = [(leaf.path, value) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
-    written = [*function.results, *(argument for argument in function.arguments if argument.overwritten)]
-    leaves = pytree.tree_leaves((args, {key: kwargs[key] for key in _order(function) if key in kwargs}))
-    for each in written:
-        if each.kind == "state":
-            results.append((f"state '{each.name}'", caller.state[each.name].clone()))
-        elif each.kind == "gradient":
-            results.append((f"gradient '{each.name}'", caller.gradients[each.name]))
-        elif each.kind == "input" and each.leaf is not None:
-            results.append((f"input '{each.name}'", leaves[each.leaf]))
-    return results
-
-
-def _order(function: Any) -> list[str]:
-    return function.inputs.spec.child(1).context
 
 
 def run(

@@ -408,5 +408,5 @@ def test_weights_that_change_after_loading_are_an_error():
     torch.testing.assert_close(lowered.run(x), model(x))
     with torch.no_grad():
         model.weight.mul_(2)
-    with pytest.raises(UsageError, match="changed in place since the JIT loaded it: lower the model again"):
+    with pytest.raises(UsageError, match="changed in place since the backend loaded it: lower the model again"):
         lowered.run(x)

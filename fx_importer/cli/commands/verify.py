@@ -11,7 +11,7 @@ from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines import engine_named
 from fx_importer.options import Options
-from fx_importer.verification.verdict import WIDTH, Status, Verdict
+from fx_importer.verification.verdict import CAPTURE, WIDTH, Status, Verdict
 
 
 def verify_model(
@@ -45,7 +45,7 @@ def verify_model(
             verdict = followed.verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol, bisect=bisect)
         _show(verdict)
         for check in verdict.checks:
-            if bisect and check.status is Status.MISMATCH:
+            if bisect and check.status is Status.MISMATCH and check.backend != CAPTURE:
                 with reporting_progress(True):
                     divergence = lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)
                 followed.divergences += [divergence] if divergence else []

@@ -9,7 +9,7 @@ import ctypes
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -75,8 +75,6 @@ class JitBackend:
     """Optimization level of LLVM, 0 to 3. Below 3, loops that run for microseconds are optimized for size."""
     stubs: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]], hash=False)
     """Python functions to call in place of operators, by name, for the operator stubs of a module."""
-    reads_weights_in_place: ClassVar[bool] = True
-    """Whether loaded functions read weights in the memory of the model, which must not change then."""
     cache: bool | None = None
     """Take compiled code from the cache, or keep it there; by default if ``FX_IMPORTER_CACHE_DIR`` is set."""
 

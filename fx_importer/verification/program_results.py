@@ -1,0 +1,57 @@
+"""Results of exported programs in eager PyTorch, with the state of the calls before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from fx_importer.calls.caller import Caller
+from fx_importer.verification.eager_reference import Observer, Reference, copied
+from fx_importer.verification.model_reference import input_leaves, written_by
+from fx_importer.verification.subject import Inputs, Named, Subject
+
+
+def expected_results(
+    subject: Subject, calls: Sequence[Inputs], programs: Mapping[str, ExportedProgram] | None = None
+) -> list[Named]:
+    """Return the results of ``programs``, by default those that the module computes, in eager PyTorch for each call."""
+    return list(results_in_turn(subject, calls, subject.computed if programs is None else programs))
+
+
+def results_in_turn(
+    subject: Subject, calls: Sequence[Inputs], programs: Mapping[str, ExportedProgram], observe: Observer | None = None
+) -> Iterator[Named]:
+    """Yield the results of ``programs`` in eager PyTorch for each call, with the state after the calls before it.
+
+    ``observe`` is called after each node, as by `Reference`.
+    """
+    functions = subject.manifest.functions
+    loaded = {name: Reference(programs[name], function, observe) for name, function in functions.items()}
+    caller = Caller(subject.manifest, loaded, subject.initial_state())
+    for call in calls:
+        original = subject.originals.get(call.function or "")
+        with original.cast() if original is not None else nullcontext():
+            results = call_named(caller, call)
+        yield results
+
+
+def call_named(caller: Caller, inputs: Inputs) -> Named:
+    """Call a function with copies of ``inputs``, and return its outputs, and updated state and inputs."""
+    name = inputs.function or ""
+    function = caller.manifest.functions[name]
+    # Copied together to keep their aliasing.
+    args, kwargs = copied((tuple(inputs.args), dict(inputs.kwargs)))
+    returned = pytree.tree_leaves(caller[name](*args, **kwargs))
+    results: Named = [(leaf.path, value) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
+    leaves = input_leaves(function, args, kwargs)
+    for each in written_by(function):
+        if each.kind == "state":
+            results.append((f"state '{each.name}'", caller.state[each.name].clone()))
+        elif each.kind == "gradient":
+            results.append((f"gradient '{each.name}'", caller.gradients[each.name]))
+        elif each.kind == "input" and each.leaf is not None:
+            results.append((f"input '{each.name}'", leaves[each.leaf]))
+    return results
