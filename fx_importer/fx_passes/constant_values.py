@@ -26,6 +26,8 @@ _MAX_FLOAT64_BYTES = 1 << 24
 """Largest constant of operators on float64 where the output type lacks float64."""
 _MAX_BYTES = 1 << 28
 """Largest value that is computed."""
+_MAX_POSITIONS_BYTES = 1 << 12
+"""Largest folded integers that are computed from no weight, where the output type can compute them."""
 DRAWN = frozenset((aten.rand.default, aten.randn.default, aten.randint.default, aten.randint.low))
 """Sources of random numbers, which become constants where the output type has no random numbers."""
 _HELD_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -171,9 +173,11 @@ class Constants:
             return False
         if not node.all_input_nodes:
             return self._rules.without_operands and (node.target in DRAWN or not value_of(node).is_floating_point())
-        # Integers without weights, such as positions, are cheaper to compute than to read.
-        is_integer = not value_of(node).is_floating_point() and value_of(node).dtype != torch.bool
-        return self._rules.without_operands or not is_integer or bool(self.nodes[node])
+        # Many integers without weights, such as positions, are cheaper to compute than to read.
+        value = value_of(node)
+        is_integer = not value.is_floating_point() and value.dtype != torch.bool
+        is_small = _bytes(value) <= _MAX_POSITIONS_BYTES
+        return self._rules.without_operands or not is_integer or is_small or bool(self.nodes[node])
 
     def _reads_weights(self, node: fx.Node) -> bool:
         return not self._rules.without_operands or bool(self.nodes[node] & self.parameters)

@@ -1,4 +1,4 @@
-"""Transposes around operations of integer programs, which ``tosa-reduce-transposes`` does not pass."""
+"""Transposes around operations that ``tosa-reduce-transposes`` does not pass, such as pads and rescales."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import numpy as np
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import producer, replace
 from fx_importer.mlir.emit.tosa import TosaOps
+from fx_importer.mlir.resources import resource_of
 from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.tosa.transposed_weights import transposed_resource
 
 Order = tuple[int, ...]
 """A permutation of axes, as ``perms`` of ``tosa.transpose``."""
@@ -16,9 +18,10 @@ _ELEMENTWISE = frozenset(
     f"tosa.{name}"
     for name in (
         *("abs", "add", "arithmetic_right_shift", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast"),
-        *("clamp", "clz", "equal", "greater", "greater_equal", "intdiv", "logical_and", "logical_left_shift"),
-        *("logical_not", "logical_or", "logical_right_shift", "logical_xor", "maximum", "minimum", "mul", "negate"),
-        *("rescale", "select", "sub", "table"),
+        *("ceil", "clamp", "clz", "cos", "equal", "erf", "exp", "floor", "greater", "greater_equal", "identity"),
+        *("intdiv", "log", "logical_and", "logical_left_shift", "logical_not", "logical_or", "logical_right_shift"),
+        *("logical_xor", "maximum", "minimum", "mul", "negate", "pow", "reciprocal", "rescale", "rsqrt", "select"),
+        *("sigmoid", "sin", "sub", "table", "tanh"),
     )
 )
 _LEADING = {"tosa.mul": 2, "tosa.negate": 1, "tosa.pad": 1, "tosa.rescale": 1, "tosa.slice": 1, "tosa.table": 1}
@@ -33,31 +36,45 @@ _MOVED = _ELEMENTWISE | _OF_AXIS | frozenset(_OF_SIZES)
 def remove_tosa_transposes(module: ir.Operation) -> None:
     """Compute in another order of axes what is transposed before and after, if no transpose is left.
 
-    So convolutions, which have channels last, and the rescales, tables and sums between them are in one order. Only
-    programs with ``tosa.rescale`` have operations that ``tosa-reduce-transposes`` does not pass.
+    So convolutions, which have channels last, and what is between them are in one order.
     """
-    if not operations(module, {"tosa.rescale"}):
-        return
     orders = {_order(op) for op in operations(module, {"tosa.transpose"})}
     for order in sorted(orders):
-        found = _movable(module, order)
-        for op in operations(module, _MOVED):
-            if op.results[0] in found:
-                _reorder(op, order)
-        for op in operations(module, {"tosa.transpose"}):
-            if op.operands[0] in found and _order(op) == order:
-                replace(op, op.operands[0])
+        if found := _movable(module, order):
+            for op in operations(module, _MOVED):
+                if op.results[0] in found:
+                    _reorder(op, order)
+            for op in operations(module, {"tosa.transpose"}):
+                if op.operands[0] in found and _order(op) == order:
+                    replace(op, op.operands[0])
 
 
 def _movable(module: ir.Operation, order: Order) -> set[ir.Value]:
     """Return the values that can have their axes in ``order`` without a transpose: the largest such set."""
-    found = {
-        op.results[0]
-        for op in operations(module, _MOVED)
-        if _has_order(op.results[0].type, order) and not _by_channel(op)
-    }
-    while left := {each for each in found if not _fits(each, found, order)}:
-        found -= left
+    found = _after_sources(module, order)
+    pending = list(found)
+    while pending:
+        value = pending.pop()
+        if value in found and not _fits(value, found, order):
+            found.discard(value)
+            pending += [each for each in _tensors(value.owner) if each in found]
+            pending += [result for use in value.uses for result in use.owner.results if result in found]
+    return found
+
+
+def _after_sources(module: ir.Operation, order: Order) -> set[ir.Value]:
+    """Return the results of operations that can move, and follow transposes or reshapes without others between."""
+    found = set[ir.Value]()
+    pending = [op.results[0] for op in operations(module, {"tosa.transpose", "tosa.reshape"})]
+    pending = [value for value in pending if _has_order(value.type, order) and _is_source(value, found, order)]
+    while pending:
+        for use in pending.pop().uses:
+            op = use.owner
+            if op.name not in _MOVED or op.results[0] in found:
+                continue
+            if _has_order(op.results[0].type, order) and not _by_channel(op):
+                found.add(op.results[0])
+                pending.append(op.results[0])
     return found
 
 
@@ -71,8 +88,8 @@ def _is_source(operand: ir.Value, found: set[ir.Value], order: Order) -> bool:
     """Return whether ``operand`` is there in ``order``."""
     if operand in found or set(ir.RankedTensorType(operand.type).shape) == {1}:
         return True
-    if producer(operand) == "tosa.reshape":
-        return _keeps_elements(operand, order)
+    if producer(operand) in ("tosa.reshape", "tosa.const"):
+        return _has_order(operand.type, order) and _keeps_elements(operand, order)
     return producer(operand) == "tosa.transpose" and _composed(_order(operand.owner), order) == tuple(range(len(order)))
 
 
@@ -98,7 +115,9 @@ def _reorder(op: ir.Operation, order: Order) -> None:
     for number, each in enumerate(_tensors(op)):
         if producer(each) == "tosa.transpose":
             op.operands[number] = each.owner.operands[0]
-        elif producer(each) == "tosa.reshape":
+        elif producer(each) == "tosa.const" and (constant := _reordered_resource(each, order)) is not None:
+            op.operands[number] = emit.const(constant)
+        elif producer(each) in ("tosa.reshape", "tosa.const"):
             kind = _reordered(each.type, order)
             shape = emit.const_shape(ir.RankedTensorType(kind).shape)
             op.operands[number] = emit.op("tosa.reshape", [kind], [each, shape]).result
@@ -110,6 +129,14 @@ def _reorder(op: ir.Operation, order: Order) -> None:
         by_axis = sizes.reshape(len(order), -1)[list(order)]
         op.operands[number] = emit.const_shape(by_axis.reshape(-1).tolist())
     op.results[0].set_type(_reordered(op.results[0].type, order))
+
+
+def _reordered_resource(value: ir.Value, order: Order) -> ir.Attribute | None:
+    """Return the resource that the constant ``value`` holds, with its axes in ``order``; None if it holds none."""
+    values, type_ = resource_of(value.owner, "values"), ir.RankedTensorType(value.type)
+    if values is None:
+        return None
+    return transposed_resource(values, tuple(type_.shape), order, _reordered(type_, order))
 
 
 def _tensors(op: ir.Operation) -> list[ir.Value]:

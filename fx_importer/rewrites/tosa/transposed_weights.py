@@ -72,7 +72,7 @@ def transpose_tosa_weights(module: ir.Operation) -> None:
         shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
         key = values, shape, order
         if key not in made:
-            transposed = _transposed(values, shape, order, op.results[0].type)
+            transposed = transposed_resource(values, shape, order, op.results[0].type)
             if transposed is None:
                 continue
             made[key] = transposed
@@ -100,7 +100,7 @@ def _unshaped(value: ir.Value) -> ir.Value:
     return value
 
 
-def _transposed(
+def transposed_resource(
     values: ir.Attribute, shape: tuple[int, ...], order: tuple[int, ...], to: ir.Type
 ) -> ir.Attribute | None:
     """Return ``values``, in ``shape``, with its axes in another ``order``; None where it cannot be read."""

@@ -84,3 +84,21 @@ def test_sums_and_channels_that_are_read_first() -> None:
         found = lowered(model, x)
         assert len(transposes(found)) <= most, transposes(found)
         assert found.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
+
+
+def test_pads_and_activations_between_float_convolutions() -> None:
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3)
+            self.scale = nn.Buffer(torch.randn(4, 1, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(F.pad(x, (0, 1, 0, 1)))
+            return self.second(F.pad(F.silu(x) * self.scale, (1, 2, 0, 3)))
+
+    torch.manual_seed(0)
+    model, x = Padded(), torch.randn(2, 3, 9, 7)
+    found = lower(model, x, output_type="tosa")
+    assert transposes(found) == ["0, 2, 3, 1", "0, 3, 1, 2"]
+    torch.testing.assert_close(found.run(x), model(x), rtol=1e-5, atol=1e-5)
