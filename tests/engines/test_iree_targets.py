@@ -31,6 +31,14 @@ def test_a_product_compiles_without_a_device(target, tmp_path):
     assert {each.name for each in (tmp_path / "kernels").iterdir()} == set(compiled.kernels) != set()
 
 
+def test_attention_of_stablehlo_reaches_the_matrix_units():
+    q = torch.randn(1, 2, 64, 64, dtype=torch.bfloat16)
+    lowered = lower(torch.nn.functional.scaled_dot_product_attention, q, q, q, output_type="stablehlo")
+    compiled = lowered.compile("cuda:sm_90")
+    assert compiled.matrix_instructions > 0
+    assert all(b".f64" not in text for name, text in compiled.kernels.items() if name.endswith(".ptx"))
+
+
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> dict[str, str | None]:
     """Return why each check that is a test of this session fails, or None, by name."""

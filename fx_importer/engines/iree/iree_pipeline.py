@@ -19,6 +19,7 @@ from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.exact_floats import other_int8_matmuls_to_f32
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
 from fx_importer.rewrites.stablehlo.convolution_layouts import stablehlo_channels_last
+from fx_importer.rewrites.stablehlo.narrow_products import narrow_products
 
 INPUT_TYPES = {
     OutputType.LINALG_ON_TENSORS: "none",
@@ -43,7 +44,8 @@ def iree_pipeline(input_type: str, target: IreeTarget) -> Pipeline:
     if input_type == "torch":
         stages.append(INLINE)  # IREE 3.13 does not resolve calls in this dialect
     elif input_type == "stablehlo":
-        passes = (stablehlo_channels_last, on_functions("cse"), keep_order_of_equal_elements)
+        narrow = (narrow_products,) if target.driver in ("cuda", "hip") else ()
+        passes = (stablehlo_channels_last, on_functions("cse"), *narrow, keep_order_of_equal_elements)
         stages.append(
             Stage("layouts", "Convolutions have channels last; sorts keep the order of equal elements.", passes)
         )
