@@ -11,6 +11,7 @@ programs take turns. A child process runs the models: one that dies costs its ro
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import importlib.util
 import json
@@ -26,9 +27,11 @@ from typing import Any
 
 HERE = Path(__file__).parent
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "12")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
 
 Row = dict[str, Any]
+LAST = ("lstm",)
+"""Models that take long to compile: they are last."""
 
 
 def measure(name: str, dtype: str, device: str, skip: Sequence[str], rounds: int) -> Row:
@@ -339,6 +342,31 @@ def read_rows(path: Path) -> list[Row]:
     return [row for row in lines if "began" not in row]
 
 
+def warm(arguments: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> None:
+    """Compile with Inductor in several processes at once, whose cache the measurements read: they wait for it less."""
+    count = min(arguments.warm, len(wanted))
+    lists = [wanted[at::count] for at in range(count)]
+    command = [sys.executable, __file__, *sys.argv[1:], "--warm", "0", "--compile"]
+    children = [subprocess.Popen([*command, *("/".join(each) for each in part)]) for part in lists]
+    for child in children:
+        child.wait()
+
+
+def compile_child(arguments: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> None:
+    """Compile the models with Inductor."""
+    sys.path.insert(0, str(HERE))
+    import torch
+    from models import build
+
+    for name, dtype in wanted:
+        model, inputs = build(name, dtype)
+        model, inputs = model.to(arguments.device), tuple(each.to(arguments.device) for each in inputs)
+        for make in (inductor, inductor_graphs):
+            with torch.no_grad(), contextlib.suppress(Exception):  # the measurement says what fails
+                if make.__name__ not in arguments.skip:
+                    make(name, dtype, model, inputs, arguments.device, {})()
+
+
 def main() -> int:
     """Run the models in a child process; start another after one has died."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -349,11 +377,14 @@ def main() -> int:
     parser.add_argument("--skip", nargs="*", default=[], choices=list(PROGRAMS))
     parser.add_argument("--quick", action="store_true", help="few rounds")
     parser.add_argument("--seconds", type=int, default=90, help="time limit for one model")
+    parser.add_argument("--warm", type=int, default=0, help="processes that compile with Inductor before")
     parser.add_argument("--child", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--compile", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child is not None:
-        child(arguments, [(name, dtype) for name, dtype in (each.split("/") for each in arguments.child)])
-        return 0
+    for names, work in ((arguments.child, child), (arguments.compile, compile_child)):
+        if names is not None:
+            work(arguments, [(name, dtype) for name, dtype in (each.split("/") for each in names)])
+            return 0
     prepared = json.loads((HERE / "prepared.json").read_text())["rows"]
     wanted = [
         (row["model"], row["dtype"])
@@ -362,6 +393,9 @@ def main() -> int:
         and row["model"] in (arguments.only or [row["model"]])
         and row["dtype"] in (arguments.dtypes or [row["dtype"]])
     ]
+    wanted.sort(key=lambda each: (each[0] in LAST, each[1] == "fp32"))
+    if arguments.warm:
+        warm(arguments, wanted)
     while left := [each for each in wanted if each not in _done(arguments.rows)]:
         command = [sys.executable, __file__, *sys.argv[1:], "--child", *("/".join(each) for each in left)]
         code = subprocess.run(command, check=False).returncode

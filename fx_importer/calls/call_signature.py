@@ -19,7 +19,7 @@ from fx_importer.mlir.functions import checks_assumptions, state_aliases
 from fx_importer.mlir.tensor_elements import missing_values
 from fx_importer.mlir.types import TorchTensor
 
-_HOST, _META = torch.device("cpu"), torch.device("meta")
+HOST, _META = torch.device("cpu"), torch.device("meta")
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,19 @@ class TensorKind:
     def ctype(self) -> type[Descriptor]:
         return descriptor_type(len(self.shape))
 
-    def mismatch(self, value: object, device: torch.device = _HOST) -> str | None:
-        """Return why ``value`` does not fit; None if it does. It is on the CPU, or on ``device``."""
+    def mismatch(self, value: object, device: torch.device = HOST, host: bool = True) -> str | None:
+        """Return why ``value`` does not fit; None if it does. It is on ``device``, or, with ``host``, on the CPU.
+
+        A tensor of rank 0 may always be on the CPU, as for PyTorch's operators.
+        """
         if not isinstance(value, torch.Tensor):
             return f"is of type {type(value).__name__}, but the function takes {self}"
-        if value.device not in (_HOST, _META, device) and type(value) in PLAIN:
-            if device != _HOST:
+        if not host and value.device == HOST and value.dim():
+            return f"is on cpu, but the function takes tensors on {device}: pass it with `.to('{device}')`"
+        if value.device not in (HOST, _META, device) and type(value) in PLAIN:
+            if not host:
+                return f"is on {value.device}, but the function takes tensors on {device}"
+            if device != HOST:
                 return f"is on {value.device}, but the function takes tensors on {device} or the CPU"
             return f"is on {value.device}, but the function takes tensors on the CPU: pass it with `.cpu()`"
         if value.layout is not torch.strided or value.device == _META or type(value) not in PLAIN:
@@ -103,8 +110,10 @@ class Signature:
     """Maps each result that is a new state value to the argument with the old value, by position."""
     keeps_state: bool = False
     """Whether a call may fail after it has computed new state, so that the old values are kept until it has not."""
-    device: torch.device = _HOST
-    """The device whose tensors the function takes, and those of the CPU."""
+    device: torch.device = HOST
+    """The device whose tensors the function takes."""
+    host: bool = True
+    """Whether it takes those of the CPU too."""
 
     def written(self, position: int) -> bool:
         """Whether the function writes to the argument at ``position``."""
@@ -112,7 +121,8 @@ class Signature:
         return isinstance(kind, TensorKind) and kind.written
 
     def _mismatch(self, kind: Kind, value: object) -> str | None:
-        return kind.mismatch(value, self.device) if isinstance(kind, TensorKind) else kind.mismatch(value)
+        tensor = isinstance(kind, TensorKind)
+        return kind.mismatch(value, self.device, self.host) if tensor else kind.mismatch(value)
 
     def check(self, values: Sequence[object]) -> None:
         """Raise `UsageError` listing every argument that does not fit."""

@@ -38,6 +38,8 @@ class BackendOptions:
     programs: Mapping[str, ExportedProgram] = field(default_factory=dict[str, "ExportedProgram"], hash=False)
     """The exported programs of the functions of the module."""
     manifest: Manifest | None = None
+    device: str = "cpu"
+    """The device to run on: the name of a platform in `Engine.devices`, with or without an index."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class Engine:
     """The extra of this package that brings `packages`."""
     packages: tuple[str, ...] = ()
     """The packages that it needs, by import name."""
+    devices: tuple[str, ...] = ("cpu",)
+    """The platforms whose devices it runs on, with PyTorch's tensors there: those of ``caller(device="cuda:1")``."""
     isolated: bool = False
     """Whether every call runs in a new process. Interpreters do: they are slow, and may crash."""
     runs_stubs: bool = False

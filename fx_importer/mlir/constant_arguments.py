@@ -36,17 +36,24 @@ def take_resources(
     Raises:
         UsageError: for a resource without data.
     """
-    import torch
-
     tensors: list[torch.Tensor] = []
     for value in name_resources(function, operation):
-        kind = ir.RankedTensorType(value.type)
-        tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
-        if (data := resource_bytes(value, tensor.nbytes)) is None:
+        if (tensor := resource_tensor(value, dtypes)) is None:
             raise missing_data(value)
-        ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
         tensors.append(tensor)
     return tensors
+
+
+def resource_tensor(value: ir.Attribute, dtypes: Mapping[str, tuple[torch.dtype, ...]]) -> torch.Tensor | None:
+    """Return a copy of a ``dense_resource``; None if it has no data."""
+    import torch
+
+    kind = ir.RankedTensorType(value.type)
+    tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
+    if (data := resource_bytes(value, tensor.nbytes)) is None:
+        return None
+    ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
+    return tensor
 
 
 def missing_data(value: ir.Attribute) -> UsageError:

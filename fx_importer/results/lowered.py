@@ -180,19 +180,28 @@ class Lowered(LoweredOnMesh):
         """
         save_bundle_of(self, folder, platform, weights)
 
-    def caller(self, state: Mapping[str, torch.Tensor] | None = None, backend: str | Backend | None = None) -> Caller:
+    def caller(
+        self,
+        state: Mapping[str, torch.Tensor] | None = None,
+        backend: str | Backend | None = None,
+        device: str = "cpu",
+    ) -> Caller:
         """Return the module's functions, ready to run on ``backend``, with their own state.
 
         Args:
             state: the initial state; by default the exported programs'. May contain weights that functions take.
             backend: a name in `BACKENDS`, ``"eager"`` for the programs themselves, or a custom backend; by default the
-                output type's: the JIT, StableHLO's interpreter, TOSA's reference model. With stubs, the JIT.
+                output type's: the JIT, StableHLO's interpreter, TOSA's reference model. With stubs, the JIT. On another
+                device than ``"cpu"``, the first that runs there.
+            device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"rocm"``. The functions take and return PyTorch's tensors
+                there, without copies by the host, and keep their state there.
 
         Raises:
             NotInstalledError: naming the extra that brings the backend.
-            UsageError: if the backend cannot run the module, or a part of the state is missing.
+            UsageError: if the backend cannot run the module, a part of the state is missing, or the device is not there
+                or has too little memory left.
         """
-        return caller_of(self, state, backend)
+        return caller_of(self, state, backend, device)
 
     @once
     def _caller(self) -> Caller:

@@ -13,7 +13,7 @@ from fx_importer.calls.caller import Caller
 from fx_importer.diagnostics.observers import Observer, observing
 from fx_importer.diagnostics.reports import Dumps
 from fx_importer.engines import BackendOptions, default_engine, engine_named, engine_of
-from fx_importer.engines.engine_table import REFERENCE_ENGINE, stub_engine
+from fx_importer.engines.engine_table import REFERENCE_ENGINE, engines_for, module_engines, stub_engine
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.options import Weights
@@ -25,9 +25,14 @@ from fx_importer.weights import as_passed
 if TYPE_CHECKING:
     from fx_importer.results.lowered import Lowered
 
+CPU = "cpu"
+"""The device of the host."""
 
-def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backend: str | Backend | None) -> Caller:
-    """Return the functions of the module, ready to run on ``backend``.
+
+def caller_of(
+    lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backend: str | Backend | None, device: str = CPU
+) -> Caller:
+    """Return the functions of the module, ready to run on ``backend`` and ``device``.
 
     Raises:
         NotInstalledError: naming the extra that brings the backend.
@@ -35,14 +40,16 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
     """
     check_one_device(lowered)
     check_weights(lowered.weights, lowered.module)
-    if backend is None:
+    if device != CPU:
+        backend = _engine_on(device, lowered.options.output_type, backend)
+    elif backend is None:
         backend = default_backend(lowered.manifest)
     if isinstance(backend, str):
         engine = engine_named(backend)
         if engine.runs_programs:
             require_programs(lowered)
         cache = lowered.options.running.cache
-        backend = engine.create(BackendOptions(lowered.stubs, cache, lowered.programs, lowered.manifest))
+        backend = engine.create(BackendOptions(lowered.stubs, cache, lowered.programs, lowered.manifest, device))
     takes_weights = False
     if isinstance(backend, TakesWeights) and lowered.options.importing.weights is Weights.EXTERNAL:
         takes_weights = True
@@ -64,7 +71,51 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         ]
         loaded = {name: _with_same_weights(function, read) for name, function in loaded.items()}
     weights = {name: tensor for name, tensor in initial.items() if name not in lowered.manifest.state}
-    return Caller(lowered.manifest, loaded, initial if state is None else {**weights, **state})
+    begin = initial if state is None else {**weights, **state}
+    if device != CPU:
+        begin = {name: tensor.to(torch_device_named(device)) for name, tensor in begin.items()}
+    return Caller(lowered.manifest, loaded, begin)
+
+
+def _engine_on(device: str, output_type: OutputType, backend: str | Backend | None) -> str:
+    """Return the name of the engine that runs ``output_type`` on ``device``.
+
+    Raises:
+        UsageError: if there is none, ``backend`` does not run there, or PyTorch has no such device.
+    """
+    platform = device.partition(":")[0]
+    if backend is not None and not isinstance(backend, str):
+        raise UsageError(f"device='{device}' goes with the name of a backend, and not with one that is made already")
+    there = [engine.name for engine in module_engines() if platform in engine.devices]
+    runs = [engine.name for engine in engines_for(output_type) if engine.name in there]
+    if backend is not None and backend not in there:
+        engine_named(backend)
+        raise UsageError(f"the backend {backend!r} does not run on '{platform}': {_listed(there)}")
+    if not runs:
+        types = sorted({kind.value for name in there for kind in engine_named(name).accepts})
+        raise UsageError(
+            f"no engine runs {output_type.value} on '{platform}': {_listed(there)}"
+            + (f", which take{'s' * (len(there) == 1)} {' or '.join(types)}" if types else "")
+        )
+    torch_device_named(device)
+    return backend or runs[0]
+
+
+def _listed(engines: Sequence[str]) -> str:
+    return f"{' and '.join(map(repr, engines))} can" if engines else "no engine does"
+
+
+def torch_device_named(device: str) -> torch.device:
+    """Return PyTorch's device of a name such as ``"cuda:1"``. Raises `UsageError` if it is not there."""
+    platform, _, index = device.partition(":")
+    if index and not index.isdecimal():
+        raise UsageError(f"'{device}' names no device: accepted are 'cpu', 'cuda' and 'cuda:1'")
+    if (count := torch.cuda.device_count()) <= int(index or 0):
+        raise UsageError(
+            f"PyTorch has no device '{device}' here: it has {count} of '{platform}'. Its tensors there are what the "
+            "functions take and return: they need a PyTorch that is built for it, and its driver"
+        )
+    return torch.device("cuda", int(index or 0))
 
 
 def _dumps(lowered: Lowered, backend: Backend) -> list[Observer]:

@@ -128,7 +128,7 @@ def test_weights_are_passed_instead_of_files(tmp_path: Path):
     with pytest.raises(ValueError, match=r"the weight 'weight' is torch.float32 \[3, 4\], and has to be bfloat16"):
         load(tmp_path, weights=model.float().state_dict())
     program = load(tmp_path, weights=model.bfloat16().state_dict())
-    torch.testing.assert_close(program(x), model(x).detach())
+    torch.testing.assert_close(program(x), model(x).detach(), rtol=0.02, atol=0.02)
 
 
 def test_a_bundle_replaces_the_one_before(tmp_path: Path):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
-
-import torch
 
 from fx_importer.engines.engine_pipeline import run_engine_pipeline
 from fx_importer.engines.xla import stablehlo_loader
 from fx_importer.engines.xla.portable_artifact import artifact_of, elements
 from fx_importer.engines.xla.xla_pipeline import xla_pipeline
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.constant_arguments import resource_constants
+from fx_importer.mlir.constant_arguments import resource_constants, resource_tensor
 from fx_importer.mlir.element_types import DTYPES, UNSIGNED
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.module_io import copy_to_new_context
-from fx_importer.mlir.resources import resource_bytes
 
 LOADER = Path(stablehlo_loader.__file__)
 """The file to copy next to an artifact."""
@@ -31,12 +27,9 @@ def bundled_artifact(module: ir.Module, platform: str, version: str) -> bytes:
     run_engine_pipeline(xla_pipeline(platform, devices=1), copy)
     for function in functions_of(copy).values():
         for resource, constants in resource_constants(function, "stablehlo.constant").items():
-            kind = ir.RankedTensorType(constants[0].results[0].type)
-            tensor = torch.empty(kind.shape, dtype=(DTYPES | UNSIGNED)[str(kind.element_type)][0])
-            if (data := resource_bytes(resource, tensor.nbytes)) is not None:
-                ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
+            if (tensor := resource_tensor(resource, DTYPES | UNSIGNED)) is not None:
                 with copy.context:
-                    value = elements(tensor, kind)
+                    value = elements(tensor, ir.RankedTensorType(resource.type))
                 for op in constants:
                     op.attributes["value"] = value
     return artifact_of(copy, version, "arguments")

@@ -19,10 +19,10 @@ def _pipeline(output_type: OutputType) -> Pipeline:
     return pipeline_for_host(output_type)
 
 
-def _create(_: BackendOptions) -> Backend:
+def _create(options: BackendOptions) -> Backend:
     from fx_importer.engines.xla.xla_backend import XlaBackend
 
-    return XlaBackend()
+    return XlaBackend(platform=options.device)
 
 
 def _load_on_mesh(module: ir.Module, name: str) -> Any:
@@ -38,9 +38,10 @@ XLA_ENGINE = Engine(
     pipeline=_pipeline,
     extra="xla",
     packages=("jax", "jaxlib"),
+    devices=("cpu", "cuda", "rocm"),
     benchmarked=(OutputType.STABLEHLO,),
     # It computes sums along rows in order, one element at a time, unless they are split.
     language_models=LanguageModels(sum_lanes=64, fuses_sums=False),
     load_on_mesh=_load_on_mesh,
 )
-"""XLA, through jax and jaxlib, on devices of the host."""
+"""XLA, through jax and jaxlib, on devices of the host, and on those of jax's plug-ins."""

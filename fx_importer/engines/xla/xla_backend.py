@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -20,15 +20,19 @@ from fx_importer.distributed.shardings import is_sharded
 from fx_importer.engines.engine_pipeline import run_engine_pipeline
 from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.xla.engine import XLA_ENGINE
-from fx_importer.engines.xla.xla_devices import HOST, Placement, placement_of, whole_array
+from fx_importer.engines.xla.stablehlo_loader import check_memory
+from fx_importer.engines.xla.xla_devices import HOST, Placement, artifact_errors, placement_of, whole_array
+from fx_importer.engines.xla.xla_function import XlaFunction
 from fx_importer.engines.xla.xla_pipeline import xla_pipeline
 from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
-from fx_importer.engines.xla.xla_program import XLA, as_array, as_tensor, compile_program, passed_as_array, put
+from fx_importer.engines.xla.xla_program import XLA, as_array, as_tensor, compile_program, donated_positions, put
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.constant_arguments import take_resources
+from fx_importer.mlir.constant_arguments import missing_data, name_resources, resource_tensor
+from fx_importer.mlir.emit.emitter import terminator
 from fx_importer.mlir.functions import functions_of
+from fx_importer.mlir.resources import byte_size, key_of
 from fx_importer.rewrites.xla.weight_preparation import split_preparation
 
 
@@ -38,7 +42,26 @@ class XlaBackend:
 
     name: str = "xla"
     platform: str = HOST
-    """jax's name of the platform: ``"cpu"``, or that of a plug-in, such as ``"cuda"``. Its first device runs it."""
+    """The device: jax's name of a platform, ``"cpu"`` or that of a plug-in, and an index: ``"cuda:1"``."""
+    weights: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor], hash=False)
+    """The weights of elided resources, by their names. Functions that are loaded share them."""
+    uploaded: dict[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False, repr=False)
+    """Those that are on the devices, by name."""
+
+    def with_weights(self, weights: Mapping[str, torch.Tensor]) -> XlaBackend:
+        """Return the backend with `weights`."""
+        return replace(self, weights=weights, uploaded={})
+
+    def _uploaded(self, resource: ir.Attribute, put: Callable[[torch.Tensor], Any]) -> Any:
+        """Return a weight on the devices. Functions share those of `weights`."""
+        name = key_of(resource)
+        if name in self.weights:
+            if name not in self.uploaded:
+                self.uploaded[name] = put(self.weights[name])
+            return self.uploaded[name]
+        if (tensor := resource_tensor(resource, XLA.dtypes)) is None:
+            raise missing_data(resource)
+        return put(tensor)
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module``, which does not change, from a portable artifact.
@@ -64,11 +87,14 @@ class XlaBackend:
         places = placement_of(copy, mesh, len(signature.arguments), len(signature.results), self.platform)
         whole = places.whole
         with Trace().stage("constants"):
-            weights = [put(jax, whole, each) for each in take_resources(function, "stablehlo.constant", XLA.dtypes)]
+            resources = name_resources(function, "stablehlo.constant")
+            if self.platform != HOST:
+                _check_memory(places, resources, self.uploaded)
+            weights = [self._uploaded(each, partial(put, jax, whole)) for each in resources]
         prepared: dict[str, Sequence[Any]] = {}
 
-        def compiled(module: ir.Module, static: Signature) -> _Function:
-            run_engine_pipeline(xla_pipeline(self.platform, places.devices), module)
+        def compiled(module: ir.Module, static: Signature) -> Loaded:
+            run_engine_pipeline(xla_pipeline(self.platform.partition(":")[0], places.devices), module)
             preparation = split_preparation(functions_of(module)["main"], len(signature.arguments), XLA.dtypes)
             kept = weights
             if preparation is not None:
@@ -76,47 +102,50 @@ class XlaBackend:
                 if text not in prepared:
                     with jax.enable_x64(True):
                         made = len(read_signature(functions_of(preparation)["main"], XLA).results)
+                        unchanged = _returned_arguments(preparation)  # before it becomes an artifact
                         compiled = compile_program(preparation, [whole] * len(weights), [whole] * made)
-                        prepared[text] = compiled(*weights)
+                        prepared[text] = [
+                            weights[unchanged[at]] if at in unchanged else result
+                            for at, result in enumerate(compiled(*weights))
+                        ]
                 kept = prepared[text]
             arguments = (*places.arguments, *[whole] * len(kept))
-            program = compile_program(module, arguments, places.results, _donated(static))
-            return _Function(static, jax, places, program, kept)
+            program = compile_program(module, arguments, places.results, donated_positions(static))
+            if places.devices == 1:
+                return XlaFunction(static, jax, next(iter(whole.device_set)), program, kept)
+            return _MeshFunction(static, jax, places, program, kept)
 
         return Specialized(signature, copy, compiled) if is_dynamic(signature) else compiled(copy, signature)
 
 
-def _donated(signature: Signature) -> frozenset[int]:
-    """Return the positions of state arguments whose memory can hold the new values."""
-    if signature.keeps_state:
-        return frozenset()
-    kinds = signature.arguments, signature.results
-    return frozenset(at for new, at in signature.aliases.items() if kinds[0][at] == kinds[1][new])
+def _check_memory(places: Placement, resources: Sequence[ir.Attribute], uploaded: Collection[str]) -> None:
+    """Raise `UsageError` if the device has too little memory left for the weights that are not there."""
+    sizes = [byte_size(each) for each in resources if key_of(each) not in uploaded]
+    for device in places.whole.device_set:
+        with artifact_errors():
+            check_memory(device, sum(sizes), "the weights")
 
 
-class _Function:
-    """Compiled code and its weights."""
+def _returned_arguments(module: ir.Module) -> dict[int, int]:
+    """Return the positions of results of ``main`` that are arguments, and of these: they need no copy."""
+    returned = enumerate(terminator(functions_of(module)["main"].entry_block).operands)
+    return {at: ir.BlockArgument(value).arg_number for at, value in returned if isinstance(value.owner, ir.Block)}
 
-    def __init__(
-        self,
-        signature: Signature,
-        jax: Any,
-        places: Placement,
-        program: Any,
-        weights: Sequence[Any],
-    ):
+
+class _MeshFunction:
+    """Compiled code for several devices, and its weights."""
+
+    def __init__(self, signature: Signature, jax: Any, places: Placement, program: Any, weights: Sequence[Any]):
         self.signature = signature
         self._program = program
         self._weights = weights
-        self._devices = places.devices
         self._enable_x64 = jax.enable_x64
         self._arguments = DenseArguments(signature)
-        kept = {at: at in _donated(signature) for at in signature.aliases.values()}
+        donated = donated_positions(signature)
+        kept = {at: at in donated for at in signature.aliases.values()}
         self._passed: list[Callable[[Any], Any]] = [
             partial(_state, jax, place, kept[at])
             if at in kept
-            else passed_as_array(signature.arguments[at])
-            if places.devices == 1
             else PlacedWeight(place, partial(put, jax, place))
             if at in places.weights
             else partial(_placed, jax, place)
@@ -126,9 +155,7 @@ class _Function:
         self._results = [kind.dtypes[0] for kind in signature.results if isinstance(kind, TensorKind)]
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        results = self._run(arguments)
-        if self._devices > 1:
-            results = map(whole_array, results)
+        results = map(whole_array, self._run(arguments))
         return tuple([as_tensor(each, dtype) for each, dtype in zip(results, self._results, strict=True)])
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:

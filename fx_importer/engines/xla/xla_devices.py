@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ import numpy as np
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.shardings import take_shardings
 from fx_importer.engines.xla.engine import XLA_ENGINE
+from fx_importer.engines.xla.stablehlo_loader import ArtifactError, device_named
 from fx_importer.engines.xla.xla_processes import among_processes
-from fx_importer.errors import UsageError, first_line
+from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import Sharding
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.functions import functions_of
@@ -46,7 +47,7 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
         mesh: the mesh of a program of whole tensors; None for one device.
         arguments: the number of arguments of the function.
         results: the number of results.
-        platform: jax's name of the platform of the device; a program of whole tensors is placed on the host.
+        platform: the device as `device_of` takes it; a program of whole tensors is placed on the host.
 
     Raises `UsageError` if XLA has fewer devices in this process than a program of whole tensors is divided among.
     """
@@ -76,20 +77,23 @@ def weight_positions(function: func_d.FuncOp) -> frozenset[int]:
     return frozenset(at for at, each in enumerate(map(ir.DictAttr, attributes)) if "fx_importer.weight" in each)
 
 
-def device_of(platform: str) -> Any:
-    """Return the first device of a platform that a plug-in of jax brings.
+def device_of(name: str) -> Any:
+    """Return the device of a platform that a plug-in of jax brings, with or without an index: ``"cuda"``, ``"cuda:1"``.
 
     Raises:
-        UsageError: if jax does not have the platform here.
+        UsageError: if jax does not have the platform here, or no device of that index.
     """
-    backends = XLA_ENGINE.imported("jax.extend.backend")
+    with artifact_errors():
+        return device_named(name)
+
+
+@contextmanager
+def artifact_errors() -> Iterator[None]:
+    """Turn an `ArtifactError` of the loader, which knows none of ours, into a `UsageError`."""
     try:
-        return backends.get_backend(platform).local_devices()[0]
-    except RuntimeError as error:  # no such plug-in, or no device for it
-        raise UsageError(
-            f"jax has no platform '{platform}' here: {first_line(error)}. Its plug-ins bring others: pip install "
-            f"'jax[cuda13]' for 'cuda', with NVIDIA's driver; 'rocm' is AMD's, and '{HOST}' is always there"
-        ) from error
+        yield
+    except ArtifactError as error:
+        raise UsageError(str(error)) from error
 
 
 def whole_array(array: Any) -> Any:

@@ -13,6 +13,7 @@ from fx_importer.calls.call_signature import (
     IN_STABLEHLO,
     CallingConvention,
     Kind,
+    Signature,
     TensorKind,
     read_signature,
 )
@@ -55,6 +56,14 @@ def compile_program(
         return function.lower(*shapes).compile()
 
 
+def donated_positions(signature: Signature) -> frozenset[int]:
+    """Return the positions of state arguments whose memory can hold the new values."""
+    if signature.keeps_state:
+        return frozenset()
+    kinds = signature.arguments, signature.results
+    return frozenset(at for new, at in signature.aliases.items() if kinds[0][at] == kinds[1][new])
+
+
 def artifact_function(module: ir.Module) -> Callable[..., Sequence[Any]]:
     """Return the function ``main`` of ``module`` as one that jax traces."""
     results = _shapes(read_signature(functions_of(module)["main"], XLA).results)
@@ -88,12 +97,6 @@ def as_array(tensor: torch.Tensor) -> Any:
     if tensor.dtype in _IN_NUMPY:
         return plain.numpy()
     return plain.view(_BITS[tensor.dtype.itemsize]).numpy().view(_numpy_type(tensor.dtype))
-
-
-def passed_as_array(kind: Kind) -> Callable[[torch.Tensor], Any]:
-    """Return the function that makes arrays of numpy of dense tensors of ``kind``, without gradients, in place."""
-    in_numpy = isinstance(kind, TensorKind) and _IN_NUMPY.issuperset(kind.dtypes)
-    return torch.Tensor.numpy if in_numpy else as_array
 
 
 def put(jax: Any, place: Any, tensor: torch.Tensor) -> Any:

@@ -1,0 +1,134 @@
+"""Programs on one device of XLA: what is read and returned in place, tested on the CPU by the code for GPUs."""
+
+import pytest
+import torch
+from torch import nn
+
+from fx_importer import UsageError, lower
+from fx_importer.calls.call_signature import Signature, TensorKind
+from fx_importer.engines import XlaBackend
+from fx_importer.engines.xla import xla_backend
+from tests.engines.test_engine_table import needs_xla
+
+pytestmark = needs_xla
+
+
+class Running(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+        self.register_buffer("sum", torch.zeros(64, 16))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.sum += self.layer(x)
+        self.count += 1
+        return self.sum * 1.5, self.count + 0
+
+
+def load(model, *inputs, **options):
+    lowered = lower(model, *inputs, output_type="stablehlo", mutation="functional", **options)
+    return XlaBackend().load(lowered.module)
+
+
+def test_arguments_are_read_in_place():
+    x, y = torch.randn(64, 16), torch.randn(64, 16)
+    function = load(lambda x, y: x + y, x, y)
+    imported, read = function._import, []
+
+    def counted(tensor, ordered):
+        array = imported(tensor, ordered)
+        read.append((array.unsafe_buffer_pointer() == tensor.data_ptr(), ordered))
+        return array
+
+    function._import = counted
+    (found,) = function(x, y)
+    torch.testing.assert_close(found, x + y)
+    assert read == [(True, True), (True, False)]
+
+
+def test_results_are_memory_of_their_own():
+    x = torch.randn(64, 16)
+    function = load(lambda x: (x, x * 2, x * 2), x)
+    same, first, second = function(x)
+    assert len({each.data_ptr() for each in (x, same, first, second)}) == 4
+    for each in (same, first, second):
+        each.zero_()
+    assert x.any()
+    torch.testing.assert_close(function(x)[1], x * 2)
+
+
+def test_results_outlive_calls():
+    function = load(lambda x: x * 2, torch.ones(256, 256))
+    inputs = [torch.full((256, 256), float(at)) for at in range(8)]
+    results = [function(x)[0] for x in inputs]
+    assert [int(each[3, 4]) for each in results] == [2 * at for at in range(8)]
+
+
+def test_state_stays_in_its_memory():
+    x = torch.randn(64, 16)
+    caller = lower(Running(), x, output_type="stablehlo", mutation="functional").caller(backend="xla")
+    places = []
+    for _ in range(3):
+        caller(x)
+        places.append(caller.state.held["sum"].array.unsafe_buffer_pointer())
+    assert len(set(places)) == 1
+    before = caller.state["sum"]
+    kept = before.clone()
+    caller(x)
+    torch.testing.assert_close(before, kept)  # a copy, which later calls do not write
+    assert int(caller.state["count"]) == 4
+
+
+def test_functions_share_weights(monkeypatch: pytest.MonkeyPatch):
+    class Repeated(nn.Module):
+        def __init__(self, layer, times):
+            super().__init__()
+            self.layer, self.times = layer, times
+
+        def forward(self, x):
+            for _ in range(self.times):
+                x = self.layer(x)
+            return x
+
+    layer, x, uploads = nn.Linear(16, 16), torch.randn(4, 16), []
+    put = xla_backend.put
+    monkeypatch.setattr(xla_backend, "put", lambda jax, place, tensor: uploads.append(1) or put(jax, place, tensor))
+    programs = {name: torch.export.export(Repeated(layer, at), (x,)) for at, name in enumerate(("once", "twice"), 1)}
+    caller = lower(programs, output_type="stablehlo", weights="external").caller(backend="xla")
+    torch.testing.assert_close(caller["once"](x), layer(x))
+    torch.testing.assert_close(caller["twice"](x), layer(layer(x)))
+    assert len(uploads) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.bfloat16, torch.float8_e4m3fn, torch.complex64])
+def test_dtypes(dtype: torch.dtype):
+    x = torch.ones(5, 3, dtype=torch.float32).to(dtype)[:, :2].t()
+    (found,) = load(lambda x: x.reshape(-1), x)(x)
+    assert found.dtype is dtype
+    assert found.to(torch.complex64).sum() == 10
+
+
+def test_tensors_of_another_device_are_named():
+    kinds = TensorKind((torch.float32,), ()), TensorKind((torch.float32,), (2,))
+    signature = Signature("main", kinds, (), names=("x", "y"), device=torch.device("cuda", 1), host=False)
+    message = r"argument 1 \('y'\) is on cpu, but .* tensors on cuda:1: .*`.to\('cuda:1'\)`"
+    with pytest.raises(UsageError, match=message):
+        signature.check((torch.tensor(1.0), torch.ones(2)))  # of rank 0, a tensor may be on the CPU
+
+
+@pytest.mark.parametrize(
+    "output_type, options, message",
+    [
+        ("stablehlo", {"device": "cuda"}, "PyTorch has no device 'cuda' here: it has 0 of 'cuda'"),
+        ("stablehlo", {"device": "cuda:x"}, "'cuda:x' names no device"),
+        ("tosa", {"device": "cuda"}, "no engine runs tosa on 'cuda': 'xla' can, which takes stablehlo"),
+        ("stablehlo", {"device": "cuda", "backend": "jit"}, "'jit' does not run on 'cuda': 'xla' can"),
+        ("stablehlo", {"device": "cuda", "backend": XlaBackend()}, "goes with the name of a backend"),
+        ("stablehlo", {"device": "abacus"}, "no engine runs stablehlo on 'abacus': no engine does"),
+    ],
+)
+def test_devices_that_are_not_there(output_type: str, options, message: str):
+    lowered = lower(nn.ReLU(), torch.ones(3), output_type=output_type)
+    with pytest.raises(UsageError, match=message):
+        lowered.caller(**options)
