@@ -44,6 +44,13 @@ def section(rows: Sequence[Row], date: str) -> str:
         _memory(rows),
         "",
     ]
+    wrong = [
+        f"* {_name(row)}, {COLUMNS[program]}: {one['error']:.0e}"
+        for row in rows
+        for program, one in row.get("programs", {}).items()
+        if one.get("error", 0) > max(0.05, 10 * row["programs"]["eager"].get("error", 0))
+    ]
+    lines += ["Wrong numbers, more than 0.05 from eager in float64:", "", *wrong, ""] if wrong else []
     if failed := [row for row in rows if "failed" in row]:
         lines += [*(f"* {_name(row)} failed: {row['failed']}" for row in failed), ""]
     parts = [

@@ -1,5 +1,7 @@
 """Programs on one device of XLA: what is read and returned in place, tested on the CPU by the code for GPUs."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -26,7 +28,7 @@ class Running(nn.Module):
         return self.sum * 1.5, self.count + 0
 
 
-def load(model, *inputs, **options):
+def load(model, *inputs, **options) -> Any:
     lowered = lower(model, *inputs, output_type="stablehlo", mutation="functional", **options)
     return XlaBackend().load(lowered.module)
 
