@@ -50,9 +50,9 @@ def caller_of(
             require_programs(lowered)
         cache = lowered.options.running.cache
         backend = engine.create(BackendOptions(lowered.stubs, cache, lowered.programs, lowered.manifest, device))
-    takes_weights = False
+    in_place = False
     if isinstance(backend, TakesWeights) and lowered.options.importing.weights is Weights.EXTERNAL:
-        takes_weights = True
+        in_place = not getattr(backend, "copies_weights", False)
         held, module = lowered.weight_values(), lowered.module  # nothing is compiled in
         passed = {key: as_passed(held[each.name], each) for key, each in lowered.manifest.weights.items()}
         backend = backend.with_weights(passed)
@@ -62,7 +62,7 @@ def caller_of(
         loaded = {name: backend.load(module, name) for name in lowered.manifest.functions}
     initial = lowered.initial_state()
     engine = engine_of(backend)
-    if engine is not None and not engine.runs_programs and not takes_weights:
+    if engine is not None and not engine.runs_programs and not in_place:
         read = [
             tensor
             for program in lowered.exported.values()

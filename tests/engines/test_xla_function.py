@@ -101,6 +101,10 @@ def test_functions_share_weights(monkeypatch: pytest.MonkeyPatch):
     torch.testing.assert_close(caller["once"](x), layer(x))
     torch.testing.assert_close(caller["twice"](x), layer(layer(x)))
     assert len(uploads) == 2
+    with torch.no_grad():
+        layer.weight.zero_()
+    with pytest.raises(UsageError, match="changed in place"):
+        caller["once"](x)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.bfloat16, torch.float8_e4m3fn, torch.complex64])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -47,6 +47,9 @@ class XlaBackend:
     """The weights of elided resources, by their names. Functions that are loaded share them."""
     uploaded: dict[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False, repr=False)
     """Those that are on the devices, by name."""
+
+    copies_weights: ClassVar[bool] = True
+    """Whether it copies `weights`: a change in place is not seen, and an error of the caller."""
 
     def with_weights(self, weights: Mapping[str, torch.Tensor]) -> XlaBackend:
         """Return the backend with `weights`."""
