@@ -248,7 +248,7 @@ def _manifest(facts: Any, types: Types) -> Manifest:
 def _held(facts: Any) -> Held:
     held = Held(**fields_from_json(facts))
     if held.kind not in get_args(HeldKind) or not isinstance(held.type, ValueType) or type(held.persistent) is not bool:
-        raise ValueError(f"{facts} is no tensor of a program")
+        raise ValueError(f"{facts} is not a tensor of a program")
     return held
 
 
@@ -269,7 +269,7 @@ def _weight(facts: Any) -> Weight:
 def _process_group(facts: Any) -> ProcessGroup:
     group = ProcessGroup(names_from_json(facts["axes"]), tuple(map(tuple, facts["replica_groups"])))
     if any(type(device) is not int or device < 0 for devices in group.replica_groups for device in devices):
-        raise ValueError(f"{facts} is no process group")
+        raise ValueError(f"{facts} is not a process group")
     return group
 
 
@@ -281,7 +281,7 @@ def _numbers(facts: Any) -> dict[str, Fixed]:
 
 def _positive(size: Any) -> int:
     if type(size) is not int or size < 1:
-        raise ValueError(f"{size!r} is no size of an axis")
+        raise ValueError(f"{size!r} is not a size of an axis")
     return size
 
 
@@ -289,5 +289,5 @@ def _file(facts: Any) -> File:
     file = File(**facts)
     named = all(isinstance(text, str) and "\0" not in text for text in (file.path, file.name, file.sha256))
     if not named or any(type(number) is not int or not 0 <= number < 2**63 for number in (file.offset, file.nbytes)):
-        raise ValueError(f"{facts} is no part of a file")
+        raise ValueError(f"{facts} is not a part of a file")
     return file

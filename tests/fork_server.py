@@ -42,7 +42,7 @@ FOLDER = "FX_IMPORTER_TESTS_SERVER"
 """The variable that names the folder of a server which runs already."""
 
 Popen = subprocess.Popen
-"""What starts a process that is no fork."""
+"""What starts a process that is not a fork."""
 
 
 class ForkingPopen(Popen):

@@ -19,7 +19,7 @@ def test_values_are_read():
         ("{", "Expecting"),
         (b"\x80", "decode"),
         ('{"a": 1, "\\u0061": 2}', "the key 'a' is there twice"),
-        ("[NaN]", "NaN is no number of JSON"),
+        ("[NaN]", "NaN is not a JSON number"),
         ("[" * 300 + "]" * 300, "nested too deeply"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 300 + "1" + "}" * 300, "nested too deeply"),

@@ -65,7 +65,7 @@ class Accuracy:
 
     def __str__(self) -> str:
         steps = [each.steps for each in self.layers if each.steps is not None]
-        lines = [f"results: {self.result:.1f} dB signal to noise beside the float model"]
+        lines = [f"results: {self.result:.1f} dB signal to noise relative to the float model"]
         lines.append(f"integer operators: {len(steps)}, each alone at most {max(steps, default=0)} steps from q/dq")
         lines.append(f"worst layers of {len(self.layers)}:")
         for layer in self.layers[:_SHOWN]:

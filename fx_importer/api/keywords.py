@@ -67,7 +67,7 @@ def split_keywords(f: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any],
             if name in ours:
                 raise UsageError(
                     f"'{name}' is both an option of fx_importer and a parameter of the model: pass the model's own "
-                    f"keyword arguments in kwargs={{...}}, for example kwargs={{'{name}': ...}}; beside kwargs=, "
+                    f"keyword arguments in kwargs={{...}}, for example kwargs={{'{name}': ...}}; with kwargs=, "
                     f"{name}= is the option"
                 )
     rest = {name: value for name, value in keywords.items() if name not in KEYWORDS}
@@ -86,7 +86,7 @@ def options_of(keywords: Mapping[str, Any]) -> Options:
         if twice := [name for name in keywords if name not in _WITH_OPTIONS]:
             raise UsageError(
                 f"options= holds all options, but {', '.join(map(repr, twice))} {'is' if len(twice) == 1 else 'are'} "
-                "passed beside it: set them in the Options, for example with dataclasses.replace, or pass only keywords"
+                "passed with it: set them in the Options, for example with dataclasses.replace, or pass only keywords"
             )
         return whole
     values = {option.name: _converted(option, keywords) for option in OPTIONS if option.keyword in keywords}

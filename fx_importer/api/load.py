@@ -64,7 +64,7 @@ def load(
     if path.suffix == ARTIFACT:
         raise UsageError(f"'{path}' is a portable artifact, for other tools: load reads .mlir and .mlirbc files")
     if path.suffix not in MODULES:
-        raise UsageError(f"'{path}' is no module that was saved: load reads .mlir and .mlirbc files")
+        raise UsageError(f"'{path}' is not a module that was saved: load reads .mlir and .mlirbc files")
     module = read_module(path) if trust else read_untrusted_module(path)
     found = _manifest(path, module, manifest, types)
     check_describes(found, module, f"the manifest of '{path}'")

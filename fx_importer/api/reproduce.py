@@ -76,12 +76,12 @@ def facts_of(directory: Path) -> dict[str, Any]:
         raise UsageError(f"'{directory}' holds no report of a failure: {error}") from None
     needed = {"failure": dict, "options": dict, "versions": dict, "programs": dict, "pipeline": str, "stage": str}
     if not isinstance(facts, dict):
-        raise UsageError(f"'{directory / REPORT}' is no report of a failure: it is a {type(facts).__name__}")
+        raise UsageError(f"'{directory / REPORT}' is not a report of a failure: it is a {type(facts).__name__}")
     if missing := set(needed) - set(facts):
-        raise UsageError(f"'{directory / REPORT}' is no report of a failure: it lacks {', '.join(sorted(missing))}")
+        raise UsageError(f"'{directory / REPORT}' is not a report of a failure: it lacks {', '.join(sorted(missing))}")
     texts = [*facts["versions"].values(), *facts["programs"].values()] if _are_dicts(facts, needed) else [None]
     if not all(isinstance(text, str) for text in texts) or not _is_failure(facts["failure"]):
-        raise UsageError(f"'{directory / REPORT}' is no report of a failure: a value is of another type")
+        raise UsageError(f"'{directory / REPORT}' is not a report of a failure: a value is of another type")
     return facts
 
 

@@ -26,7 +26,7 @@ class Checkpoint:
             self.tensors: Mapping[str, StoredTensor] = read_index(Path(path))
             """What is known of each tensor, by name."""
         except (OSError, ValueError) as error:
-            raise UsageError(f"'{os.fspath(path)}' is no checkpoint of torch.distributed: {error}") from None
+            raise UsageError(f"'{os.fspath(path)}' is not a checkpoint of torch.distributed: {error}") from None
 
     def __getitem__(self, name: str) -> _Tensor:
         return _Tensor(self, name)

@@ -59,7 +59,7 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
     tensors = {}
     for name, record in _pairs(fields.get("state_dict_metadata")):
         if not isinstance(name, str):
-            raise ValueError("it has a name that is no text")
+            raise ValueError("it has a name that is not text")
         if not _is_a(record, _CLASSES, "BytesStorageMetadata"):
             tensors[name] = _tensor(name, _fields(record, _CLASSES, "TensorStorageMetadata"), places)
     return tensors
@@ -70,13 +70,13 @@ def _places(found: Any, folder: Path) -> dict[tuple[str, tuple[int, ...]], tuple
     places = {}
     for key, value in _pairs(found):
         index = _fields(key, _CLASSES, "MetadataIndex")
-        if index.get("offset") is None:  # of an object that is no tensor
+        if index.get("offset") is None:  # of an object that is not a tensor
             continue
         stored = _fields(value, _STORAGE, "_StorageInfo")
         name, path = index.get("fqn"), stored.get("relative_path")
         offset, length = stored.get("offset"), stored.get("length")
         if not isinstance(name, str) or not isinstance(path, str) or Path(path).name != path or "\0" in path:
-            raise ValueError(f"it lists {str(path)[:200]!r}, which is no file in the folder")
+            raise ValueError(f"it lists {str(path)[:200]!r}, which is not a file in the folder")
         if stored.get("transform_descriptors"):
             raise ValueError(f"'{name}' is stored by an extension, which is not read")
         if type(offset) is not int or type(length) is not int or offset < 0 or length < 0:

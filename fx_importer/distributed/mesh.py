@@ -40,7 +40,7 @@ class Mesh:
             return cls._parsed(given)
         ranks = getattr(given, "mesh", None)
         if ranks is None:
-            raise UsageError(f"mesh={given!r} is no mesh: pass a DeviceMesh, or axes and sizes as 'dp=2,tp=4'")
+            raise UsageError(f"mesh={given!r} is not a mesh: pass a DeviceMesh, or axes and sizes as 'dp=2,tp=4'")
         if ranks.flatten().tolist() != list(range(_world_size(ranks.numel()))):
             raise UsageError(
                 f"the mesh has the ranks {ranks.tolist()}: a mesh has all ranks in row-major order, as "
@@ -54,7 +54,7 @@ class Mesh:
         found = [_AXIS.fullmatch(each.strip()) for each in text.split(",")]
         axes = tuple((each["name"], int(each["size"])) for each in found if each)
         if len(axes) != len(found) or len(dict(axes)) != len(axes):
-            raise UsageError(f"mesh={text!r} is no mesh: write different axes with their sizes, as 'dp=2,tp=4'")
+            raise UsageError(f"mesh={text!r} is not a mesh: write different axes with their sizes, as 'dp=2,tp=4'")
         return cls(axes)
 
     def __str__(self) -> str:

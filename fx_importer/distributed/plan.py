@@ -45,9 +45,9 @@ class Plan:
             try:
                 given = parse_json(given)
             except ValueError as error:
-                raise UsageError(f"the plan is no JSON: {error}") from None
+                raise UsageError(f"the plan is not JSON: {error}") from None
         if not isinstance(given, Mapping):
-            raise UsageError(f"plan={given!r} is no plan: pass a mapping from names to placements")
+            raise UsageError(f"plan={given!r} is not a plan: pass a mapping from names to placements")
         entries: dict[str, Mapping[str, int]] = {}
         wrong: list[str] = []
         for name, placements in given.items():

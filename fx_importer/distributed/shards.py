@@ -47,7 +47,7 @@ def read_shards(
         files = _Files(path)
         return _shards(files, files.homes.keys(), layouts, shapes, mesh, rank)
     except (OSError, SafetensorError) as error:
-        raise UsageError(f"'{path}' is no safetensors file that can be read: {error}") from error
+        raise UsageError(f"'{path}' is not a safetensors file that can be read: {error}") from error
 
 
 class _Files:
@@ -79,9 +79,9 @@ def _listed(index: Path) -> dict[str, Path]:
         homes: dict[str, str] = dict(parse_json(index.read_bytes())["weight_map"])
         outside = [name for name in homes.values() if Path(name).name != name]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"'{index}' is no index of safetensors files: {type(error).__name__}: {error}") from None
+        raise UsageError(f"'{index}' is not an index of safetensors files: {type(error).__name__}: {error}") from None
     if outside:
-        raise UsageError(f"'{index}' lists '{outside[0]}', which is no file in its directory")
+        raise UsageError(f"'{index}' lists '{outside[0]}', which is not a file in its directory")
     return {name: index.parent / home for name, home in homes.items()}
 
 

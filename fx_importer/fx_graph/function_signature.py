@@ -180,7 +180,7 @@ def _tree(record: Any, types: Types) -> Tree:
     leaves = tuple(Leaf(**fields_from_json(each)) for each in record["leaves"])
     for leaf in leaves:
         if not isinstance(leaf.path, str) or not isinstance(leaf.value, Fixed) or type(leaf.fixed) is not bool:
-            raise ValueError(f"{leaf} is no leaf")
+            raise ValueError(f"{leaf} is not a leaf")
     try:
         spec = None if record["spec"] is None else tree_from_json(record["spec"], types)
     except UnknownNamedTuple:
@@ -211,7 +211,7 @@ def _checked(value: Any) -> Any:
     if isinstance(value, Argument) and (
         type(value.overwritten) is not bool or not isinstance(value.placeholder, str | None)
     ):
-        raise ValueError(f"{value} is no argument")
+        raise ValueError(f"{value} is not an argument")
     return value
 
 
@@ -254,7 +254,7 @@ def type_from_json(found: Mapping[str, Any]) -> ValueType:
         return ValueType(dtype)
     sizes: tuple[Any, ...] = tuple(shape) if isinstance(shape, list) else (None,)
     if not all(isinstance(size, str) or (type(size) is int and size >= 0) for size in sizes):
-        raise ValueError(f"{shape!r} is no shape")
+        raise ValueError(f"{shape!r} is not a shape")
     return ValueType(dtype, sizes)
 
 
@@ -263,18 +263,18 @@ def check_dtype(name: str) -> None:
     if not isinstance(name, str) or not isinstance(
         getattr(torch, name, None), torch.dtype
     ):  # also true for numbers, since torch.int is a dtype
-        raise ValueError(f"{name!r} is no dtype")
+        raise ValueError(f"{name!r} is not a dtype")
 
 
 def name_from_json(found: Any) -> str:
     """Return ``found``; raise ValueError unless it is text."""
     if not isinstance(found, str):
-        raise ValueError(f"{found!r} is no name")
+        raise ValueError(f"{found!r} is not a name")
     return found
 
 
 def names_from_json(found: Any) -> tuple[str, ...]:
     """Return ``found``; raise ValueError unless it is a list of text."""
     if not isinstance(found, list | tuple):
-        raise ValueError(f"{found!r} is no list of names")
+        raise ValueError(f"{found!r} is not a list of names")
     return tuple(map(name_from_json, found))

@@ -102,6 +102,6 @@ def _operator_argument(found: Any) -> OperatorArgument:
     if isinstance(found, dict):
         passed = Passed(**found)
         if type(passed.argument) is not int or passed.argument < 0:
-            raise ValueError(f"{found} is no argument")
+            raise ValueError(f"{found} is not an argument")
         return passed
     return found

@@ -37,19 +37,19 @@ class Unsafe(Exception):
 def check_name(text: str) -> None:
     """Raise `Unsafe` unless ``text`` can stand in quotes in source code."""
     if not _NAME.fullmatch(text):
-        raise Unsafe(f"{text[:80]!r} is no name")
+        raise Unsafe(f"{text[:80]!r} is not a name")
 
 
 def check_identifier(text: str) -> None:
     """Raise `Unsafe` unless ``text`` is empty or can be a variable in source code."""
     if not _IDENTIFIER.fullmatch(text):
-        raise Unsafe(f"{text[:80]!r} is no name of a variable")
+        raise Unsafe(f"{text[:80]!r} is not the name of a variable")
 
 
 def check_tensor_record(text: str) -> None:
     """Raise `Unsafe` unless ``text`` is the name of an archive's entry that holds the bytes of a tensor."""
     if not _TENSOR_RECORD.fullmatch(text):
-        raise Unsafe(f"{text[:80]!r} is no tensor")
+        raise Unsafe(f"{text[:80]!r} is not a tensor")
 
 
 def check_symbol(text: str) -> None:
@@ -60,7 +60,7 @@ def check_symbol(text: str) -> None:
 def check_size(text: str) -> None:
     """Raise `Unsafe` if ``text`` is too long for a size, which `parse_size` reads when the program is made."""
     if len(text) > MAX_LENGTH:
-        raise Unsafe(f"a size of {len(text):,} characters is no expression")
+        raise Unsafe(f"a size of {len(text):,} characters is not an expression")
 
 
 def check_json(text: str) -> None:
@@ -90,7 +90,7 @@ def check_operator(name: str) -> None:
             return
         if target is None or not callable(target):
             raise Unsafe(f"the operator '{name[:200]}' is not registered in this process: import what defines it")
-    raise Unsafe(f"the program calls '{name[:200]}', which is no operator")
+    raise Unsafe(f"the program calls '{name[:200]}', which is not an operator")
 
 
 _NUMBER_FUNCTIONS = frozenset(
@@ -133,13 +133,13 @@ _FORMS = (
 def check_guard(text: str) -> None:
     """Raise `Unsafe` unless ``text``, which torch executes, compares sizes and numbers of the inputs."""
     if len(text) > MAX_LENGTH:
-        raise Unsafe(f"a guard of {len(text):,} characters is no expression")
+        raise Unsafe(f"a guard of {len(text):,} characters is not an expression")
     try:
         if _nesting(text) > _MAX_NESTING:
             raise ValueError
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise Unsafe(f"{text[:80]!r} is no expression, as a guard is") from None
+        raise Unsafe(f"{text[:80]!r} is not an expression, as a guard is") from None
     texts = {id(node) for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     plain = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Subscript) for part in [node.slice]}
     plain |= {

@@ -150,7 +150,7 @@ def _check_entries(path: Path, names: list[str]) -> None:
         reader = torch._C.PyTorchFileReader(str(path))  # torch.export.load uses it too, and may see other entries
         for name in {*reader.get_all_records(), *(name.partition("/")[2] for name in names)}:
             if not _ENTRY.fullmatch(name):
-                raise Unsafe(f"it holds '{name}', which is no plain data")
+                raise Unsafe(f"it holds '{name}', which is not plain data")
         check_program(parse_json(reader.get_record("models/model.json")))
         for kind in ("weights", "constants"):
             _check_tensors(reader, parse_json(reader.get_record(f"data/{kind}/model_{kind}_config.json")), kind)

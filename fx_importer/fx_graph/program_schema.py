@@ -45,7 +45,7 @@ def check_program(model: object) -> None:
 
     Raises:
         Unsafe: if reading it would do more than make a graph of operators.
-        Misfit: if it is no program.
+        Misfit: if it is not a program.
     """
     _checker(schema.ExportedProgram)(model)
 
@@ -65,7 +65,7 @@ def _check_target_path(text: str) -> None:
         for name in entry.rpartition(",")[2].split("."):
             check_name(name)
             if name.startswith("__"):
-                raise Misfit(f"{entry[:80]!r} is no function that was traced")
+                raise Misfit(f"{entry[:80]!r} is not a function that was traced")
 
 
 _METADATA: Mapping[str, Check] = {
@@ -124,7 +124,7 @@ def _checker(kind: type) -> Check:
 
     def check(value: Any) -> None:
         if not isinstance(value, dict):
-            raise Misfit(f"{kind.__name__} is {str(value)[:80]!r}, which is no object")
+            raise Misfit(f"{kind.__name__} is {str(value)[:80]!r}, which is not an object")
         if union and len(value) != 1:
             raise Misfit(f"{kind.__name__} has {len(value)} values where one is expected")
         if not union and (missing := required.difference(value)):
@@ -165,7 +165,7 @@ def _part_checker(hint: Any, kind: str, field: str) -> Check:
 def _list_checker(inner: Check, where: str) -> Check:
     def check(value: Any) -> None:
         if not isinstance(value, list):
-            raise Misfit(f"{where} is no list")
+            raise Misfit(f"{where} is not a list")
         for part in value:
             inner(part)
 
@@ -175,7 +175,7 @@ def _list_checker(inner: Check, where: str) -> Check:
 def _dict_checker(keys: Check, inner: Check, where: str) -> Check:
     def check(value: Any) -> None:
         if not isinstance(value, dict):
-            raise Misfit(f"{where} is no object")
+            raise Misfit(f"{where} is not an object")
         for name, part in value.items():
             keys(name)
             inner(part)
@@ -186,7 +186,7 @@ def _dict_checker(keys: Check, inner: Check, where: str) -> Check:
 def _metadata_checker(where: str) -> Check:
     def check(value: Any) -> None:
         if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-            raise Misfit(f"{where} is no object of texts")
+            raise Misfit(f"{where} is not an object of strings")
         for name, text in value.items():
             check_name(name)
             _METADATA.get(name, _any_text)(text)

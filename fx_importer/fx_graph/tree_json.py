@@ -84,7 +84,7 @@ def _node_from_json(node: Any, types: Mapping[str, type]) -> pytree.TreeSpec:
             raise ValueError("a leaf has neither a context nor children")
         return pytree.tree_structure(0)
     if not isinstance(kind, str):
-        raise ValueError(f"{kind!r} is no type")
+        raise ValueError(f"{kind!r} is not a type")
     if kind in _SEQUENCES:
         if context not in ("null", None):
             raise ValueError(f"a {kind} has no context")
@@ -94,7 +94,7 @@ def _node_from_json(node: Any, types: Mapping[str, type]) -> pytree.TreeSpec:
     if kind == "collections.deque":
         length = parse_json(context)
         if length is not None and (type(length) is not int or length < len(children)):
-            raise ValueError(f"{length!r} is no length of a deque of {len(children)}")
+            raise ValueError(f"{length!r} is not a length of a deque of {len(children)}")
         return pytree.TreeSpec(deque, length, children)
     if kind == "collections.defaultdict":
         return pytree.TreeSpec(defaultdict, _factory_and_keys(context, children), children)
@@ -114,18 +114,18 @@ def _keys(keys: Any, children: Sequence[Any]) -> list[Any]:
 def _factory_and_keys(context: Any, children: Sequence[Any]) -> list[Any]:
     name = context["default_factory_name"]
     if context["default_factory_module"] != "builtins" or name not in _FACTORIES:
-        raise UnknownType(f"a defaultdict of {context['default_factory_module']}.{name}, which is no builtin type")
+        raise UnknownType(f"a defaultdict of {context['default_factory_module']}.{name}, which is not a builtin type")
     return [_FACTORIES[name], _keys(context["dict_context"], children)]
 
 
 def _named_tuple(name: Any, length: int, types: Mapping[str, type]) -> type:
     if not isinstance(name, str):
-        raise ValueError(f"{name!r} is no name of a type")
+        raise ValueError(f"{name!r} is not the name of a type")
     named_tuple: Any = types.get(name) or pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if named_tuple is None:
         raise UnknownNamedTuple(name)
     if not pytree.is_namedtuple_class(named_tuple) or len(named_tuple._fields) != length:
-        raise ValueError(f"'{name}' is no named tuple of {length} fields here")
+        raise ValueError(f"'{name}' is not a named tuple of {length} fields here")
     return named_tuple
 
 
@@ -139,7 +139,7 @@ def _registered(name: str, context: Any, children: list[Any], types: Mapping[str
         try:
             return pytree.TreeSpec(type_, record.from_dumpable_context(context), children)
         except Exception as error:  # of any type: the user has registered this function
-            raise ValueError(f"{context!r} is no context of {name}: {error}") from error
+            raise ValueError(f"{context!r} is not a context of {name}: {error}") from error
 
     def enumerated(value: dict[str, Any]) -> Any:
         if "__enum__" not in value:

@@ -64,7 +64,7 @@ def triton_kernel_from_json(found: Any) -> TritonKernel:
 def _variant(found: Any) -> KernelVariant:
     options = {name: found[name] for name in LAUNCH_OPTIONS if found.get(name) is not None}
     if any(type(option) is not int or option < 1 for option in options.values()):
-        raise ValueError(f"{found} is no configuration of a kernel")
+        raise ValueError(f"{found} is not a configuration of a kernel")
     return KernelVariant({name_from_json(name): value for name, value in found["constants"].items()}, **options)
 
 

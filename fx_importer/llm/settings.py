@@ -79,7 +79,7 @@ class Settings:
             return settings
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"'{folder}' is no folder that `fx-importer llm import` wrote: {type(error).__name__}: {error}"
+                f"'{folder}' is not a folder that `fx-importer llm import` wrote: {type(error).__name__}: {error}"
             ) from None
 
 

@@ -31,7 +31,7 @@ class Lowerings:
         for rule in self._rules:
             if not isinstance(rule, LoweringRule):
                 raise UsageError(
-                    f"lowerings: {rule!r} is no rule; label a function with decomposes(op), lowers(op, into=...) or "
+                    f"lowerings: {rule!r} is not a rule; label a function with decomposes(op), lowers(op, into=...) or "
                     "external(op, symbol=...)"
                 )
             for operator in rule.operators:

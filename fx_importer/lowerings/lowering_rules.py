@@ -119,7 +119,7 @@ def external(*operators: Operator, symbol: str) -> External:
         UsageError: for an argument that is not an operator, or an invalid name of a function.
     """
     if not symbol.isidentifier():
-        raise UsageError(f"symbol={symbol!r} is no name of a function: letters, digits and underscores make one")
+        raise UsageError(f"symbol={symbol!r} is not the name of a function: letters, digits and underscores make one")
     if not operators:
         raise UsageError("external(...) names no operator: external(torch.ops.mylib.twice.default, symbol=...)")
     return External(tuple(overloads(operators)), symbol)

@@ -44,7 +44,7 @@ class TargetEmitter(ElementwiseEmitter):
         shape = self.shape(x)
         axes = [axis % len(shape) for axis in axes]
         if sorted(axes) != list(range(len(shape))):
-            raise CannotEmit(f"{list(axes)} is no permutation of {len(shape)} axes")
+            raise CannotEmit(f"{list(axes)} is not a permutation of {len(shape)} axes")
         return self._transpose(x, axes, self.tensor([shape[axis] for axis in axes], self.element(x)))
 
     def broadcast(self, x: ir.Value, like: ir.Value) -> ir.Value:

@@ -75,9 +75,9 @@ def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
     try:
         return ir.Module.parseFile(str(path), context)
     except ir.MLIRError as error:
-        raise UsageError(f"'{path}' is no module that MLIR reads: {error}") from None
+        raise UsageError(f"'{path}' is not a module that MLIR reads: {error}") from None
     except RuntimeError as error:  # the message quotes bytes of the file that cannot be decoded
-        raise UsageError(f"'{path}' is no module that MLIR reads: {error}") from None
+        raise UsageError(f"'{path}' is not a module that MLIR reads: {error}") from None
 
 
 def _weight_bytes(module: ir.Module, external: Collection[str]) -> int:

@@ -28,7 +28,7 @@ def read_untrusted_module(path: Path, *, unregistered: bool = False) -> ir.Modul
         try:
             run_isolated("MLIR's parser", rewrite, path, made, "unregistered" if unregistered else "")
         except CrashedError as error:
-            raise UsageError(f"'{path}' is no module that MLIR reads: {_reason(error)}") from None
+            raise UsageError(f"'{path}' is not a module that MLIR reads: {_reason(error)}") from None
         return read_module(made, unregistered=unregistered)
 
 

@@ -157,8 +157,8 @@ def as_stage(step: Insertable) -> Stage:
         return Stage(name_of(step), description or f"'{name_of(step)}' has run.", (function_step(step),))
     else:
         raise UsageError(
-            f"{step!r} is no step of a pipeline: one is a function that takes the module's operation, the name of a "
-            "pass, a pipeline in MLIR's syntax, a Pass, or a Stage"
+            f"{step!r} is not a step of a pipeline: pass a function that takes the module's operation, the name "
+            "of a pass, a pipeline in MLIR's syntax, a Pass, or a Stage"
         )
     return Stage(name, f"'{name}' has run.", steps)
 

@@ -73,7 +73,7 @@ def imported_step(path: str) -> RewriteStep:
     try:
         function = operator.attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"a pipeline calls '{path}', which is no package.module:function here: {error}") from error
+        raise UsageError(f"a pipeline calls '{path}', which is not a package.module:function here: {error}") from error
     return RewriteStep(f"{IMPORTED_FUNCTION}{path}}}", PythonPass(function))
 
 

@@ -105,7 +105,7 @@ class _Parser:
         while end < len(text):
             match = _TOKEN.match(text, end)
             if match is None:
-                raise ValueError(f"{text[end : end + 20]!r} is no arithmetic")
+                raise ValueError(f"{text[end : end + 20]!r} is not arithmetic")
             self._tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
             end = match.end()
 
@@ -186,7 +186,7 @@ class _Parser:
         if function in ("Symbol", "Integer", "Float", "Rational"):
             return self._literal(function)
         if function != "Pow" and function not in FUNCTIONS:
-            raise ValueError(f"'{function}' is no function of sizes")
+            raise ValueError(f"'{function}' is not a function of sizes")
         arguments: list[_Part] = []
         if not self._accept(")"):
             arguments.append(self._infix(0))
@@ -245,7 +245,7 @@ def symbol_name(name: str) -> str:
     """Return ``name``. Raises ValueError unless it can be the name of a symbol of torch."""
     number = _NUMBERED.match(name)
     if not _NAME.fullmatch(name) or (number and len(number[1]) > _MAX_DIGITS):
-        raise ValueError(f"{name[:80]!r} is no name of a symbol")
+        raise ValueError(f"{name[:80]!r} is not the name of a symbol")
     return name
 
 
@@ -257,7 +257,7 @@ def _integer(text: str) -> int:
 
 def _float(text: str, bits: int = 53) -> sympy.Float:
     if len(text) > 100 or not _FLOAT.fullmatch(text) or not math.isfinite(float(text)):
-        raise ValueError(f"{text[:80]!r} is no number")
+        raise ValueError(f"{text[:80]!r} is not a number")
     return sympy.Float(text, precision=bits)
 
 

@@ -47,8 +47,8 @@ def compare_quantized(actual: Any, expected: Any, step: float = 0.0) -> Comparis
         return replace(found, out_of_tolerance=0)
     return replace(
         found,
-        problem=f"signal to noise beside the quantized program in eager PyTorch is {ratio:.1f} dB, and the largest "
-        f"difference is {found.max_absolute:.3g}. Accepted are one step, or {LEAST_RATIO:.0f} dB and at most "
+        problem=f"signal to noise relative to the quantized program in eager PyTorch is {ratio:.1f} dB, and the "
+        f"largest difference is {found.max_absolute:.3g}. Accepted are one step, or {LEAST_RATIO:.0f} dB and at most "
         f"{LARGEST_ERROR} of the largest magnitude, {found.magnitude:.3g}",
     )
 

@@ -121,7 +121,7 @@ def _read_index(index: Path) -> dict[str, Stored]:
         parts = {name: index.parent / name for name in dict.fromkeys(homes.values())}
         outside = [name for name in parts if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name]
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-        raise UsageError(f"'{index}' is no index of safetensors files: {type(error).__name__}: {error}") from None
+        raise UsageError(f"'{index}' is not an index of safetensors files: {type(error).__name__}: {error}") from None
     if outside:
         raise UsageError(f"'{index}' lists '{outside[0]}', which is outside of its directory")
     for part in parts.values():
@@ -142,7 +142,7 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
         mapped = Mapped(path)
         found = {name: _stored(each, mapped, 8 + size) for name, each in header.items() if name != "__metadata__"}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"'{path}' is no whole safetensors file: {error}") from None
+        raise UsageError(f"'{path}' is not a whole safetensors file: {error}") from None
     except RuntimeError as error:  # of safetensors, if the file cannot be mapped
         raise UsageError(f"'{path}' cannot be read: {error}") from None
     _check_inside(found, path)

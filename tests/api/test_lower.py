@@ -67,5 +67,5 @@ def test_options_are_those_of_keywords():
 
 
 def test_keyword_beside_options_is_an_error():
-    with pytest.raises(UsageError, match="options= holds all options, but 'output_type' is passed beside it"):
+    with pytest.raises(UsageError, match="options= holds all options, but 'output_type' is passed with it"):
         lower(torch.nn.Tanh(), torch.ones(3), options=Options(), output_type="tosa")

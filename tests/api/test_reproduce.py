@@ -201,7 +201,7 @@ def test_not_a_report(tmp_path):
     with pytest.raises(UsageError, match="holds no report of a failure"):
         reproduce(tmp_path)
     (tmp_path / "report.json").write_text("{}")
-    with pytest.raises(UsageError, match="is no report of a failure: it lacks failure, options"):
+    with pytest.raises(UsageError, match="is not a report of a failure: it lacks failure, options"):
         reproduce(tmp_path)
 
 

@@ -51,7 +51,7 @@ def test_files_of_others(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     other.write_text("no module\n// fx_importer.manifest: {}\n")
     code, shown = run(monkeypatch, capsys, "show", other)
     assert code == 2
-    assert "is no module that MLIR reads" in shown
+    assert "is not a module that MLIR reads" in shown
     other.write_text("module {}\n// fx_importer.manifest: {}\n")
     code, shown = run(monkeypatch, capsys, "show", other)
     assert code == 2

@@ -373,4 +373,4 @@ def test_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 def test_cache_directory_that_is_a_file(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", "models.py")
     for flags in ([], ["--clear"]):
-        assert_mistake(run("cache", *flags), 2, "'models.py' is no directory: name one in FX_IMPORTER_CACHE_DIR")
+        assert_mistake(run("cache", *flags), 2, "'models.py' is not a directory: name one in FX_IMPORTER_CACHE_DIR")

@@ -60,7 +60,7 @@ def test_options_are_equivalent_to_keywords():
 
 
 def test_keyword_beside_options_is_an_error():
-    with pytest.raises(UsageError, match="'output_type', 'weights' are passed beside it"):
+    with pytest.raises(UsageError, match="'output_type', 'weights' are passed with it"):
         lower(Affine(), X, options=Options(), output_type="raw", weights="inline")
     with pytest.raises(UsageError, match=r"of type str: pass fx_importer.options.Options"):
         lower(Affine(), X, options="tosa")  # pyright: ignore[reportArgumentType]

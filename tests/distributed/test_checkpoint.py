@@ -90,7 +90,7 @@ def test_pickle_calls_nothing(folder, tmp_path, call, whole):
 
     changed(folder, change)
     canary.unlink(missing_ok=True)  # reading the pickle here called it
-    with pytest.raises(UsageError, match="is no checkpoint of torch.distributed: it"):
+    with pytest.raises(UsageError, match="is not a checkpoint of torch.distributed: it"):
         Checkpoint(folder)
     assert not canary.exists()
 
@@ -98,8 +98,8 @@ def test_pickle_calls_nothing(folder, tmp_path, call, whole):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda metadata: stored(metadata, relative_path="../other"), "lists '../other', which is no file"),
-        (lambda metadata: stored(metadata, relative_path="/etc/passwd"), "lists '/etc/passwd', which is no file"),
+        (lambda metadata: stored(metadata, relative_path="../other"), "lists '../other', which is not a file"),
+        (lambda metadata: stored(metadata, relative_path="/etc/passwd"), "lists '/etc/passwd', which is not a file"),
         (lambda metadata: stored(metadata, relative_path="linked"), "is not within 'linked'"),
         (lambda metadata: stored(metadata, length=2**62), "is not within"),
         (lambda metadata: stored(metadata, offset=-1), "has no place"),
@@ -142,5 +142,5 @@ def test_cut_and_deep_pickles_are_refused(folder):
         b"\x80\x04r\xff\xff\xff\xff.",
     ):
         (folder / ".metadata").write_bytes(text)
-        with pytest.raises(UsageError, match="is no checkpoint of torch.distributed"):
+        with pytest.raises(UsageError, match="is not a checkpoint of torch.distributed"):
             Checkpoint(folder)

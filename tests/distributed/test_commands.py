@@ -33,7 +33,7 @@ def test_where_plans_come_from(tmp_path: Path):
         ("missing.json", "tp=4", "the plan 'missing.json' cannot be read"),
         (f"{PLANS}:TABLE", None, "pass it too, --mesh"),
         (f"{PLANS}:TABLE", "x=4", "names tp, which the mesh does not have"),
-        (f"{PLANS}:NO_PLAN", "tp=4", "plan=3 is no plan"),
+        (f"{PLANS}:NO_PLAN", "tp=4", "plan=3 is not a plan"),
         (f"{PLANS}:TABEL", "tp=4", "did you mean 'TABLE'"),
         ("plan", "tp=4", "names no plan: PLAN is a JSON file"),
     ],

@@ -109,12 +109,12 @@ def test_weights_have_their_names_and_parts(tmp_path: Path):
         assert all(torch.equal(state[name], of_folder[rank][name]) for name in state)
     (own,) = program.states(folder, ranks=[3])
     assert torch.equal(own["down.weight"], of_folder[3]["down.weight"])
-    with pytest.raises(UsageError, match="is no checkpoint of torch.distributed"):
+    with pytest.raises(UsageError, match="is not a checkpoint of torch.distributed"):
         program.states(tmp_path)
     index = folder / "model.safetensors.index.json"
     for text, sentence in (
-        ("{", "is no index"),
-        ('{"weight_map": {"up.bias": "../x"}}', "lists '../x', which is no file"),
+        ("{", "is not an index"),
+        ('{"weight_map": {"up.bias": "../x"}}', "lists '../x', which is not a file"),
     ):
         index.write_text(text)
         with pytest.raises(UsageError, match=sentence):

@@ -32,5 +32,5 @@ def test_axes_of_a_group_of_one_rank(text: str, ranks: list[int], axes: "tuple[s
 
 @pytest.mark.parametrize("given", ["", "tp", "tp=0", "tp=2;dp=2", "tp=2,tp=2", "4", 4])
 def test_what_is_no_mesh(given: object):
-    with pytest.raises(UsageError, match="is no mesh"):
+    with pytest.raises(UsageError, match="is not a mesh"):
         Mesh.get(given)

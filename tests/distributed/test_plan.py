@@ -140,8 +140,8 @@ def test_the_plan_of_a_parallelized_module():
         ({"0.weight": [Shard(0)]}, {}, "has 1 placements, and the mesh 2 axes"),
         ({"0.weight": {"tp": Partial()}}, {}, "a program of whole tensors has no summands"),
         ({"0.weight": {"tp": "0"}}, {}, "Shard.0. or 0 divides"),
-        ("{", {}, "the plan is no JSON"),
-        ([], {}, "is no plan: pass a mapping"),
+        ("{", {}, "the plan is not JSON"),
+        ([], {}, "is not a plan: pass a mapping"),
         ({}, {"mesh": None}, "names axes of a mesh: pass it too"),
         (TENSOR, {"output_type": "linalg-on-tensors"}, "partitioners, which read stablehlo"),
         (

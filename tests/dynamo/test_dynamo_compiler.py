@@ -229,7 +229,7 @@ def test_usage_errors():
         DynamoCompiler().importer(lambda: 1)
     with pytest.raises(UsageError, match="primary_registry is the ops_registry of .* and not 'tosa'"):
         DynamoCompiler(primary_registry="tosa")  # pyright: ignore
-    with pytest.raises(UsageError, match=r"tosa.ops_registry: 'nothing' is no operator, such as torch.ops"):
+    with pytest.raises(UsageError, match=r"tosa.ops_registry: 'nothing' is not an operator, such as torch.ops"):
         tosa.ops_registry["nothing"] = foo
     with pytest.raises(UsageError, match="the lowering of add.Tensor must be a function, not 3"):
         tosa.ops_registry["add.Tensor"] = 3  # pyright: ignore

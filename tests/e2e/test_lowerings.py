@@ -300,7 +300,7 @@ def test_invalid_lowerings():
         match=r"lowerings\.twice\.default has two rules for linalg-on-tensors, .*<lambda> .* and .*<lambda>",
     ):
         lower(twice, x, output_type="linalg", lowerings=[rule, into_linalg(lambda emit, x: x)])
-    with pytest.raises(UsageError, match="is no rule; label a function"):
+    with pytest.raises(UsageError, match="is not a rule; label a function"):
         lower(twice, x, output_type="linalg", lowerings=[lambda emit, x: x])  # pyright: ignore
     with pytest.raises(UsageError, match="no package offers 'npu' in the entry points 'fx_importer.lowerings'"):
         lower(twice, x, output_type="linalg", lowerings="npu")
@@ -312,7 +312,7 @@ def test_invalid_lowerings():
         lowers(into="tosa")
     with pytest.raises(UsageError, match="names no operator"):
         external(symbol="npu")
-    with pytest.raises(UsageError, match="symbol='a b' is no name of a function"):
+    with pytest.raises(UsageError, match="symbol='a b' is not the name of a function"):
         external(twice, symbol="a b")
 
 

@@ -111,7 +111,7 @@ def test_an_integer_tensor_that_is_ignored_does_not_change_the_dtype(tmp_path):
 
 
 def test_a_tied_head_may_be_missing(tmp_path):
-    """It is no second tensor in the file. Without the embedding, neither is there."""
+    """It is not a second tensor in the file. Without the embedding, neither is there."""
     save_tiny_model(tmp_path / "model", tie_word_embeddings=True)
     assert HEAD not in load_file(tmp_path / "model" / "model.safetensors")
     model = read_source(tmp_path / "model").load(None).model

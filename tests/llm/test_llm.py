@@ -185,7 +185,7 @@ def test_wrong_folders_and_numbers_are_said(tiny, tmp_path):
     with pytest.raises(UsageError, match="architecture 'unheard_of'"):
         import_model(tmp_path / "other", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    with pytest.raises(UsageError, match="is no folder that `fx-importer llm import` wrote"):
+    with pytest.raises(UsageError, match="is not a folder that `fx-importer llm import` wrote"):
         load(tmp_path)
     (tmp_path / "llm.json").write_text(json.dumps({**json.loads((tiny[2] / "llm.json").read_text()), "batch": "2"}))
     with pytest.raises(UsageError, match="an entry is of another type"):

@@ -58,5 +58,5 @@ def test_an_import_notes_its_files(tmp_path):
     with pytest.raises(UsageError, match="with the same size and another hash"):
         load(out)
     (out / "llm.json").write_text(json.dumps(json.loads((out / "llm.json").read_text()) | {"files": {"a": 1}}))
-    with pytest.raises(UsageError, match="is no folder that `fx-importer llm import` wrote"):
+    with pytest.raises(UsageError, match="is not a folder that `fx-importer llm import` wrote"):
         load(out)

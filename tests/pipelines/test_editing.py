@@ -110,9 +110,12 @@ def test_unknown_stage(change):
         ("", "a step is an empty text: it has to name a pass"),
         ("builtin.module()", "a step is an empty text: it has to name a pass"),
         (Pass("csee"), "no pass pipeline of MLIR's: 'csee'"),
-        ("fx-importer-call{no.such:thing}", "calls 'no.such:thing', which is no package.module:function here"),
+        ("fx-importer-call{no.such:thing}", "calls 'no.such:thing', which is not a package.module:function here"),
         ("fx-importer-python{f}", "calls the Python function 'f' of another process"),
-        (3, "3 is no step of a pipeline: one is a function that takes the module's operation, the name of a pass, "),
+        (
+            3,
+            "3 is not a step of a pipeline: pass a function that takes the module's operation, the name of ",
+        ),
     ],
     ids=str,
 )

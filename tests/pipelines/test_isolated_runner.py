@@ -120,7 +120,7 @@ def test_other_failures():
         assert isinstance(caught.value.__cause__, PassError)
     with pytest.raises(UsageError, match="not a pass pipeline"):
         run_stages("builtin.module(no-such-pass)", module())
-    with pytest.raises(UsageError, match="calls 'no.such:thing', which is no package.module:function here"):
+    with pytest.raises(UsageError, match="calls 'no.such:thing', which is not a package.module:function here"):
         run_stages("builtin.module(fx-importer-call{no.such:thing})", module())
 
 

@@ -14,7 +14,7 @@ from tests.process.programs import allocate_in_a_child, start_sleeper_and_loop
 
 
 def runs(process: int) -> bool:
-    """Return whether a process is there and is no zombie."""
+    """Return whether a process is there and is not a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

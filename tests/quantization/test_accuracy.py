@@ -64,7 +64,7 @@ def test_command(model: nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture
     file, saved = tmp_path / "net.pt2", tmp_path / "quantized.pt2"
     torch.export.save(torch.export.export(model, (images()[0],)), file)
     quantize_model(str(file), saved, None, True, (), "int8", 0)
-    assert "dB signal to noise beside the float model" in capsys.readouterr().out
+    assert "dB signal to noise relative to the float model" in capsys.readouterr().out
     program = torch.export.load(saved)
     assert program.example_inputs is not None
     x = program.example_inputs[0][0]

@@ -68,19 +68,23 @@ def test_unaligned_offset(tmp_path):
     [
         ("gone.safetensors", None, "there is no file '.*gone.safetensors' to take weights from: accepted is"),
         ("w.pt", b"", "'.*w.pt' holds no weights that can be read: accepted is a .safetensors file"),
-        ("w.safetensors", b"\0" * 20, "'.*w.safetensors' is no whole safetensors file"),
-        ("model.safetensors.index.json", b"{}", "is no index of safetensors files: KeyError: 'weight_map'"),
+        ("w.safetensors", b"\0" * 20, "'.*w.safetensors' is not a whole safetensors file"),
+        ("model.safetensors.index.json", b"{}", "is not an index of safetensors files: KeyError: 'weight_map'"),
         (
             "model.safetensors.index.json",
             b'{"weight_map": {"a": "gone.safetensors"}}',
             "there is no file '.*gone.safetensors'",
         ),
-        ("model.safetensors.index.json", b'{"weight_map": {"a": 3}}', "is no index of safetensors files: TypeError"),
-        ("model.safetensors.index.json", b'{"weight_map": null}', "is no index of safetensors files: TypeError"),
+        (
+            "model.safetensors.index.json",
+            b'{"weight_map": {"a": 3}}',
+            "is not an index of safetensors files: TypeError",
+        ),
+        ("model.safetensors.index.json", b'{"weight_map": null}', "is not an index of safetensors files: TypeError"),
         (
             "model.safetensors.index.json",
             b'{"weight_map": {"a": "model.safetensors.index.json"}}',
-            "is no whole safetensors file",
+            "is not a whole safetensors file",
         ),
         (".", None, "no weights in '.*': accepted is"),
     ],
@@ -96,7 +100,7 @@ def test_files_without_weights(tmp_path, name, content, message):
 def test_truncated_file(tmp_path):
     save_file(TENSORS, path := tmp_path / "t.safetensors")
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UsageError, match="is no whole safetensors file"):
+    with pytest.raises(UsageError, match="is not a whole safetensors file"):
         stored_in(path)
 
 

@@ -133,13 +133,13 @@ def test_unknown_names_are_listed(model, lowered):
 @pytest.mark.parametrize(
     "edit, message",
     [
-        (lambda each: each["type"].update(dtype="float33"), "'float33' is no dtype"),
-        (lambda each: each["type"].update(shape="ab"), "'ab' is no shape"),
-        (lambda each: each["type"].update(shape=[-1]), r"\[-1\] is no shape"),
+        (lambda each: each["type"].update(dtype="float33"), "'float33' is not a dtype"),
+        (lambda each: each["type"].update(shape="ab"), "'ab' is not a shape"),
+        (lambda each: each["type"].update(shape=[-1]), r"\[-1\] is not a shape"),
         (lambda each: each["type"].update(shape=["n"]), "the shape of 'first.bias' is not known"),
-        (lambda each: each.update(passed_as="float33"), "'float33' is no dtype"),
-        (lambda each: each["file"].update(offset=-4), "is no part of a file"),
-        (lambda each: each["file"].update(nbytes="64"), "is no part of a file"),
+        (lambda each: each.update(passed_as="float33"), "'float33' is not a dtype"),
+        (lambda each: each["file"].update(offset=-4), "is not a part of a file"),
+        (lambda each: each["file"].update(nbytes="64"), "is not a part of a file"),
         (lambda each: each["file"].update(nbytes=60), "has 60 bytes, but the module was made for float32"),
         (lambda each: each.update(more=1), "unexpected keyword argument 'more'"),
     ],
@@ -244,7 +244,7 @@ def test_missing_weights_and_files(lowered, model, tmp_path):
     with pytest.raises(UsageError, match="there is no manifest '.*m.manifest.json'"):
         link(tmp_path / "m.mlirbc", model)
     (tmp_path / "bad.mlirbc").write_text("nonsense")
-    with pytest.raises(UsageError, match="is no module that MLIR reads"):
+    with pytest.raises(UsageError, match="is not a module that MLIR reads"):
         link(tmp_path / "bad.mlirbc", model, lowered.manifest)
     with pytest.raises(UsageError, match="weights come from a state dict, .* and not from int"):
         link(lowered.module, 3, lowered.manifest)  # type: ignore[arg-type]

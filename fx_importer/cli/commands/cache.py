@@ -16,7 +16,7 @@ def show_cache(clear: bool) -> None:
     store = users_store()
     if store.directory.exists() and not store.directory.is_dir():
         raise UsageError(
-            f"'{store.directory}' is no directory: name one in FX_IMPORTER_CACHE_DIR, which need not exist yet"
+            f"'{store.directory}' is not a directory: name one in FX_IMPORTER_CACHE_DIR, which need not exist yet"
         )
     if clear:
         echo(f"{store.directory}: removed {store.clear()} entries")

@@ -10,7 +10,7 @@ def read_result(directory: int, name: str, most: int) -> str:
     """Return the text of the file ``name`` in the open ``directory``.
 
     Raises:
-        ValueError: if it is not a regular file, has more than ``most`` bytes, or is no text.
+        ValueError: if it is not a regular file, has more than ``most`` bytes, or is not text.
         OSError: if it cannot be opened; links are not followed.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would wait for its writer

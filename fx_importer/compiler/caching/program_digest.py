@@ -188,7 +188,7 @@ class Digest:
     def _tensor(self, tensor: Any, spec: InputSpec | None) -> None:
         """Add a tensor, including its elements unless it is an elided weight."""
         if not _is_plain(tensor):
-            raise NotCached(f"the program holds a {type(tensor).__name__} that is no plain tensor")
+            raise NotCached(f"the program holds a {type(tensor).__name__} that is not a plain tensor")
         storage = self._storages.setdefault(tensor.untyped_storage().data_ptr(), len(self._storages))
         place = storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
         self.add(place, tensor.requires_grad, tensor.is_conj(), tensor.is_neg())

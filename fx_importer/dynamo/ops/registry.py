@@ -117,7 +117,9 @@ def _overloads(name: str, key: Any) -> list[OpOverload]:
         return [target]
     if isinstance(target, OpOverloadPacket):
         return [getattr(target, overload) for overload in target.overloads()]
-    raise UsageError(f"{name}.ops_registry: {key!r} is no operator, such as torch.ops.aten.add.Tensor or 'add.Tensor'")
+    raise UsageError(
+        f"{name}.ops_registry: {key!r} is not an operator, such as torch.ops.aten.add.Tensor or 'add.Tensor'"
+    )
 
 
 _BUDDY = {

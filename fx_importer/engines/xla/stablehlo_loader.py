@@ -135,7 +135,7 @@ class ArtifactFunction:
             else None
             for one in self.arguments
         ]
-        """Where each argument is that is no input."""
+        """Where each argument is that is not an input."""
         self._results = [one["name"] if one["kind"] == "state" else None for one in self.results]
         self._weights = [program.weights[each] for each in program._names[name]]
         shapes = [shape_of(one["type"], one.get("passed_as")) for one in self.arguments]

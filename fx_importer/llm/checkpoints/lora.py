@@ -179,7 +179,7 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
     found = {name: each.read(each.type) for name, each in stored_in(folder / WEIGHTS).items() if each.type is not None}
     for name, each in found.items():
         if each.dim() != 2 or not (_NAME.fullmatch(name) or _COPY.fullmatch(name)):
-            raise UsageError(f"'{folder / WEIGHTS}' holds '{name}', which is no matrix of LoRA; merge it with peft")
+            raise UsageError(f"'{folder / WEIGHTS}' holds '{name}', which is not a LoRA matrix; merge it with peft")
     return found
 
 

@@ -118,7 +118,7 @@ class ModelFolder(ModelSource):
             kind = config.get("model_type")
             _check_numbers(config, path)
         except (OSError, ValueError, AttributeError) as error:
-            raise UsageError(f"'{path / 'config.json'}' is no configuration: {error}") from None
+            raise UsageError(f"'{path / 'config.json'}' is not a configuration: {error}") from None
         if kind not in (*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *VISION):
             raise UsageError(
                 f"'{path}' holds a model of the architecture {kind!r}, of which transformers has no causal language "
@@ -230,9 +230,9 @@ def _missing_weights(path: Path) -> list[str]:
     try:
         listed = set(parse_json(index.read_bytes())["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return [f"'{index.name}' is no index of safetensors files: {error}"]
+        return [f"'{index.name}' is not an index of safetensors files: {error}"]
     if not all(isinstance(each, str) and "\0" not in each for each in listed):
-        return [f"'{index.name}' is no index of safetensors files: a name is no text"]
+        return [f"'{index.name}' is not an index of safetensors files: a name is not text"]
     missing = sorted(each for each in listed if not (path / each).is_file())
     return [f"{index.name} lists files that are not there: {', '.join(missing)}"] if missing else []
 

@@ -27,7 +27,7 @@ from fx_importer.quantization.windows import four_sides, pair, same_padding
 def _fold_convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
     if given.get("transposed") or len(shape_of(node)) != 4:
-        raise NoIntegerForm("it is no convolution over a batch and two axes")
+        raise NoIntegerForm("it is not a convolution over a batch and two axes")
     return _fold_windows(scope, node, given, params)
 
 
@@ -35,7 +35,7 @@ def _fold_convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -
     """Emit a convolution over ``[N, C, L]`` as one over ``[N, C, 1, L]``."""
     given = arguments(node)
     if len(shape_of(node)) != 3:
-        raise NoIntegerForm("it is no convolution over a batch and one axis")
+        raise NoIntegerForm("it is not a convolution over a batch and one axis")
 
     def wide(values: Any) -> list[int]:
         return [1, *values] if isinstance(values, list | tuple) else [1, values]

@@ -138,7 +138,7 @@ def _level(value: float, params: Params) -> int:
     """Return the integer of ``value``. Raises `NoIntegerForm` if it has none."""
     level = params.quantized(value)
     if (level - params.zero_point) * params.scale != value:
-        raise NoIntegerForm(f"it pads with {value}, which is no level of its scale")
+        raise NoIntegerForm(f"it pads with {value}, which is not a level of its scale")
     return level
 
 

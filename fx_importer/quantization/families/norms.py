@@ -70,7 +70,7 @@ def _known(scope: Scope, factor: Any) -> Tensor | None:
         return None
     found = scope.constants.value(factor)
     if found is None:
-        raise NoIntegerForm(f"its factor {factor.name} is no constant of known values")
+        raise NoIntegerForm(f"its factor {factor.name} is not a constant of known values")
     return found.double()
 
 

@@ -223,7 +223,7 @@ def repeat_nearest(
     """Emit copies of rows and columns. No match for a factor that is not whole."""
     factors = _factors(emit, x)
     if factors is None:
-        raise NoMatch("a size is no multiple of the one before")
+        raise NoMatch("a size is not a multiple of the one before")
     rows, columns = factors
     return to_nchw(emit, _interleaved(emit, [[to_nhwc(emit, x)] * columns] * rows))
 
@@ -250,7 +250,7 @@ def convolve_bilinear(
         scale[2 * axis] == factor * scale[2 * axis + 1] for axis, factor in enumerate(factors)
     )
     if factors is None or not whole or weight > 127:
-        raise NoMatch("a size is no multiple of the one before, or weights are beyond i8")
+        raise NoMatch("a size is not a multiple of the one before, or weights are beyond i8")
     wide, channels = _with_edges(emit, to_nhwc(emit, x)), emit.shape(x)[1] or 0
     taps = [_taps(factor, scale[2 * axis], scale[2 * axis + 1], offset[axis]) for axis, factor in enumerate(factors)]
     bias = emit.tosa.const_array(np.zeros(channels, np.int32))

@@ -24,7 +24,7 @@ from fx_importer.quantization.windows import pair
 def _fold_transposed_convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
     if len(shape_of(node)) != 4:
-        raise NoIntegerForm("it is no convolution over a batch and two axes")
+        raise NoIntegerForm("it is not a convolution over a batch and two axes")
     stride, padding, extra, dilation = (
         pair(given[name]) for name in ("stride", "padding", "output_padding", "dilation")
     )

@@ -239,7 +239,7 @@ NOT_CACHED: Mapping[str, tuple[Callable[[], ExportedProgram], Options, str]] = {
     "unsupported": (program, lowering(unsupported=Unsupported.OUTLINE), "what is unsupported is outlined"),
     "weights": (program, Options(importing=ImportOptions(weights=Weights.ARGS)), "weights are outside of the module"),
     "outline_layers": (program, Options(importing=ImportOptions(outline_layers=True)), "layers are outlined"),
-    "tensors without memory": (_on_meta, Options(), "the program holds a Parameter that is no plain tensor"),
+    "tensors without memory": (_on_meta, Options(), "the program holds a Parameter that is not a plain tensor"),
     "contract": (program, lowering(contract=Contract.WARN), "the contract may warn"),
     "printing": (program, Options(printing=PrintOptions(stages=True)), "something is printed"),
     "dump_ir": (program, Options(running=RunOptions(dump_ir=".*")), "stages are dumped"),

@@ -34,7 +34,7 @@ def conditions_of(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def has_dynamic_sizes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a tensor among the arguments has a size that is no number."""
+    """Return whether a tensor among the arguments has a size that is not a number."""
     return any(type(size) is not int for tensor in tensors_of(args, kwargs) for size in tensor.shape)
 
 

@@ -21,7 +21,9 @@ def import_with_effects(node: fx.Node, build: NodeBuilder) -> Results:
     """
     _, overload, *args = node.args
     if not isinstance(overload, OpOverload):
-        raise UnsupportedNodeError(f"the effect of {overload}, which is no operator with a schema, cannot be imported")
+        raise UnsupportedNodeError(
+            f"the effect of {overload}, which is not an operator with a schema, cannot be imported"
+        )
     plan = plan_for(overload)
     types = [build.types.of(example) for example in build.example(node)[1 : plan.results + 1]]
     return [None, *call_overload(plan, args, node.kwargs, types, build)]

@@ -133,7 +133,7 @@ def _broadcast(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     """Broadcast from the first device of each group, to which the source is moved."""
     source = constant_of(op.operands[1])
     if source is None or not 0 <= source < _group_size(op):
-        raise _Refused(f"its source is no rank of its group of {_group_size(op)}")
+        raise _Refused(f"its source is not a rank of its group of {_group_size(op)}")
     groups = [[group[int(source)], *group[: int(source)], *group[int(source) + 1 :]] for group in _devices(op)]
     x = emit.torch.to_builtin(op.operands[0])
     attributes = {**_groups(op, emit), "replica_groups": emit.attribute(f"dense<{groups}> : {_groups_type(op)}")}
