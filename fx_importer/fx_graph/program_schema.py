@@ -208,7 +208,7 @@ def _scalar_checker(hint: Any, where: str, text: Check) -> Check:
         else:
             fits = hint is int and type(value) is int and abs(value) <= _MAX_INTEGER
         if not fits:
-            raise Misfit(f"{where} is {str(value)[:80]!r}, which is no {getattr(hint, '__name__', hint)} that fits")
+            raise Misfit(f"{where} is {str(value)[:80]!r}, which is not a {getattr(hint, '__name__', hint)} that fits")
         if hint is str:
             text(value)
 

@@ -393,7 +393,7 @@ def without_module(**changes: object) -> Callable[[Path], None]:
         (without_module(programs={"main": "a\0b"}), "is outside of the report's directory"),
         (lambda folder: link_elsewhere(folder, "before.mlirbc"), "before.mlirbc' is outside of the report's directory"),
         (lambda folder: link_elsewhere(folder, "report.json"), "report.json' is outside of the report's directory"),
-        (lambda folder: (folder / "before.mlirbc").write_bytes(b"ML\xefR\x0d\xff\xff"), "no module that MLIR reads"),
+        (lambda folder: (folder / "before.mlirbc").write_bytes(b"ML\xefR\x0d\xff\xff"), "not a module that MLIR reads"),
     ],
 )
 def test_report_of_a_stranger(report, tmp_path, monkeypatch, change, sentence):

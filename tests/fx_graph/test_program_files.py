@@ -196,9 +196,9 @@ NODES = ("graph_module", "graph", "nodes", 0)
         (edited("models/model.json", lambda found: found.update(guards_code=[CODE])), "the arithmetic of a guard"),
         (
             edited("models/model.json", lambda found: at(*NODES)(found).update(name="x = 1; import os #")),
-            "is not a name",
+            "is not the name of a variable",
         ),
-        (everywhere("forward_arg_names", ["x=print(1)"]), "is not a name"),
+        (everywhere("forward_arg_names", ["x=print(1)"]), "is not the name of a variable"),
         (everywhere("parameter_name", 'a"; import os; "'), "is not a name"),
         (added("data/sample_inputs/model.pt", saved(((Runs(),), {}))), "its example inputs are not tensors"),
         (added("data/aotinductor/model/code.so", b"ELF"), "which is not plain data"),
