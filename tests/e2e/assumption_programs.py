@@ -187,6 +187,17 @@ def large(x: Tensor, n: Tensor) -> Tensor:
     return x * 2 if n.item() * 10**18 > 5 else x * 3
 
 
+def listed_positions(x: Tensor, mask: Tensor) -> Tensor:
+    total = torch.zeros(())
+    for position in mask.nonzero():
+        total = total * 2 + x[position].sum()
+    return total
+
+
+def listed_numbers(x: Tensor, mask: Tensor) -> Tensor:
+    return x * sum(int(position) for position in torch.where(mask)[0])
+
+
 def divided(x: Tensor, n: Tensor) -> Tensor:
     return x * 2 if n.item() / 10 > 0.29 else x * 3
 
@@ -254,7 +265,8 @@ PROGRAMS: Mapping[str, Program] = {
     "int": (integer_input, (ONES, scalar(3)), (ONES, scalar(4))),
     "remainder": (integer_number, (ONES, scalar(3)), (ONES, scalar(4))),
     "bits": (odd, (ONES, scalar(3)), (ONES, scalar(4))),
-    "wrapping": (large, (ONES, scalar(1)), (ONES, scalar(-50))),
+    "positions": (listed_positions, (RISING, RISING > 1), (RISING, RISING > 2)),
+    "where": (listed_numbers, (RISING, RISING > 1), (RISING, RISING < 3)),
     "int8": (narrow_integer, (ONES, scalar(3).to(torch.int16)), (ONES, scalar(1001).to(torch.int16))),
     "float": (float_of, (RISING,), (ONES,)),
     "min": (min_of_numbers, (ONES, whole(3, 4)), (ONES, whole(3, 2))),

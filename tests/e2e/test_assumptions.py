@@ -273,6 +273,23 @@ def test_comparisons_that_are_false_for_nan_hold_for_nan() -> None:
     torch.testing.assert_close(lowered(programs.NAN), programs.number(programs.NAN), equal_nan=True)
 
 
+def test_integers_beyond_64_bits_violate_the_assumption() -> None:
+    n = programs.scalar(1)
+    lowered = lower(programs.large, ONES, n, output_type=LINALG, capture="assume")
+    torch.testing.assert_close(lowered(ONES, n), 2 * ONES)
+    with pytest.raises(AssumptionError):
+        lowered(ONES, n * -50)  # the product is positive in int64
+
+
+@pytest.mark.parametrize("output_type", [LINALG, "tosa", "stablehlo"])
+def test_loops_over_positions_hold_for_as_many_others(output_type: str) -> None:
+    x, mask = programs.RISING, programs.RISING > 1
+    with pytest.warns(AssumptionWarning):
+        lowered = lower(programs.listed_positions, x, mask, output_type=output_type)
+    for other in (mask, programs.RISING < 3):
+        assert torch.equal(lowered.run(x, other), programs.listed_positions(x, other))
+
+
 class Cached(torch.nn.Module):
     rows: torch.Tensor
     last: torch.Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import sympy
 import torch
@@ -16,7 +17,7 @@ from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.errors import ExportError
 from fx_importer.frontend.assumptions.number_tensors import NumberTensors
 from fx_importer.frontend.assumptions.value_questions import Question, ValueQuestions
-from fx_importer.fx_graph.emission import value_of
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.symbolic.guards import environment_of
@@ -51,11 +52,41 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
                 graph.erase_node(node)
                 checked.add(match[1])
         _remove_numbers(graph)
+        for node in [node for node in graph.nodes if node.target in _LISTS and node.users]:
+            _with_assumed_number(node)
 
     program = with_rewritten_graphs(program, rewrite)
     if unchecked := [question for text, question in questions_of.items() if text not in checked]:
         raise without_check(unchecked)
     return program
+
+
+def _with_assumed_number(found: fx.Node) -> None:
+    """Give a call of `_LISTS` the number of elements that the capture assumes, and check its operand's number."""
+    (operand,) = found.args
+    parts = [] if found.target is aten.nonzero.default else list(found.users)
+    size = value_of(parts[0] if parts else found).shape[0]
+    number = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else size
+    sizes = [user for tensor in (found, *parts) for user in tensor.users if _is_number_of_rows(user)]
+    tensors = [user for size in sizes for user in size.users if user.target is aten.scalar_tensor.default]
+    checks = [user for tensor in tensors for user in tensor.users if user.target is aten.eq.Scalar]
+    if number not in [check.args[1] for check in checks] or not value_of(operand).dim():
+        return
+    count = emit(found, aten.sum.default, emit(found, aten.ne.Scalar, operand, 0))
+    listed = emit(found, aten.nonzero_static.default, operand, size=number, fill_value=0)
+    new: dict[fx.Node, Any] = {**dict.fromkeys(tensors, count), **dict.fromkeys(sizes, number)}
+    new |= {part: emit(found, aten.select.int, listed, 1, part.args[1]) for part in parts}
+    for old, replacement in {**new, found: listed}.items():
+        old.replace_all_uses_with(replacement)
+        found.graph.erase_node(old)
+
+
+def _is_number_of_rows(node: fx.Node) -> bool:
+    return node.target is aten.sym_size.int and node.args[1:] == (0,)
+
+
+_LISTS = (aten.nonzero.default, aten.where.default, aten.nonzero_numpy.default)
+"""Operators that list the elements of a tensor that are not zero."""
 
 
 def without_check(questions: Sequence[Question]) -> ExportError:
