@@ -82,6 +82,7 @@ class Like:
     shape: tuple[Any, ...]
     stride: tuple[Any, ...]
     dtype: torch.dtype
+    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Draw:
                 return int(number)
             if isinstance(leaf, Like):
                 shape, stride = (tuple(map(value, each)) for each in (leaf.shape, leaf.stride))
-                return torch.empty_strided(shape, stride, dtype=leaf.dtype)
+                return torch.empty_strided(shape, stride, dtype=leaf.dtype, device=leaf.device)
             return leaf
 
         args, kwargs = pytree.tree_map(value, (self.args, dict(self.kwargs)))
@@ -161,7 +162,8 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
 def _metadata(node: fx.Node) -> Any:
     example = node.meta["val"]
     if isinstance(example, torch.Tensor):
-        return Like(tuple(map(_size, example.shape)), tuple(map(_size, example.stride())), example.dtype)
+        shape, stride = (tuple(map(_size, each)) for each in (example.shape, example.stride()))
+        return Like(shape, stride, example.dtype, example.device)
     return _size(example)
 
 

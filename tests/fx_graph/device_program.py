@@ -12,7 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from fx_importer import ExportError, UsageError, lower
+from fx_importer.calls.backend import Loaded
+from fx_importer.engines import JitBackend
 from fx_importer.errors import EagerFallbackWarning
+from fx_importer.mlir.bindings import ir
 from tests import python_device
 
 
@@ -57,6 +60,38 @@ def check(output_type: str, weights: str) -> None:
     refuses("is on pygpu:0, but the function takes tensors on the CPU: pass it with `.cpu()`", lambda: call(there))
 
 
+class OnDevice:
+    """A backend whose functions take tensors of the device, and return some there."""
+
+    name = "on device"
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        function = JitBackend().load(module, func_name)
+
+        def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            assert python_device.DEVICE in {tensor.device.type for tensor in tensors}
+            return tuple(each.to(python_device.DEVICE) for each in function(*[tensor.cpu() for tensor in tensors]))
+
+        return call
+
+
+def check_compiled_for_the_device() -> None:
+    """Compile a training step with state and random numbers for a backend of the device."""
+    model = Net()
+    expected = copy.deepcopy(model)
+    model.to(python_device.DEVICE)
+    model.row, expected.row = (each.linear.weight.detach()[1] for each in (model, expected))
+    step = torch.compile(model, backend="fx_importer", options={"engine": OnDevice()})
+    for _ in range(2):
+        torch.testing.assert_close(step(there).cpu(), expected(x))
+    step(there).sum().backward()
+    expected(x).sum().backward()
+    assert model.linear.weight.grad is not None
+    torch.testing.assert_close(model.linear.weight.grad.cpu(), expected.linear.weight.grad)
+    dropped = torch.compile(lambda x: F.dropout(x, 0.5) * 2, backend="fx_importer", options={"engine": OnDevice()})
+    assert dropped(torch.ones(50, device=python_device.DEVICE)).cpu().unique().tolist() == [0, 4]
+
+
 def refuses(text: str, call: Callable[[], object]) -> None:
     with pytest.raises((ExportError, UsageError), match=re.escape(text)):
         call()
@@ -69,6 +104,7 @@ there = x.to(python_device.DEVICE)
 check("linalg-on-tensors", "inline")
 check("stablehlo", "args")
 check("tosa", "inline")
+check_compiled_for_the_device()
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     model, expected = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
