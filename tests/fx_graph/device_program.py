@@ -6,6 +6,7 @@ import copy
 import re
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -81,14 +82,15 @@ def check_compiled_for_the_device() -> None:
     expected = copy.deepcopy(model)
     model.to(python_device.DEVICE)
     model.row, expected.row = (each.linear.weight.detach()[1] for each in (model, expected))
-    step = torch.compile(model, backend="fx_importer", options={"engine": OnDevice()})
+    options: Any = {"engine": OnDevice()}
+    step = torch.compile(model, backend="fx_importer", options=options)
     for _ in range(2):
         torch.testing.assert_close(step(there).cpu(), expected(x))
     step(there).sum().backward()
     expected(x).sum().backward()
     assert model.linear.weight.grad is not None
     torch.testing.assert_close(model.linear.weight.grad.cpu(), expected.linear.weight.grad)
-    dropped = torch.compile(lambda x: F.dropout(x, 0.5) * 2, backend="fx_importer", options={"engine": OnDevice()})
+    dropped = torch.compile(lambda x: F.dropout(x, 0.5) * 2, backend="fx_importer", options=options)
     assert dropped(torch.ones(50, device=python_device.DEVICE)).cpu().unique().tolist() == [0, 4]
 
 

@@ -29,7 +29,7 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import extract_function
 from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_compiler import compile_to, input_type_of, prepare
-from fx_importer.engines.iree.iree_devices import check_device, device_of
+from fx_importer.engines.iree.iree_devices import check_device, device_of, takes_tensors
 from fx_importer.engines.iree.iree_parameters import SCOPE
 from fx_importer.engines.iree.iree_shared_memory import SharedDevice, written_arguments
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget, iree_target
@@ -92,7 +92,7 @@ class IreeBackend:
         kind, target = input_type_of(copy), iree_target(self.target)
         check_device(target, self.index)
         if target.shared is not None:
-            signature = replace(signature, device=torch.device(target.shared[0], self.index))
+            signature = replace(signature, device=torch.device(target.shared, self.index))
         if kind == "stablehlo" and is_dynamic(signature):
             # IREE 3.13 does not lower dynamic_reshape.
             return Specialized(
@@ -116,7 +116,8 @@ def _load(
     compiled = scratch.path / "module.vmfb"
     compile_to(compiled, module, kind, target, parameters)
     runtime, device, main = _loaded(compiled, parameters, target, index)
-    shared = None if target.shared is None else SharedDevice(signature.device, target.shared[1], device)
+    takes = target.shared is not None and takes_tensors(target, index)
+    shared = SharedDevice(signature.device, device) if takes else None
     dense = DenseArguments(signature)
     return _Function(signature, runtime, device, main, scratch, unchanged, dense, target, shared, written)
 
@@ -170,7 +171,7 @@ class _Function:
     dense: DenseArguments
     target: IreeTarget
     shared: SharedDevice | None
-    """The device of PyTorch whose tensors are passed in place."""
+    """The device of PyTorch whose tensors are passed in place, if IREE takes them."""
     written: frozenset[int]
     """The positions of arguments that the program may write to."""
     lock: AbstractContextManager[Any] = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -182,9 +183,10 @@ class _Function:
         """Call the function. New values of state stay on the device, and are taken from there."""
         keeps = self.signature.keeps_state  # IREE 3.13 writes slices to the buffer that it was given
         dense = self.dense(arguments)
-        there = self.shared if self.shared is not None and any(map(self.shared.has, dense)) else None
-        if there is not None:
-            there.wait_for_torch()
+        devices = (each.device for each in dense if isinstance(each, torch.Tensor))
+        there = next((device for device in devices if device.type != "cpu"), None)
+        if self.shared is not None:
+            self.shared.wait_for_torch()
         values = [
             self._pass(at, each.tensor() if isinstance(each, OnDevice) else each)
             if keeps or not isinstance(each, _Array)
@@ -206,14 +208,14 @@ class _Function:
             for at, (kind, each) in enumerate(zip(self.signature.results, results, strict=True))
         )
 
-    def _taken(self, at: int, result: Any, kind: Kind, there: SharedDevice | None) -> Any:
-        """Return a result on the device ``there``, or else on the host; new state stays where it is."""
+    def _taken(self, at: int, result: Any, kind: Kind, there: torch.device | None) -> Any:
+        """Return a result on the device ``there``, or else on the CPU; new state stays where it is."""
         if not isinstance(kind, TensorKind):
             return kind.python(result)
-        if there is not None and at not in self.signature.aliases:
-            return there.returned(result._buffer_view, kind.dtypes[0])
         array = _Array(result, kind, self.device if self.target.driver == "vulkan" else None)
-        return array if at in self.signature.aliases else array.tensor()
+        if at in self.signature.aliases:
+            return array
+        return array.tensor() if there is None else array.tensor().to(there)
 
     def _pass(self, at: int, value: Any) -> Any:
         """Return a dense tensor on the device, a copy if it was on the host: as bits if numpy lacks its dtype."""
@@ -221,7 +223,7 @@ class _Function:
             return int(value) if isinstance(value, bool) else value
         if self.shared is not None and self.shared.has(value):
             return self.shared.taken(value, _constants(value.dtype)[2], written=at in self.written)
-        bits = value.detach() if value.requires_grad else value
+        bits = (value.detach() if value.requires_grad else value).cpu()
         if bits.dtype not in _IN_NUMPY:
             bits = bits.view(_INTEGERS[bits.dtype.itemsize])
         array, dtype = bits.numpy(), value.dtype

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_compiler import compile_to
+from fx_importer.engines.iree.iree_shared_memory import SharedDevice
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
 from fx_importer.engines.iree.iree_transfers import page_aligned, to_host
 from fx_importer.errors import FxImporterError, UsageError
@@ -125,13 +128,33 @@ def device_of(driver: str, index: int) -> Any:
     return runtime.get_driver(driver).create_device(devices[index])
 
 
-def _check(probe: _Probe, target: IreeTarget, config: Any) -> None:
+@functools.cache
+def takes_tensors(target: IreeTarget, index: int) -> bool:
+    """Return whether the device computes right numbers from tensors of PyTorch in its memory: a copy, and in place."""
+    assert target.shared is not None
+    config = IREE_ENGINE.imported("iree.runtime").Config(device=device_of(target.driver, index))
+    shared = SharedDevice(torch.device(target.shared, index), config.device)
+    written = itertools.cycle((True, False))
+
+    def passed(array: Array, device: Any) -> Any:
+        tensor = torch.from_numpy(array).to(shared.device)
+        shared.wait_for_torch()
+        return shared.taken(tensor, _element(array), written=next(written))
+
+    try:
+        _check(_probes()[0], target, config, passed)
+    except (UsageError, RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _check(probe: _Probe, target: IreeTarget, config: Any, passed: Callable[[Array, Any], Any] | None = None) -> None:
     runtime = IREE_ENGINE.imported("iree.runtime")
     scratch = Scratch()
     compiled = scratch.path / "probe.vmfb"
     compile_to(compiled, ir.Module.parse(probe.program, new_context()), "none", target)
     main = runtime.load_vm_modules(runtime.VmModule.mmap(config.vm_instance, str(compiled)), config=config)[-1]["main"]
-    found = main(*(_passed(each, config.device) for each in probe.arguments))
+    found = main(*((passed or _passed)(each, config.device) for each in probe.arguments))
     expected = probe.expected(*probe.arguments)
     pairs = zip(found, expected, strict=True)
     worst = np.max([_difference(to_host(one, config.device), other) for one, other in pairs])  # NaN, if one is
@@ -149,8 +172,11 @@ def _difference(found: Array, expected: Array) -> float:
 def _passed(array: Array, device: Any) -> Any:
     runtime = IREE_ENGINE.imported("iree.runtime")
     memory, usage = runtime.MemoryType.DEVICE_LOCAL, runtime.BufferUsage.DEFAULT
-    element = getattr(runtime.HalElementType, _ELEMENTS[array.dtype.name])
-    return device.allocator.allocate_buffer_copy(memory, usage, device, page_aligned(array), element)
+    return device.allocator.allocate_buffer_copy(memory, usage, device, page_aligned(array), _element(array))
+
+
+def _element(array: Array) -> Any:
+    return getattr(IREE_ENGINE.imported("iree.runtime").HalElementType, _ELEMENTS[array.dtype.name])
 
 
 _ELEMENTS = {"float32": "FLOAT_32", "float16": "FLOAT_16", "int16": "SINT_16", "int8": "SINT_8", "bool": "BOOL_8"}

@@ -21,8 +21,8 @@ class IreeTarget:
     flags: tuple[str, ...]
     narrow_integers: bool = False
     """Whether i64 is computed as i32, and passed so: devices of Vulkan and Metal need not have 64-bit integers."""
-    shared: tuple[str, int] | None = None
-    """PyTorch's type of the device whose tensors are passed in place, and DLPack's code for it. None on others."""
+    shared: str | None = None
+    """PyTorch's type of the device whose tensors are passed in place. None on others."""
 
 
 _FORMS: Mapping[str, tuple[str, str, str | None]] = {
@@ -32,7 +32,7 @@ _FORMS: Mapping[str, tuple[str, str, str | None]] = {
     "metal": ("", "metal", None),
 }
 """The form of the architecture, IREE's name of the device, and its flag for the architecture."""
-_SHARED = {"cuda": ("cuda", 2), "hip": ("cuda", 10)}
+_SHARED = {"cuda": "cuda", "hip": "cuda"}
 """`IreeTarget.shared` by driver."""
 _NEWER_CUDA = re.compile(r"sm_(90|100|101|103|110|120|121)a?")
 """Architectures of NVIDIA that IREE 3.13 does not know: its newest is sm_89."""
