@@ -182,7 +182,7 @@ SIZES_AND_CHANNELS = [
 ]
 
 
-@pytest.mark.slow_rows("^pool_gradients-(tosa|stablehlo)$", "^resized_by_fractions-(tosa|stablehlo)$")
+@pytest.mark.slow_rows("^pool_gradients-", "^resized_by_fractions-(tosa|stablehlo)$")
 @pytest.mark.parametrize(
     "case, output_type",
     [
@@ -587,7 +587,7 @@ def test_operators(case, output_type):
     check(case, output_type)
 
 
-@pytest.mark.slow_rows("^orders$", "^padded_tokens$", "^pools$", "^windows$", "^volumes_by_groups$")
+@pytest.mark.slow_rows("^orders$", "^padded_tokens$", "^pools$", "^windows$", "^volumes_by_groups$", "^writes$")
 @pytest.mark.parametrize(
     "case",
     [

@@ -35,6 +35,7 @@ def by_several_indices(x, rows, columns, row):
     )
 
 
+@pytest.mark.in_turn("output_type")
 @OUTPUT_TYPES
 @pytest.mark.parametrize("function", [by_one_mask, by_several_indices])
 def test_writes(function, output_type):
@@ -114,6 +115,7 @@ def at_rows(x):
     return added, copied, put(x, [rows - 3], picked), put(x, [rows], picked, True), x.t().index_add(1, rows, picked.t())
 
 
+@pytest.mark.slow_rows("int64")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
 def test_rows_that_depend_on_values(dtype):
     some = torch.tensor([[1, 2], [-1, 3], [4, 5]], dtype=dtype)
