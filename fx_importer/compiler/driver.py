@@ -183,6 +183,8 @@ def lower_exported(
             if options.printing.graph:
                 for program in canonical.values():
                     program.graph_module.print_readable()
+            # A context of its own: `Lowered.programs` are the canonical programs, which later passes do not change.
+            context = compilation.fx_context(canonical, record.remarks.append)
             legal = record.programs = run_fx_passes(LEGAL, canonical, context)
         with trace.stage("importing", importer.module) as record, passing_notes(record.remarks.append):
             imported = import_legal(legal, importer, compilation, elided)

@@ -112,6 +112,15 @@ def test_given_program_is_unchanged():
     assert str(program) == before
 
 
+def test_legal_programs_are_copies_of_canonical_ones():
+    """Folding batch normalization adds constants to the imported program; `Lowered.programs` stay as they were."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 1), torch.nn.BatchNorm2d(3)).eval()
+    lowered = lower(model, torch.ones(1, 2, 4, 4), output_type="tosa")
+    placeholders = lowered.program.graph.find_nodes(op="placeholder")
+    assert [node.name for node in placeholders] == [s.arg.name for s in lowered.program.graph_signature.input_specs]
+    assert not any("folded" in node.name for node in placeholders)
+
+
 def test_keyword_arguments_go_to_the_model():
     assert "5.000000e+00" in str(export_and_import(Affine(), X, scale=5.0))
     assert "5.000000e+00" in str(export_and_import(Affine(), X, kwargs={"scale": 5.0}))
