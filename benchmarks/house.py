@@ -279,7 +279,7 @@ def measures(root: Path) -> dict[str, str]:
         "files": f"{len(code):,}",
         "longest file": f"{lines[longest]} ({longest})",
         "longest function": f"{function_lines} ({function})",
-        "folders with more than 25 files": f"{len(folders)} ({', '.join(f'{k} {v}' for k, v in folders.items())})",
+        "folders with more than 25 files": ", ".join(f"{k} {v}" for k, v in folders.items()) or "none",
         "import cycles at load": f"{len(at_load)} of {sum(map(len, at_load))} files",
         "import cycles with imports in functions": f"{len(anywhere)} of {sum(map(len, anywhere))} files",
         "operators with rules in several files": f"{several} of {operators}; without emulation {without_emulation}",

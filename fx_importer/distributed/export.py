@@ -45,7 +45,7 @@ class MeshProgram:
             weights: a whole state dict; or the path of a safetensors file, of a folder of transformers with several and
                 their index, or of a folder that `torch.distributed.checkpoint` has written. Of these, only the parts
                 are read.
-            ranks: those of this process, where several have a part of the mesh each.
+            ranks: the ranks of this process, where several have a part of the mesh each.
 
         Raises:
             UsageError: listing the weights that are missing, or have another shape; or for other ranks.

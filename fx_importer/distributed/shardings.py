@@ -17,7 +17,7 @@ _DIMENSION, _AXIS = re.compile(r"\{([^{}]*)\}"), re.compile(r'"(\w+)"')
 def set_shardings(module: ir.Module, mesh: Mesh, functions: Mapping[str, Function]) -> None:
     """Write the shardings of arguments and results to the ``functions`` of ``module``, in place of others.
 
-    Those of arguments are read by both partitioners, and those of results by GSPMD; Shardy has an operation for them.
+    Both partitioners read the shardings of arguments, and GSPMD reads the results'; Shardy has an operation for them.
     A tensor without a sharding gets no attribute.
     """
     axes = ", ".join(f'"{name}"={size}' for name, size in mesh.axes)

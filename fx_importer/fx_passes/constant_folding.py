@@ -32,7 +32,7 @@ def fold_constants(
 def _with_constants(
     program: ExportedProgram, constants: Constants, *, in_place: bool
 ) -> tuple[ExportedProgram, Collection[str]]:
-    """Return ``program`` with ``constants``, those of its graph, folded, and the weights read for that."""
+    """Return ``program`` with the ``constants`` of its graph folded, and the weights read for that."""
     found = constants.roots()
     if not found:
         return program, ()

@@ -184,7 +184,7 @@ def has_scalable(graph: fx.Graph) -> bool:
 def fold_scales(graph: fx.Graph, constants: Constants) -> None:
     """Fold scales and shifts of channels into the weights of convolutions and matrix products, in place.
 
-    ``constants`` are those of ``graph``. They get the operators that compute the weights, and their values.
+    ``constants`` belong to ``graph``. They get the operators that compute the weights, and their values.
     """
     _Scales(constants).rewrite(graph)
 

@@ -89,7 +89,7 @@ def import_model(
         The folder that was written.
 
     Raises:
-        UsageError: if the folder is incomplete, its weights are not those of the model, an architecture or a number is
+        UsageError: if the folder is incomplete, its weights are not the model's, an architecture or a number is
             not supported, files cannot be written, or there is not enough memory to convert the weights.
         FxImporterError: if the model cannot be exported or lowered.
     """

@@ -55,7 +55,7 @@ def llvm(
     """Return the pipeline for modules with ``dialects``, such as ``stablehlo``, or of linalg on tensors.
 
     Args:
-        dialects: those of `TO_LINALG` are lowered to linalg first.
+        dialects: dialects of `TO_LINALG` are lowered to linalg first.
         function: the function to call. The others become private.
         elements: element types of convolutions that compute with channels last.
         small_trip_count: loops of at most so many iterations are optimized for size.

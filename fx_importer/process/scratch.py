@@ -28,7 +28,7 @@ for path do for _ in 1 2 3 4 5; do [ -e "$path" ] || break; rm -rf -- "$path" 2>
 class Scratch:
     """A new temporary directory, removed with this object, at the end of its ``with``, or at the end of the process.
 
-    A shell removes those of a process that is killed, and a parent those of its `Child`.
+    A shell removes the directories of a process that is killed, and a parent its `Child`'s.
 
     Raises:
         DiskFullError: if it cannot be made; from its ``with``, and from `writing`, for a full disk that the body meets.

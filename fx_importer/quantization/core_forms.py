@@ -1,4 +1,4 @@
-"""Operators of Core ATen, and those of functional writes, replaced by operators with rules."""
+"""Operators of Core ATen, and functional writes, replaced by operators with rules."""
 
 from __future__ import annotations
 

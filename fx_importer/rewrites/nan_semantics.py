@@ -22,7 +22,7 @@ _UNORDERED = {CMPF["ogt"]: "ugt", CMPF["olt"]: "ult"}
 
 @rewrite("fx-importer-nans-in-linalg", ops=("arith.select",), emitter=ArithOps)
 def nans_in_linalg(select: ir.Operation, emit: ArithOps) -> None:
-    """Propagate NaN through maximum and minimum; the index of the extreme is that of the first NaN.
+    """Propagate NaN through maximum and minimum; the index of the extreme is the first NaN's.
 
     Where the body of a ``linalg.generic`` selects one of the two floats that it compares, it computes the extreme.
     Where it selects between two indices, it computes an argmax or argmin: NaN is more extreme than any number, and the

@@ -47,7 +47,7 @@ class OriginalModel:
         return replace(self, weights_given=True)
 
     def copied(self, held: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> ModelCopy:
-        """Return a copy with its own Python attributes, which shares all tensors but those of ``state``.
+        """Return a copy with its own Python attributes, which shares all tensors except ``state``.
 
         A function is not copied: `ModelCopy.restored` restores what it refers to.
 

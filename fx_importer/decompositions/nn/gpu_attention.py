@@ -2,7 +2,7 @@
 
 They are flash, memory-efficient and cuDNN's attention: (n, heads, L, E), (n, heads, S, E), (n, heads, S, V) →
 (n, heads, L, V). They also return the logsumexp of each row, and states of random numbers, which nothing reads without
-dropout. With dropout they are refused: the numbers are those of the device.
+dropout. With dropout they are refused: the device draws the numbers.
 """
 
 from __future__ import annotations

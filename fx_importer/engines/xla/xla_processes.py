@@ -83,7 +83,7 @@ def _coordinator(rank: int, size: int, timeout: float) -> str:
             f"process {rank} of {size} has waited {timeout:g} s for {', '.join(late)} in vain: they have not called "
             "join_processes"
         ) from error
-    _HELD.append(store)  # that of the first process has to outlive the others' questions
+    _HELD.append(store)  # the service of the first process has to outlive the others' questions
     return store.get(keys[0]).decode()
 
 

@@ -248,7 +248,7 @@ def _check_numbers(config: Any, path: Path) -> None:
 
 
 def _numbers(config: Any) -> Iterator[tuple[str, int]]:
-    """Yield the integers of a configuration by name, those of its parts too."""
+    """Yield the integers of a configuration by name, also in its parts."""
     for name, value in config.items():
         if type(value) is int:
             yield name, value

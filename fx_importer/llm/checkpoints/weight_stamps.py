@@ -29,7 +29,7 @@ def stamps_of(folder: Path, weights: Iterable[str]) -> dict[str, Stamp]:
 
 
 def check_stamps(folder: Path, weights: Iterable[str], stamps: Mapping[str, Stamp] | None) -> None:
-    """Check that the files in ``weights`` are those of the import. Only one with another time is read, for its hash.
+    """Check that the files in ``weights`` are the imported ones. Only one with another time is read, for its hash.
 
     Raises:
         UsageError: naming the first file that is missing, changed or new.

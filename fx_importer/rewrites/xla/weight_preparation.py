@@ -30,7 +30,7 @@ def split_preparation(
     moved = _moved(known, roots, dtypes)
     if not moved:
         return None
-    erased = [op for op in known if op in moved]  # now, since the hash of an operation is that of its operands too
+    erased = [op for op in known if op in moved]  # now, since the hash of an operation includes its operands
     results = [result for op in erased for result in op.results]
     read = [value for value in (*weights, *results) if any(use.owner.operation not in moved for use in value.uses)]
     module = _preparation(function, weights, known, read)
