@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,7 +114,8 @@ def save_bundle_of(lowered: Lowered, folder: str | os.PathLike[str], platform: s
         with atomic_file(folder / "state.npz") as temporary, temporary.open("wb") as file:
             np.savez(file, **{name: bytes_of(tensor) for name, tensor in state.items()})
     save_bytes(bundled_artifact(lowered.module, platform, DEFAULT_VERSION), artifact)
-    save_text(manifest.to_json(), manifest_path(artifact))
+    facts = json.loads(manifest.to_json()) | {"platform": platform}
+    save_text(json.dumps(facts, indent=2) + "\n", manifest_path(artifact))
     save_text(LOADER.read_text(encoding="utf-8"), folder / LOADER.name)
 
 

@@ -153,6 +153,12 @@ def test_other_inputs_are_refused(counting, inputs, message: str):
         load(counting[0])(*inputs)
 
 
+def test_a_bundle_for_another_platform(tmp_path: Path):
+    lower(nn.ReLU(), torch.ones(3), output_type="stablehlo").save_bundle(tmp_path, platform="cuda")
+    with pytest.raises(ValueError, match="the bundle is for 'cuda', not 'cpu': save it with platform='cpu'"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     "device, message",
     [
@@ -161,12 +167,12 @@ def test_other_inputs_are_refused(counting, inputs, message: str):
             r"jax has no platform 'nothing' here: .*pip install 'jax\[cuda13\]' for 'cuda', with",
         ),
         ("cpu:99", "there is no device 'cpu:99': jax has"),
-        ("cuda:x", "'cuda:x' names no device"),
+        ("cpu:x", "'cpu:x' names no device"),
     ],
 )
 def test_devices_that_are_not_there(counting, device: str, message: str):
     with pytest.raises(ValueError, match=message):
-        load(counting[0], device=device)
+        loader(counting[0]).device_named(device)
 
 
 def test_files_that_do_not_fit(tmp_path: Path, counting):

@@ -48,9 +48,12 @@ def load(
     for each in (path, manifest):
         if not each.is_file():
             raise ArtifactError(f"there is no file '{each}'")
-    return ArtifactProgram(
-        path.read_bytes(), json.loads(manifest.read_text()), path.parent, device_named(device), weights
-    )
+    facts, platform = json.loads(manifest.read_text()), device.partition(":")[0]
+    if facts.get("platform", platform) != platform:
+        raise ArtifactError(
+            f"the bundle is for '{facts['platform']}', not '{device}': save it with platform='{platform}'"
+        )
+    return ArtifactProgram(path.read_bytes(), facts, path.parent, device_named(device), weights)
 
 
 class ArtifactProgram:
@@ -182,13 +185,9 @@ class ArtifactFunction:
 
 
 def device_named(name: str) -> Any:
-    """Return jax's device by the name of a platform, with or without an index.
+    """Return jax's device by the name of a platform, with or without an index. Raises `ArtifactError` if there is none.
 
-    XLA does not take three quarters of the memory of a GPU at its start, so that PyTorch has some, unless the
-    environment says otherwise.
-
-    Raises:
-        ArtifactError: if jax has no such platform here, or no device of that index.
+    XLA leaves PyTorch the memory of a GPU that it does not need yet, unless the environment says otherwise.
     """
     platform, _, index = name.partition(":")
     if not platform or (index and not index.isdecimal()):
