@@ -15,7 +15,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.emission import value_of
-from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.operators import aten, prims
 from fx_importer.fx_graph.programs import as_node_dtype, held_value, mutated_state, weight_names
 from fx_importer.fx_passes.fx_pass import FxContext
 from fx_importer.options import Weights
@@ -27,12 +27,13 @@ _MAX_FLOAT64_BYTES = 1 << 24
 _MAX_BYTES = 1 << 28
 """Largest value that is computed."""
 _MAX_POSITIONS_BYTES = 1 << 12
-"""Largest folded integers that are computed from no weight, where the output type can compute them."""
+"""Largest folded integers that are computed from no weight."""
 DRAWN = frozenset((aten.rand.default, aten.randn.default, aten.randint.default, aten.randint.low))
 """Sources of random numbers, which become constants where the output type has no random numbers."""
 _HELD_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _MOVES = frozenset((aten.permute.default, aten.t.default, aten.transpose.int, aten.expand.default))
 """Operators that return the elements of their operand in another order, or repeat them."""
+_CONVERT = prims.convert_element_type.default
 _VIEWS = _MOVES | {
     *(aten.view.default, aten.reshape.default, aten.alias.default, aten.detach.default, aten.unsqueeze.default),
     *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.slice.Tensor, aten.select.int),
@@ -47,6 +48,8 @@ class FoldingRules:
     """Whether random numbers are drawn, and integers created from scalars, which C++ lowerings truncate to 32 bits."""
     lacks_float64: bool = False
     """Whether results of operators on float64 are folded up to 16 MiB."""
+    positions: bool = False
+    """Whether integers that are computed from no weight are folded up to 4 KiB."""
 
 
 class Constants:
@@ -173,10 +176,10 @@ class Constants:
             return False
         if not node.all_input_nodes:
             return self._rules.without_operands and (node.target in DRAWN or not value_of(node).is_floating_point())
-        # Many integers without weights, such as positions, are cheaper to compute than to read.
+        # Positions, and many integers without weights, are cheaper to compute than to read.
         value = value_of(node)
         is_integer = not value.is_floating_point() and value.dtype != torch.bool
-        is_small = _bytes(value) <= _MAX_POSITIONS_BYTES
+        is_small = self._rules.positions and _bytes(value) <= _MAX_POSITIONS_BYTES and not _is_position(node)
         return self._rules.without_operands or not is_integer or is_small or bool(self.nodes[node])
 
     def _reads_weights(self, node: fx.Node) -> bool:
@@ -209,6 +212,13 @@ def _has_type_of(value: Any, example: torch.Tensor) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == example.dtype and value.shape == example.shape
 
 
+def _is_position(node: fx.Node) -> bool:
+    """Return whether ``node`` is an ``arange`` in another shape or dtype, which compilers fuse into its readers."""
+    while len(node.all_input_nodes) == 1 and node.target in (*_VIEWS, aten._to_copy.default, _CONVERT):
+        node = node.all_input_nodes[0]
+    return not node.all_input_nodes
+
+
 def _has_symbols(argument: Any) -> bool:
     """Return whether ``argument``, of a node, is or has a symbolic number."""
     if isinstance(argument, list | tuple):
@@ -232,7 +242,9 @@ def foldable_state(program: ExportedProgram, context: FxContext) -> set[str]:
 def rules_of(context: FxContext) -> FoldingRules:
     """Return what is folded in a compilation."""
     return FoldingRules(
-        without_operands=not context.target.random, lacks_float64=torch.float64 in context.dtypes.inside
+        without_operands=not context.target.random,
+        lacks_float64=torch.float64 in context.dtypes.inside,
+        positions=context.target.folds_positions,
     )
 
 

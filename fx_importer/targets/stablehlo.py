@@ -43,6 +43,7 @@ STABLEHLO = Target(
     pipelines=(pipelines.TORCH_BACKEND, pipelines.STABLEHLO),
     contract=contracts.STABLEHLO,
     folds_constants=True,
+    folds_positions=True,
     memory=False,
     scalars=False,
     assertions=False,

@@ -58,6 +58,8 @@ class Target:
     """Whether a module samples random numbers at run time. Otherwise they are sampled during lowering."""
     folds_constants: bool = False
     """Whether expressions of weights and constants are folded before the import."""
+    folds_positions: bool = False
+    """Whether integers that no weight decides are folded too. Loops of linalg compute them where they are read."""
     tensors_only: bool = False
     """Whether functions take and return only non-empty tensors."""
     narrows: bool = False
