@@ -20,7 +20,10 @@ from fx_importer.options import Capture, ExportOptions
 
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
-_OF_VALUES = ("data-dependent", "datadependent", "dynamic shape operator", "dynamic_shape_operator")
+_OF_VALUES = (
+    *("data-dependent", "datadependent", "dynamic shape operator", "dynamic_shape_operator"),
+    "but got faketensor",  # a tensor as a size
+)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.diagnostics.source_lines import source_line, source_lines
+from fx_importer.frontend.assumptions.packed_sequences import PackedSequences
 from fx_importer.frontend.torch_patches import (
     DEFERRED_ASSERTION,
     HIGHER_ORDER_CALL,
@@ -170,7 +171,14 @@ def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any
 class _BooleanFunctions(TorchFunctionMode):
     """Functions of two tensors that return a bool, which torch traces for no tensors, in terms of tensors."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._packed = PackedSequences()
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if (replaced := self._packed.replaced(func)) is not None and not kwargs:
+            result = replaced(*args)
+            return func(*args) if result is NotImplemented else result
         if func in (torch.equal, torch.Tensor.equal):
             a, b = args
             return a.shape == b.shape and bool((a == b).all().item())

@@ -1,0 +1,44 @@
+"""Packed sequences: their lengths are assumptions, and results are eager's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from fx_importer import lower
+from fx_importer.errors import AssumptionError, AssumptionWarning
+
+X, LENGTHS = torch.randn(5, 3, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([2, 5, 2])
+
+
+class Packed(nn.Module):
+    def __init__(self, kind: Any, **options: Any) -> None:
+        super().__init__()
+        self.rnn = kind(3, 4, **options)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Any:
+        packed, state = self.rnn(pack_padded_sequence(x, lengths, enforce_sorted=False))
+        return pad_packed_sequence(packed, total_length=7, padding_value=-1.0), state, packed.data
+
+
+@pytest.mark.parametrize(
+    ("output_type", "kind", "options"),
+    [
+        ("linalg-on-tensors", nn.LSTM, {"num_layers": 2, "bidirectional": True, "proj_size": 2}),
+        ("tosa", nn.GRU, {}),
+        ("stablehlo", nn.RNN, {"bidirectional": True}),
+    ],
+)
+def test_lengths_are_assumed_in_any_order(output_type: str, kind: Any, options: Any) -> None:
+    model = Packed(kind, **options).eval()
+    with pytest.warns(AssumptionWarning, match="_pack_padded_sequence.*` is 5"):
+        lowered = lower(model, X, LENGTHS, output_type=output_type, narrow_integers=output_type == "tosa")
+    caller = lowered.caller(backend="jit")
+    for lengths in (LENGTHS, LENGTHS.flip(0).roll(1)):
+        torch.testing.assert_close(caller(X, lengths), model(X, lengths))
+    with pytest.raises(AssumptionError, match="is 2, .*it is not for these inputs"):
+        caller(X, LENGTHS + torch.tensor([1, 0, 0]))
