@@ -7,7 +7,7 @@ WORKERS ?= 2
 FAST := tests/test_layers.py tests/test_architecture.py tests/test_manifest.py tests/test_output_types.py tests/api/test_lower.py \
 	tests/fx_passes tests/frontend $(filter-out %_linear_algebra.py,$(wildcard tests/decompositions/test_*.py)) tests/importing \
 	tests/mlir tests/pipelines tests/rewrites tests/compiler tests/calls \
-	tests/engines/jit/test_jit_backend.py tests/quantization/test_plan.py
+	tests/engines/jit/test_jit_backend.py $(addprefix tests/quantization/test_,plan.py families.py wide_tables.py)
 
 # Files of those folders that are for `make test`: they take a third of the time.
 LONG := tests/fx_passes/test_outline_layers.py tests/fx_passes/test_folded_scales.py tests/fx_passes/test_writes.py \
