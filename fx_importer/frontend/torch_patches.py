@@ -274,6 +274,14 @@ KERNEL_RUN = Patch(
 )
 KERNEL_CALL = Patch("triton.runtime.jit:JITFunction.__call__", "kernels call device functions", _NO_INTERPRETER_SWITCH)
 TUNER_RUN = Patch("triton.runtime.autotuner:Autotuner.run", "it measures on a device", _NO_INTERPRETER_SWITCH)
+_WHOLE_NUMBERS = "triton's interpreter has bfloat16; triton 3.7 computes with its bits as whole numbers"
+BFLOAT16_METHODS = {
+    at: Patch(
+        f"triton.runtime.interpreter:InterpreterBuilder.{at}", "bits of bfloat16 are no whole numbers", _WHOLE_NUMBERS
+    )
+    for at in ("binary_op", "ternary_op", "unary_op", "create_fma", "create_dot", "cast_impl")
+}
+"""The methods of triton's interpreter that read elements of bfloat16."""
 SHARD_SLICES = Patch(
     "torch.distributed.tensor.placement_types:Shard._replicate_to_shard",
     "DTensor writes the slice of the exporting rank into the program",
@@ -302,7 +310,7 @@ PATCHES = (
     *(MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS, SAVED_DEVICES, ARCHIVE_DEVICES, SAVED_STORAGES),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
-    *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN),
+    *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN, *BFLOAT16_METHODS.values()),
     *(SHARD_SLICES, MASKED_ROWS, FUNCTIONALIZED_VIEWS, COLLECTOR),
 )
 

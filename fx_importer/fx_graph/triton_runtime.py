@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import torch
 from torch._library import triton as triton_operators
 from torch._ops import OpOverload
 from torch.fx import node as fx_node
@@ -15,6 +17,7 @@ from torch.utils import _triton as device_check
 
 from fx_importer.errors import ExportError
 from fx_importer.frontend.torch_patches import (
+    BFLOAT16_METHODS,
     CONFIG_CLASS,
     FP_FUSION,
     HAS_TRITON,
@@ -94,7 +97,57 @@ def interpreted_kernels() -> Iterator[None]:
 def _run_interpreted(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     from triton.runtime.interpreter import InterpretedFunction
 
-    return InterpretedFunction(kernel.fn).run(*args, **kwargs)
+    with patched(_bfloat16_methods()):
+        return InterpretedFunction(kernel.fn).run(*args, **kwargs)
+
+
+def _bfloat16_methods() -> dict[Patch, Any]:
+    """Return methods of triton's interpreter that compute elements of bfloat16 in float32, and round them to even.
+
+    The interpreter has their bits as uint16, and computes with these.
+    """
+    return {
+        patch: _in_float32(patch.resolved().read(), _RESULT_AS[name])
+        for name, patch in BFLOAT16_METHODS.items()
+        if patch.exists()
+    }
+
+
+_RESULT_AS = {"binary_op": 0, "ternary_op": 2, "unary_op": 0, "create_fma": 2, "create_dot": 2, "cast_impl": None}
+"""Which operand has the dtype of the result; for None, it is the second one."""
+
+
+def _in_float32(method: Callable[..., Any], result_as: int | None) -> Callable[..., Any]:
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def is_bfloat16(value: Any) -> bool:
+        return isinstance(value, TensorHandle) and value.dtype.scalar == tl.bfloat16
+
+    def widened(value: Any) -> Any:
+        if not is_bfloat16(value):
+            return value
+        bits = np.asarray(value.data).astype(np.uint32) << 16
+        return TensorHandle(np.asarray(bits).view(np.float32), tl.float32)
+
+    def narrowed(data: Any) -> Any:
+        floats = torch.from_numpy(np.array(data, dtype=np.float32))
+        return TensorHandle(floats.bfloat16().view(torch.int16).numpy().view(np.uint16), tl.bfloat16)
+
+    def computed(builder: Any, *values: Any) -> Any:
+        if result_as is None:
+            source, wanted = values
+            if wanted.scalar == tl.bfloat16:
+                return source if is_bfloat16(source) else narrowed(source.data)
+            return method(builder, widened(source), wanted)
+        if not any(map(is_bfloat16, values)):
+            return method(builder, *values)
+        result = method(builder, *map(widened, values))
+        if not is_bfloat16(values[result_as]):
+            return result
+        return TensorHandle(result.data, tl.bfloat16) if result.data.dtype == np.bool_ else narrowed(result.data)
+
+    return computed
 
 
 def _call_interpreted(function: Any, *args: Any, **kwargs: Any) -> Any:
