@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import torch
 
@@ -71,6 +71,13 @@ class Caller:
             first = next(iter(self.manifest.functions))
             raise UsageError(f"the module has several functions: pick one, caller['{first}'](...)")
         return self._plan(self._only)(args, kwargs)
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        """Raise `UsageError`, for pickle and copy: loaded code belongs to this process."""
+        raise UsageError(
+            "a caller is neither pickled nor copied: save the module, and pass dict(caller.state) to "
+            "fx_importer.load(path).caller(...), in another process too"
+        )
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """Return a callable for the function ``name``. All functions of a caller share its state."""

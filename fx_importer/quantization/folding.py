@@ -26,6 +26,7 @@ from fx_importer.quantization.families.rescaling import fold_rescale, load, stor
 from fx_importer.quantization.float_results import has_sums, scaled_sums
 from fx_importer.quantization.functional_form import functional
 from fx_importer.quantization.graph_constants import GraphConstants
+from fx_importer.quantization.integer_operators import EAGER_FORMS
 from fx_importer.quantization.qdq import is_quantized, kind_of, params_of
 from fx_importer.quantization.rule import Scope
 from fx_importer.quantization.scales import NoIntegerForm, Params
@@ -178,7 +179,8 @@ class _Folder(Scope):
             made = self.graph.call_function(target, args, kwargs)
         made.meta |= {key: at.meta[key] for key in ("stack_trace", "nn_module_stack") if key in at.meta}
         examples = map_arg((args, kwargs), lambda each: each.meta["val"])
-        made.meta["val"] = target(*examples[0], **examples[1])
+        compute: Any = EAGER_FORMS.get(target, target)
+        made.meta["val"] = compute(*examples[0], **examples[1])
         return made
 
     def moves(self, node: fx.Node) -> bool:

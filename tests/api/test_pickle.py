@@ -51,6 +51,13 @@ def test_pipelines_are_equal(output_type: fx_importer.OutputType, copied: Callab
     assert copied(output_type) is output_type
 
 
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_callers_say_what_to_do(copied: Callable[[Any], Any]) -> None:
+    caller = fx_importer.lower(torch.nn.ReLU(), X, output_type="raw").caller(backend="eager")
+    with pytest.raises(UsageError, match="a caller is neither pickled nor copied: save the module"):
+        copied(caller)
+
+
 def test_pipeline_with_a_local_function_names_it() -> None:
     pipeline = fx_importer.Pipeline.of("mine", lambda _module: None)
     assert copy.deepcopy(pipeline) == pipeline

@@ -211,6 +211,20 @@ def test_dynamic_sizes_are_warned_of(net: tuple[nn.Module, list[Tensor], Any]) -
         assert ratio(lowered.run(x), model(x)) > 25
 
 
+def test_tables_keep_dynamic_sizes() -> None:
+    """The example's size became the only one: integer operators had no rule for fake tensors."""
+    torch.manual_seed(0)
+    rows = torch.export.Dim("rows", max=64)
+    model, inputs = nn.Sequential(nn.Linear(4, 4), nn.GELU()).eval(), [torch.randn(2, 4) for _ in range(9)]
+    quantized = quantize(model, inputs, dynamic_shapes=({0: rows},))
+    with pytest.warns(QuantizationWarning, match="since their sizes are dynamic: linear"):
+        lowered = lower(quantized, inputs[0], output_type="linalg-on-tensors", dynamic_shapes=({0: rows},))
+    x = torch.cat(inputs[:2])[:3]
+    assert lowered.trace.stages[0].remarks[0].startswith("quantized: 1 of 2 operators are integer")
+    assert lowered.run(x).shape == (3, 4)
+    assert ratio(lowered.run(x), model(x)) > 20
+
+
 def test_without_a_word_where_nothing_is_quantized(net: tuple[nn.Module, list[Tensor], Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
