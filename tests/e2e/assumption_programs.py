@@ -198,6 +198,10 @@ def listed_numbers(x: Tensor, mask: Tensor) -> Tensor:
     return x * sum(int(position) for position in torch.where(mask)[0])
 
 
+def listed_rows(x: Tensor, mask: Tensor) -> Any:
+    return sum(x[position] * 2 for position in mask.nonzero().flatten().tolist())
+
+
 def divided(x: Tensor, n: Tensor) -> Tensor:
     return x * 2 if n.item() / 10 > 0.29 else x * 3
 
@@ -266,6 +270,7 @@ PROGRAMS: Mapping[str, Program] = {
     "remainder": (integer_number, (ONES, scalar(3)), (ONES, scalar(4))),
     "bits": (odd, (ONES, scalar(3)), (ONES, scalar(4))),
     "positions": (listed_positions, (RISING, RISING > 1), (RISING, RISING > 2)),
+    "tolist": (listed_rows, (RISING, RISING > 1), (RISING, RISING < 3)),
     "where": (listed_numbers, (RISING, RISING > 1), (RISING, RISING < 3)),
     "int8": (narrow_integer, (ONES, scalar(3).to(torch.int16)), (ONES, scalar(1001).to(torch.int16))),
     "float": (float_of, (RISING,), (ONES,)),

@@ -20,6 +20,7 @@ from typing import Any
 import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -176,6 +177,8 @@ class _BooleanFunctions(TorchFunctionMode):
         self._packed = PackedSequences()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.select, torch.Tensor.select):  # also of torch.Tensor.__getitem__
+            args = tuple(map(_assumed, args))
         if (replaced := self._packed.replaced(func)) is not None and not kwargs:
             result = replaced(*args)
             return func(*args) if result is NotImplemented else result
@@ -185,6 +188,11 @@ class _BooleanFunctions(TorchFunctionMode):
         if func in (torch.allclose, torch.Tensor.allclose):
             return bool(torch.isclose(*args, **(kwargs or {})).all().item())
         return func(*args, **(kwargs or {}))
+
+
+def _assumed(argument: Any) -> Any:
+    """Return a number that depends on values as Python's, by a question: torch knows no offset of a view at it."""
+    return int(argument) if isinstance(argument, torch.SymInt) and free_unbacked_symbols(argument) else argument
 
 
 def _question(frame: FrameType | None, expression: sympy.Basic, answer: sympy.Basic) -> Question:
