@@ -27,6 +27,7 @@ FUZZER = Fuzzer(STATIC, seed=2)
 """Has the worker of all rows, which starts with the first."""
 
 
+@pytest.mark.in_turn("target")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_random_programs(target: str, kind: str):
