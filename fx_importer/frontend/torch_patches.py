@@ -282,6 +282,9 @@ BFLOAT16_METHODS = {
     for at in ("binary_op", "ternary_op", "unary_op", "create_fma", "create_dot", "cast_impl")
 }
 """The methods of triton's interpreter that read elements of bfloat16."""
+BFLOAT16_REDUCTIONS = Patch(
+    "triton.runtime.interpreter:ReduceScanOpInterface.apply", "bits of bfloat16 are no whole numbers", _WHOLE_NUMBERS
+)
 SHARD_SLICES = Patch(
     "torch.distributed.tensor.placement_types:Shard._replicate_to_shard",
     "DTensor writes the slice of the exporting rank into the program",
@@ -310,7 +313,7 @@ PATCHES = (
     *(MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS, SAVED_DEVICES, ARCHIVE_DEVICES, SAVED_STORAGES),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
-    *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN, *BFLOAT16_METHODS.values()),
+    *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN, *BFLOAT16_METHODS.values(), BFLOAT16_REDUCTIONS),
     *(SHARD_SLICES, MASKED_ROWS, FUNCTIONALIZED_VIEWS, COLLECTOR),
 )
 

@@ -18,6 +18,7 @@ from torch.utils import _triton as device_check
 from fx_importer.errors import ExportError
 from fx_importer.frontend.torch_patches import (
     BFLOAT16_METHODS,
+    BFLOAT16_REDUCTIONS,
     CONFIG_CLASS,
     FP_FUSION,
     HAS_TRITON,
@@ -106,46 +107,89 @@ def _bfloat16_methods() -> dict[Patch, Any]:
 
     The interpreter has their bits as uint16, and computes with these.
     """
-    return {
+    methods = {
         patch: _in_float32(patch.resolved().read(), _RESULT_AS[name])
         for name, patch in BFLOAT16_METHODS.items()
         if patch.exists()
     }
+    if BFLOAT16_REDUCTIONS.exists():
+        methods[BFLOAT16_REDUCTIONS] = _reduced_in_float32(BFLOAT16_REDUCTIONS.resolved().read())
+    return methods
 
 
 _RESULT_AS = {"binary_op": 0, "ternary_op": 2, "unary_op": 0, "create_fma": 2, "create_dot": 2, "cast_impl": None}
 """Which operand has the dtype of the result; for None, it is the second one."""
 
 
-def _in_float32(method: Callable[..., Any], result_as: int | None) -> Callable[..., Any]:
+def _is_bfloat16(value: Any) -> bool:
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
-    def is_bfloat16(value: Any) -> bool:
-        return isinstance(value, TensorHandle) and value.dtype.scalar == tl.bfloat16
+    return isinstance(value, TensorHandle) and value.dtype.scalar == tl.bfloat16
 
-    def widened(value: Any) -> Any:
-        if not is_bfloat16(value):
-            return value
-        bits = np.asarray(value.data).astype(np.uint32) << 16
-        return TensorHandle(np.asarray(bits).view(np.float32), tl.float32)
 
-    def narrowed(data: Any) -> Any:
-        floats = torch.from_numpy(np.array(data, dtype=np.float32))
-        return TensorHandle(floats.bfloat16().view(torch.int16).numpy().view(np.uint16), tl.bfloat16)
+def _widened(value: Any) -> Any:
+    """Return a tensor of the interpreter in float32 if it is in bfloat16."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    if not _is_bfloat16(value):
+        return value
+    bits = np.asarray(value.data).astype(np.uint32) << 16
+    return TensorHandle(np.asarray(bits).view(np.float32), tl.float32)
+
+
+def _narrowed(data: Any) -> Any:
+    """Return numbers as a tensor of the interpreter in bfloat16."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    floats = torch.from_numpy(np.array(data, dtype=np.float32))
+    return TensorHandle(floats.bfloat16().view(torch.int16).numpy().view(np.uint16), tl.bfloat16)
+
+
+def _reduced_in_float32(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``ReduceScanOpInterface.apply`` for tensors of `triton.language`, in float32 if they are in bfloat16."""
+    import triton.language as tl
+
+    def applied(operation: Any, operands: Any) -> Any:
+        if not isinstance(operands, tuple) or not any(_is_bfloat16(each.handle) for each in operands):
+            return method(operation, operands)
+        wide = tuple(
+            _typed(each, _widened(each.handle), tl.float32) if _is_bfloat16(each.handle) else each for each in operands
+        )
+        results = method(operation, wide)
+        return tuple(
+            _typed(result, _narrowed(result.handle.data), tl.bfloat16) if _is_bfloat16(operand.handle) else result
+            for operand, result in zip(operands, results, strict=True)
+        )
+
+    return applied
+
+
+def _typed(like: Any, handle: Any, element: Any) -> Any:
+    """Return a tensor of `triton.language` with the shape of ``like``."""
+    import triton.language as tl
+
+    return tl.core.tensor(handle, tl.block_type(element, like.type.shape) if like.type.is_block() else element)
+
+
+def _in_float32(method: Callable[..., Any], result_as: int | None) -> Callable[..., Any]:
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
 
     def computed(builder: Any, *values: Any) -> Any:
         if result_as is None:
             source, wanted = values
             if wanted.scalar == tl.bfloat16:
-                return source if is_bfloat16(source) else narrowed(source.data)
-            return method(builder, widened(source), wanted)
-        if not any(map(is_bfloat16, values)):
+                return source if _is_bfloat16(source) else _narrowed(source.data)
+            return method(builder, _widened(source), wanted)
+        if not any(map(_is_bfloat16, values)):
             return method(builder, *values)
-        result = method(builder, *map(widened, values))
-        if not is_bfloat16(values[result_as]):
+        result = method(builder, *map(_widened, values))
+        if not _is_bfloat16(values[result_as]):
             return result
-        return TensorHandle(result.data, tl.bfloat16) if result.data.dtype == np.bool_ else narrowed(result.data)
+        return TensorHandle(result.data, tl.bfloat16) if result.data.dtype == np.bool_ else _narrowed(result.data)
 
     return computed
 

@@ -44,3 +44,26 @@ def test_arithmetic():
     )
     result = lower(model, x, y, output_type="linalg-on-tensors", strict=True).run(x, y)
     torch.testing.assert_close(result, expected, rtol=0, atol=0)
+
+
+@triton.jit
+def reductions_kernel(x, out, block: tl.constexpr):
+    at = tl.arange(0, block)
+    values = tl.load(x + at)
+    tl.store(out, tl.sum(values, axis=0))
+    tl.store(out + 1, tl.max(values, axis=0))
+    tl.store(out + 2, tl.argmin(values, axis=0).to(tl.bfloat16))
+    tl.store(out + 3 + at, tl.cumsum(values, axis=0))
+
+
+def reductions(x):
+    out = torch.empty(3 + x.shape[0], dtype=x.dtype)
+    reductions_kernel[(1,)](x, out, block=16)
+    return out
+
+
+def test_reductions():
+    x = torch.arange(-9, 7).bfloat16() / 4
+    expected = [x.sum(), x.max(), x.argmin(), *x.float().cumsum(0)]
+    result = lower(reductions, x, output_type="linalg-on-tensors", strict=True).run(x)
+    torch.testing.assert_close(result, torch.stack([each.bfloat16() for each in expected]), rtol=0, atol=0)
