@@ -82,6 +82,10 @@ class SpecializedNumberWarning(UserWarning):
     """Warning about numbers of Python that a function of `import_function` has as constants."""
 
 
+class UnverifiedCodeWarning(UserWarning):
+    """Warning about code for a device of a kind of program that has computed wrong numbers there."""
+
+
 class UsageError(FxImporterError, ValueError):
     """Invalid use of the package: an option, name, path or input."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -12,6 +13,9 @@ import torch
 
 from fx_importer import UsageError, lower
 from fx_importer.engines import IreeBackend
+from fx_importer.engines.iree.iree_targets import iree_target
+from fx_importer.engines.iree.iree_unverified import warn_of_unverified_code
+from fx_importer.errors import UnverifiedCodeWarning
 from tests.engines import vulkan_checks
 
 pytest.importorskip("iree.compiler", reason="the extra 'iree' is not installed")
@@ -37,6 +41,28 @@ def test_attention_of_stablehlo_reaches_the_matrix_units():
     compiled = lowered.compile("cuda:sm_90")
     assert compiled.matrix_instructions > 0
     assert all(b".f64" not in text for name, text in compiled.kernels.items() if name.endswith(".ptx"))
+
+
+def _pooled(image: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.max_pool2d(image, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("model", [torch.nn.Conv2d(4, 4, 3, 2), _pooled], ids=["convolution", "max_pool"])
+@pytest.mark.parametrize("output_type", ["torch", "tosa", "linalg-on-tensors", "stablehlo"])
+def test_16_bit_windows_on_cuda_are_a_warning(output_type, model, dtype):
+    model = copy.deepcopy(model).to(dtype).eval() if isinstance(model, torch.nn.Module) else model
+    lowered = lower(model, torch.randn(1, 4, 9, 9).to(dtype), output_type=output_type)
+    with pytest.warns(UnverifiedCodeWarning, match=r"'cuda:sm_90' is unverified.*first at .*\.py:\d+"):
+        warn_of_unverified_code(lowered.module, iree_target("cuda:sm_90"))
+    warn_of_unverified_code(lowered.module, iree_target("rocm:gfx942"))  # warnings are errors here
+
+
+def test_compile_warns_of_unverified_code():
+    model, x = torch.nn.Conv2d(4, 4, 1).to(torch.bfloat16).eval(), torch.randn(1, 4, 8, 8, dtype=torch.bfloat16)
+    with pytest.warns(UnverifiedCodeWarning, match="Verify it on the device"):
+        lower(model, x, output_type="linalg-on-tensors").compile("cuda:sm_80")
+    lower(model.float(), x.float(), output_type="linalg-on-tensors").compile("cuda:sm_80")
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_parameters import with_parameters
 from fx_importer.engines.iree.iree_pipeline import iree_pipeline
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
+from fx_importer.engines.iree.iree_unverified import warn_of_unverified_code
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.mlir.bindings import ir, write_bytecode
 from fx_importer.mlir.functions import dialects_of, functions_of
@@ -38,9 +39,12 @@ def input_type_of(module: ir.Module) -> str:
 def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
     """Run the passes of `iree_pipeline` on ``module``, of the input type ``kind``.
 
+    Warns (`UnverifiedCodeWarning`) of programs for which IREE's code for the target has computed wrong numbers.
+
     Raises:
         UsageError: for a sort of linalg, which IREE runs wrongly.
     """
+    warn_of_unverified_code(module, target)
     run_engine_pipeline(iree_pipeline(kind, target), module)
 
 
