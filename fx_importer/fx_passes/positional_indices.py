@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -37,7 +35,7 @@ def _axes_of(x: torch.Tensor, indices: list[torch.Tensor]) -> list[int] | None:
 
 
 def _read_in_place(node: fx.Node, constants: Constants) -> fx.Node | None:
-    """Return ``x`` with its axes where the positions are, and repeated along the others."""
+    """Return ``x`` with its axes where the positions are, and of size 1 along the others."""
     x, indices = node.args[:2]
     if not isinstance(x, fx.Node) or not isinstance(indices, list | tuple):
         return None
@@ -53,15 +51,14 @@ def _read_in_place(node: fx.Node, constants: Constants) -> fx.Node | None:
     if axes is None:
         return None
     order = sorted(range(len(axes)), key=axes.__getitem__)
-    rest = list(range(len(axes), len(sizes)))
-    result = list(value_of(node).shape)
-    trailing = range(len(result) - len(rest), len(result))
-    one: list[Any] = [size if axis in axes or axis in trailing else 1 for axis, size in enumerate(result)]
+    end = x
     if order != sorted(order):
-        x = emit(node, aten.permute.default, x, order + rest)
-    end = emit(node, aten.view.default, x, one)
-    if one != result:
-        end = emit(node, aten.expand.default, end, result)
+        end = emit(node, aten.permute.default, end, order + list(range(len(axes), len(sizes))))
+    for axis in range(value_of(node).dim() - (len(sizes) - len(axes))):
+        if axis not in axes:
+            end = emit(node, aten.unsqueeze.default, end, axis)
+    if end is x:
+        return x
     end.meta |= {key: value for key, value in node.meta.items() if key not in end.meta}
     return end
 

@@ -43,3 +43,10 @@ def test_dynamic_sizes_are_read():
     lowered = lower(model, x, output_type="linalg-on-tensors", dynamic_shapes=({0: torch.export.Dim("b")},))
     other = torch.randn(3, 4)
     assert torch.equal(lowered.run(other), model(other))
+
+
+def test_axes_after_the_positions_may_be_dynamic():
+    model, x = Model(lambda x: x[torch.arange(3).view(3, 1, 1), torch.arange(2)]), torch.randn(3, 2, 5)
+    lowered = lower(model, x, output_type="linalg-on-tensors", dynamic_shapes=({2: torch.export.Dim("n")},))
+    other = torch.randn(3, 2, 7)
+    assert torch.equal(lowered.run(other), model(other))

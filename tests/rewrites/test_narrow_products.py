@@ -62,3 +62,25 @@ def test_other_products_stay_in_float32(model):
     dtypes, (result,) = on_a_gpu(model, a, b)
     assert dtypes == ["f32"]
     assert torch.allclose(result.float(), model(a, b).float(), rtol=1e-2)
+
+
+def test_quotients_of_exponentials_are_not_weights_of_attention():
+    a, b, c = torch.full((8, 16), 12.0), torch.full((16, 8), 1e-3).half(), torch.full((8, 16), 2.0)
+    model = lambda a, b, c: ((torch.exp(a) / c) @ b.float()).half()  # noqa: E731
+    dtypes, (result,) = on_a_gpu(model, a, b, c)  # float16 would overflow
+    assert dtypes == ["f32"]
+    assert torch.allclose(result.float(), model(a, b, c).float(), rtol=1e-2)
+
+
+def test_numbers_in_masked_rows_of_softmax_other_than_zero_stay_in_float32():
+    a, b = torch.randn(8, 16), torch.full((16, 8), 1e-4).half()
+    model = lambda a, b: (torch.where(a > 0, 1e6, torch.softmax(a, -1)) @ b.float()).half()  # noqa: E731
+    dtypes, (result,) = on_a_gpu(model, a, b)
+    assert dtypes == ["f32"]
+    assert torch.allclose(result.float(), model(a, b).float(), rtol=1e-2)
+
+
+def test_factors_that_prevent_overflow_stay_before_products():
+    a, b = torch.full((8, 16), 1e25).bfloat16(), torch.full((16, 8), 1e20).bfloat16()
+    _, (result,) = on_a_gpu(lambda a, b: (a.float() * 1e-20) @ b.float(), a, b)
+    torch.testing.assert_close(result, (a.float() * 1e-20) @ b.float())

@@ -12,9 +12,12 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, producer
 from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import rewrite
+from fx_importer.rewrites.stablehlo.dimension_sizes import integer_array
 
 _NARROW = ("bf16", "f16")
 _LAYOUTS = ("stablehlo.transpose", "stablehlo.reshape", "stablehlo.broadcast_in_dim")
+_MAX_FACTOR = 2.0**16
+"""Factors beyond this, or below its reciprocal, stay: a sum of bfloat16 products without them may overflow."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,9 @@ class _Widened:
 def narrow_products(op: ir.Operation, emit: StablehloOps) -> None:
     """Multiply 16-bit operands as they are and add in float32, where a product has them widened to float32.
 
-    That is the same number: products of two such elements are exact in float32. A factor of an operand becomes one of
-    the result. The weights of attention are rounded to the 16 bits of the values that they weigh, as PyTorch's kernels
-    do, if the result is rounded to them too.
+    That is the same number: products of two such elements are exact in float32. A factor of an operand that is near 1
+    becomes one of the result. The weights of attention are rounded to the 16 bits of the values that they weigh, as
+    PyTorch's kernels do, if the result is rounded to them too.
     """
     if StablehloOps.element(op.results[0]) != "f32" or None in StablehloOps.shape(op.results[0]):
         return
@@ -62,7 +65,9 @@ def _widened(value: ir.Value) -> _Widened | None:
         return _widened(value.owner.operands[0])
     if name == "stablehlo.multiply":
         for at, factor in enumerate(map(_splat, value.owner.operands)):
-            inner = _widened(value.owner.operands[1 - at]) if factor is not None else None
+            if factor is None or not 1 / _MAX_FACTOR <= abs(factor.value) <= _MAX_FACTOR:
+                continue
+            inner = _widened(value.owner.operands[1 - at])
             if inner is not None and inner.factor is None:
                 return _Widened(inner.element, factor)
     return None
@@ -97,10 +102,22 @@ def _is_softmax(value: ir.Value) -> bool:
     if name in _LAYOUTS:
         return _is_softmax(value.owner.operands[0])
     if name == "stablehlo.select":
-        return any(_is_softmax(each) for each in value.owner.operands[1:]) and any(
-            _splat(each) is not None for each in value.owner.operands[1:]
-        )
-    return name == "stablehlo.divide" and producer(value.owner.operands[0]) == "stablehlo.exponential"
+        numbers = [_splat(operand) for operand in value.owner.operands[1:]]
+        zeros = any(number is not None and number.value == 0 for number in numbers)
+        return zeros and any(_is_softmax(operand) for operand in value.owner.operands[1:])
+    return name == "stablehlo.divide" and _is_sum_of(value.owner.operands[1], value.owner.operands[0])
+
+
+def _is_sum_of(total: ir.Value, exponential: ir.Value) -> bool:
+    """Return whether ``total`` is the sum of the elements of an ``exponential`` along an axis, repeated along it."""
+    if producer(exponential) != "stablehlo.exponential" or producer(total) != "stablehlo.broadcast_in_dim":
+        return False
+    reduce = total.owner.operands[0].owner
+    if producer(total.owner.operands[0]) != "stablehlo.reduce" or reduce.operands[0] != exponential:
+        return False
+    rest = set(range(ir.RankedTensorType(exponential.type).rank)) - set(integer_array(reduce, "dimensions"))
+    is_sum = reduce.regions[0].blocks[0].operations[0].operation.name == "stablehlo.add"
+    return is_sum and integer_array(total.owner, "broadcast_dimensions") == sorted(rest)
 
 
 def _is_rounded(value: ir.Value, element: str) -> bool:
