@@ -13,7 +13,7 @@ from fx_importer.errors import UsageError
 from fx_importer.verification.comparison import Tolerance, compare
 from fx_importer.verification.line_values import ModelLines, ProgramLines, first_line_that_differs
 from fx_importer.verification.model_reference import ModelResults, call_model
-from fx_importer.verification.program_results import expected_results, results_in_turn
+from fx_importer.verification.program_results import expected_results, narrowing, results_in_turn
 from fx_importer.verification.quantized_comparison import compare_quantized, steps_of_results
 from fx_importer.verification.subject import Inputs, Named, Subject
 from fx_importer.verification.verdict import CAPTURE, Check, OutputCheck, Status
@@ -106,6 +106,7 @@ def _capture_checks(
 ) -> list[Check]:
     """Return a check for each call in which the exported program does not compute what the model does."""
     (name,) = subject.originals
+    narrow = narrowing(subject.manifest.functions[name])
     checks: list[Check] = []
     for number, (ours, results) in enumerate(zip(captured, model.results, strict=True)):
         if checks and number == len(calls):
@@ -115,7 +116,7 @@ def _capture_checks(
             checks.append(Check(name, number, CAPTURE, Status.FAILED, reason=reason))
             continue
         outputs = [
-            OutputCheck(what, compare(value, wanted, tolerance))
+            OutputCheck(what, compare(narrow(value), narrow(wanted), tolerance))
             for (what, value), (_, wanted) in zip(ours, results, strict=True)
         ]
         outputs += model.unknown_writes[number]

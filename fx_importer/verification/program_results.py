@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from typing import Any
 
+import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.calls.caller import Caller
+from fx_importer.manifest import NARROW_FLOATS, Function
 from fx_importer.verification.eager_reference import Observer, Reference, copied
 from fx_importer.verification.model_reference import input_leaves, written_by
 from fx_importer.verification.subject import Inputs, Named, Subject
@@ -55,3 +58,10 @@ def call_named(caller: Caller, inputs: Inputs) -> Named:
         elif each.kind == "input" and each.leaf is not None:
             results.append((f"input '{each.name}'", leaves[each.leaf]))
     return results
+
+
+def narrowing(function: Function) -> Callable[[Any], Any]:
+    """Return the conversion of results before they are compared: to float32 where the function computes in that."""
+    widths = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+    narrow = any(NARROW_FLOATS.get(result.type.dtype, "") == result.passed_as for result in function.results)
+    return lambda value: value.to(widths[value.dtype]) if narrow and getattr(value, "dtype", 0) in widths else value

@@ -18,12 +18,11 @@ from fx_importer.diagnostics.progress import counted
 from fx_importer.engines import BackendOptions, IsolatedBackend, Worker, engine_named
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.fx_graph.host_programs import HostTensors
-from fx_importer.manifest import NARROW_FLOATS, Function
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.tensor_elements import missing_values
 from fx_importer.verification.comparison import Tolerance, compare
 from fx_importer.verification.expected import expected_of
-from fx_importer.verification.program_results import call_named
+from fx_importer.verification.program_results import call_named, narrowing
 from fx_importer.verification.subject import Inputs, Named, Subject
 from fx_importer.verification.verdict import Check, OutputCheck, Status, Verdict
 
@@ -146,7 +145,7 @@ def run(
             checks.append(Check(name, number, backend.name, status, (), reason, signal, required=backend.required))
             continue
         seconds = time.perf_counter() - start
-        narrow = _narrowing(manifest.functions[name])
+        narrow = narrowing(manifest.functions[name])
         outputs = tuple(
             OutputCheck(what, compare(narrow(value), narrow(wanted), tolerance))
             for (what, value), (_, wanted) in zip(results, expected, strict=True)
@@ -154,13 +153,6 @@ def run(
         status = Status.PASSED if all(output.comparison.passed for output in outputs) else Status.MISMATCH
         checks.append(Check(name, number, backend.name, status, outputs, "", None, seconds, backend.required))
     return checks
-
-
-def _narrowing(function: Function) -> Callable[[Any], Any]:
-    """Return the conversion of results before they are compared: to float32 where the function computes in that."""
-    widths = {torch.float64: torch.float32, torch.complex128: torch.complex64}
-    narrow = any(NARROW_FLOATS.get(result.type.dtype, "") == result.passed_as for result in function.results)
-    return lambda value: value.to(widths[value.dtype]) if narrow and getattr(value, "dtype", 0) in widths else value
 
 
 def _never(*_: Any) -> tuple[Any, ...]:
