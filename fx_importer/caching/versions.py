@@ -46,7 +46,7 @@ def settings() -> str:
         (
             torch.get_default_dtype(),
             torch.get_default_device(),
-            torch.get_float32_matmul_precision(),
+            torch.backends.cuda.matmul.fp32_precision,
             torch.are_deterministic_algorithms_enabled(),
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),

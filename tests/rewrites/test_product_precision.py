@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from fx_importer import lower
+from fx_importer.caching.versions import settings
 from fx_importer.engines.engine_pipeline import run_engine_pipeline
 from fx_importer.engines.xla.xla_pipeline import xla_pipeline
 
@@ -40,3 +41,15 @@ def test_settings_of_pytorch(monkeypatch: pytest.MonkeyPatch, dtype, matmuls: st
         for name in ("convolution", "dot_general")
     }
     assert ["HIGHEST" in lines["convolution"][0], "HIGHEST" in lines["dot_general"][0]] == expected
+
+
+def test_precision_of_matmuls_alone():
+    module = lower(nn.Linear(4, 2), torch.randn(1, 4), output_type="stablehlo").module
+    try:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"  # the functions for both settings raise then
+        run_engine_pipeline(xla_pipeline("cuda", 1), module)
+        assert "'tf32'" in settings()
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+        torch.set_float32_matmul_precision("highest")
+    assert "HIGHEST" not in str(module)
