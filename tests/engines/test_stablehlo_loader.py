@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch import nn
 
 from benchmarks.gpu.run import loader
 from fx_importer import UsageError, lower
+from fx_importer.engines.xla.stablehlo_loader import taker
 from tests.engines.test_engine_table import needs_xla
 
 pytestmark = needs_xla
@@ -72,6 +75,25 @@ def test_new_state_takes_the_memory_of_the_old(counting):
     old = program.state["sum"]
     program(*INPUTS)
     assert old.is_deleted()
+
+
+def test_an_array_of_numpy_may_change_after_the_call(counting):
+    take = taker("x", (1 << 12,), np.dtype(np.float32), load(counting[0]).device)
+    memory = np.zeros((1 << 12) + 16, np.float32)
+    x = memory[-memory.ctypes.data % 64 // 4 :][: 1 << 12]  # aligned as jax reads it in place
+    passed = take(x, False)
+    x[:] = 1
+    np.testing.assert_array_equal(passed, np.zeros_like(x))
+
+
+def test_calls_of_several_threads_share_the_state(counting):
+    program = load(counting[0])
+    (function,) = program._functions.values()
+    execute = function._execute
+    function._execute = lambda values: time.sleep(0.01) or execute(values)
+    with ThreadPoolExecutor(4) as pool:
+        counts = {int(done.result()[2]) for done in [pool.submit(program, *INPUTS) for _ in range(8)]}
+    assert counts == set(range(1, 9))
 
 
 def test_tensors_are_read_and_returned_in_place(counting):

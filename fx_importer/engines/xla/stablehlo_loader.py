@@ -11,12 +11,14 @@ tensors of PyTorch if an input is one, else arrays of jax. State stays on the de
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,7 @@ class ArtifactProgram:
         """The weights on the device, by the names in the manifest."""
         self.state: dict[str, Any] = {}
         """The state on the device, by name in the state dict."""
+        self.turn = threading.Lock() if manifest["state"] else contextlib.nullcontext()
         self._functions = {name: ArtifactFunction(self, name, record) for name, record in manifest["functions"].items()}
         self.reset(_initial_state(manifest, folder, weights))
 
@@ -84,7 +87,7 @@ class ArtifactProgram:
         self.order_after_torch(state.values())
         for name, record in self._manifest["state"].items():
             take = taker(f"the state '{name}'", *shape_of(record["type"]), self.device)
-            with jax.enable_x64(True):
+            with self.turn, jax.enable_x64(True):
                 self.state[name] = jax.numpy.array(take(state[name], True), copy=True).block_until_ready()
 
     def order_after_torch(self, values: Iterable[Any]) -> Any:
@@ -168,16 +171,14 @@ class ArtifactFunction:
             passed.append(take(value, ordered))
             ordered = ordered and not isinstance(value, torch.Tensor)  # one that waits is enough
         places = iter(passed)
-        values = [next(places) if held is None else held[0][held[1]] for held in self._held]
-        shards = self._execute([*values, *self._weights]).disassemble_into_single_device_arrays()
-        outputs = []
-        for name, (value,) in zip(self._results, shards, strict=True):
-            if name is not None:
-                program.state[name] = value
-            else:
-                outputs.append(value if torch is None else to_torch(torch, value, program.device))
-        if torch is not None and not outputs:  # nothing of PyTorch waits until the inputs are read
-            shards[0][0].block_until_ready()
+        with program.turn:  # of the old state, whose memory the new one takes
+            values = [next(places) if held is None else held[0][held[1]] for held in self._held]
+            shards = self._execute([*values, *self._weights]).disassemble_into_single_device_arrays()
+            results = [(name, value) for name, (value,) in zip(self._results, shards, strict=True)]
+            program.state.update((name, value) for name, value in results if name is not None)
+            if torch and results and None not in self._results:  # nothing else waits until the inputs are read
+                results[0][1].block_until_ready()
+        outputs = [to_torch(torch, one, program.device) if torch else one for name, one in results if name is None]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
@@ -297,11 +298,9 @@ def _constants_of(artifact: bytes) -> dict[str, list[str]]:
     return names
 
 
-def _bindings() -> tuple[Any, Any, Any]:
-    ir, func, stablehlo = (
-        importlib.import_module(f"jaxlib.mlir.{each}") for each in ("ir", "dialects.func", "dialects.stablehlo")
-    )
-    return ir, func, stablehlo
+def _bindings() -> Any:
+    names = "ir", "dialects.func", "dialects.stablehlo"
+    return tuple(importlib.import_module(f"jaxlib.mlir.{name}") for name in names)
 
 
 # --- arrays ---------------------------------------------------------------------------------------------------------
@@ -352,6 +351,8 @@ def taker(what: str, shape: tuple[int, ...], dtype: Any, device: Any) -> Callabl
         else:
             array = value if isinstance(value, jax.Array) else np.asarray(value)
             if array.shape == shape and array.dtype == dtype:
+                if isinstance(array, np.ndarray) and array.flags.writeable:
+                    array = array.copy()  # it may change after the call, when jax still reads it, on the CPU in place
                 with jax.enable_x64(True):
                     return jax.device_put(array, device)
         raise ArtifactError(f"{what} is {array.dtype} {list(array.shape)}, and has to be {dtype.name} {list(shape)}")
