@@ -82,4 +82,4 @@ def _verify(op: ir.Operation) -> None:
 
 def error_text(error: ir.MLIRError) -> str:
     """Return the messages of MLIR's diagnostics."""
-    return "; ".join(error_diagnostic.message for error_diagnostic in error.error_diagnostics) or str(error)
+    return "; ".join(diagnostic.message for diagnostic in error.error_diagnostics) or str(error)

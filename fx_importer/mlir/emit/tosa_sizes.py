@@ -94,7 +94,7 @@ class TosaSizeOps(TorchTosaOps):
 
     def tile(self, x: ir.Value, times: Sequence[Size]) -> ir.Value:
         """Emit a ``tosa.tile``."""
-        if all(_is_one(time) for time in times):
+        if all(_is_one(count) for count in times):
             return x
         pairs = zip(self.shape(x), times, strict=True)
         shape = [a * b if isinstance(a, int) and isinstance(b, int) else None for a, b in pairs]

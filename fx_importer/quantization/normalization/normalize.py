@@ -60,10 +60,10 @@ def _positional(node: fx.Node) -> None:
     """Pass the keyword arguments of ``node`` by position, as far as its schema allows."""
     names = [each for each in getattr(getattr(node.target, "_schema", None), "arguments", ()) if not each.kwarg_only]
     args, kwargs = list(node.args), dict(node.kwargs)
-    for name in names[len(args) :]:
+    for argument in names[len(args) :]:
         if not kwargs:
             break
-        args.append(kwargs.pop(name.name) if name.name in kwargs else name.default_value)
+        args.append(kwargs.pop(argument.name) if argument.name in kwargs else argument.default_value)
     node.args, node.kwargs = tuple(args), kwargs
 
 

@@ -27,7 +27,7 @@ def widen_half_precision_matmuls(module: ir.Operation) -> None:
     """
     for op in operations(module, set(PRODUCTS)):
         left, right, sums = map(LinalgOps.element, op.operands)
-        body = {block.operation.name for block in op.regions[0].blocks[0]}
+        body = {inner.operation.name for inner in op.regions[0].blocks[0]}
         if left != right or left not in ("f16", "bf16") or sums != "f32" or body != _WIDENING:
             continue
         *_, rows, columns = LinalgOps.shape(op.operands[2])

@@ -49,7 +49,7 @@ def _rewrite(module: ir.Operation, stays: Callable[[ir.Operation], bool]) -> Non
     for op in operations(module, {*CONVOLUTIONS, *PRODUCTS}):
         if tuple(map(LinalgOps.element, op.operands)) != ("i8", "i8", "i32"):
             continue
-        body = {block.operation.name for block in op.regions[0].blocks[0]}
+        body = {inner.operation.name for inner in op.regions[0].blocks[0]}
         if body != _SIGNED or stays(op):
             continue
         emit = LinalgOps.before(op)

@@ -85,5 +85,5 @@ def _pair(op: ir.Operation, name: str) -> tuple[int, int]:
 def _is_of_int8(op: ir.Operation) -> bool:
     if tuple(map(LinalgOps.element, op.operands)) != ("i8", "i8", "i32"):
         return False
-    body = {block.operation.name for block in op.regions[0].blocks[0]}
+    body = {inner.operation.name for inner in op.regions[0].blocks[0]}
     return body == {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}

@@ -79,7 +79,7 @@ def permute_operand_map(op: ir.Operation, operand: int, order: Sequence[int]) ->
 
 def uses_loop_index(op: ir.Operation) -> bool:
     """Whether the body of a ``linalg.generic`` refers to loops by their numbers."""
-    return any(block.name == "linalg.index" for block in op.regions[0].blocks[0])
+    return any(inner.name == "linalg.index" for inner in op.regions[0].blocks[0])
 
 
 def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[int]:

@@ -72,7 +72,7 @@ def _is_expensive(value: ir.Value, seen: dict[ir.Value, bool]) -> bool:
         if producer(value) == "linalg.generic":
             op = value.owner
             elementwise = all("parallel" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
-            body = (block.operation.name for block in op.regions[0].blocks[0])
+            body = (inner.operation.name for inner in op.regions[0].blocks[0])
             seen[value] = elementwise and (
                 any(name.startswith("math.") or name in _DIVISIONS for name in body)
                 or any(_is_expensive(_reshaped(operand), seen) for operand in op.operands)

@@ -145,7 +145,7 @@ def _outline(
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
     cloned = [value for value in captured if producer(value) in _CLONED]
     taken_as = {value: Slice.of(value) or value for value in captured if value not in cloned}
-    slices = [taken_a for taken_a in taken_as.values() if isinstance(taken_a, Slice)]
+    slices = [argument for argument in taken_as.values() if isinstance(argument, Slice)]
     begins = {each.memory: each.offset for each in reversed(slices)}
     """Of the first slice of each buffer: the others are at constant distances from it."""
     given = list(dict.fromkeys(each.memory if isinstance(each, Slice) else each for each in taken_as.values()))

@@ -66,7 +66,7 @@ def loop_to_split(outer: ir.Operation) -> Shared | None:
     while loop.name == "scf.for":
         if any(constant_bound(operand) is None for operand in loop.operands):
             return None
-        deeper = [block.operation for block in loop.regions[0].blocks[0] if block.operation.regions]
+        deeper = [inner.operation for inner in loop.regions[0].blocks[0] if inner.operation.regions]
         if len(deeper) != 1 or loop.results:
             return None
         (loop,) = deeper

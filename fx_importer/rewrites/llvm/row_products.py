@@ -223,7 +223,7 @@ def _load_step(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> list[ir
         emit.value("vector.broadcast", words, emit.constant_integer(each, emit.type("i32"))) for each in (16, -1 << 16)
     )
     halves = emit.value("arith.shli", words, pairs, shift), emit.value("arith.andi", words, pairs, mask)
-    return [emit.value("vector.bitcast", _vector(emit), halve) for halve in halves]
+    return [emit.value("vector.bitcast", _vector(emit), half) for half in halves]
 
 
 def _rounded(emit: LoopEmitter, value: ir.Value, buffer: ir.Value) -> ir.Value:

@@ -96,8 +96,8 @@ def _product(op: ir.Operation, groups: Sequence[Groups | None]) -> ir.Value | No
         axes.append([[axis] for axis in range(rank)] if merged is None else merged)
     shapes = [ir.RankedTensorType(value.type).shape for value in operands]
 
-    def sizes(side: int, places: Sequence[int]) -> list[list[int]]:
-        return [[shapes[side][axis] for axis in axes[side][place]] for place in places]
+    def sizes(side: int, merged: Sequence[int]) -> list[list[int]]:
+        return [[shapes[side][axis] for axis in axes[side][number]] for number in merged]
 
     pairs = (numbers.batches, numbers.contracted)
     if any(sizes(0, left) != sizes(1, right) for left, right in pairs):
@@ -108,7 +108,10 @@ def _product(op: ir.Operation, groups: Sequence[Groups | None]) -> ir.Value | No
         return None
     split = DotNumbers(
         *(
-            ([axis for place in left for axis in axes[0][place]], [axis for place in right for axis in axes[1][place]])
+            (
+                [axis for number in left for axis in axes[0][number]],
+                [axis for number in right for axis in axes[1][number]],
+            )
             for left, right in pairs
         )
     )
@@ -164,16 +167,16 @@ def merged_axes(source: Sequence[int], target: Sequence[int]) -> Groups | None:
     axis = 0
     for size in target:
         group: list[int] = []
-        while math.prod(source[each] for each in group) < size and axis < len(source):
+        while math.prod(source[member] for member in group) < size and axis < len(source):
             group.append(axis)
             axis += 1
         if size == 1 and axis < len(source) and source[axis] == 1:
             group, axis = [axis], axis + 1
-        if math.prod(source[each] for each in group) != size:
+        if math.prod(source[member] for member in group) != size:
             return None
         groups.append(group)
     rest = list(range(axis, len(source)))
-    if any(source[each] != 1 for each in rest) or (rest and not groups):
+    if any(source[member] != 1 for member in rest) or (rest and not groups):
         return None
     if rest:
         groups[-1] += rest
@@ -194,7 +197,7 @@ def merge_dot_dimensions(op: ir.Operation) -> None:
     merged = DotNumbers(([], []), ([], []))
     sizes: list[int] = []
     for side, (batch, contracted, rest) in enumerate(parts):
-        # The order in memory is kept. Axes that are left out have size 1: those of a vector.
+        # The order in memory is kept. A vector has fewer axes, as if the others had size 1.
         matrix = [contracted, rest] if min(contracted, default=-1) < min(rest, default=-1) else [rest, contracted]
         axes = [batch, *matrix] if batch else matrix
         ordered = emit.permute(op.operands[side], [axis for part in axes for axis in part])

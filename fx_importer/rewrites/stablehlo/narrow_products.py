@@ -48,7 +48,7 @@ def narrow_products(op: ir.Operation, emit: StablehloOps) -> None:
             return
     operands = [_narrowed(emit, value, narrow.element) for value in op.operands]
     result = emit.op(op.name, [op.results[0].type], operands, attributes_of(op)).result
-    for factor in (each.factor for each in (left, right) if each is not None):
+    for factor in (operand.factor for operand in (left, right) if operand is not None):
         if factor is not None:
             scale = emit.const(ir.DenseElementsAttr.get_splat(result.type, factor))
             result = emit.stablehlo("multiply", result.type, result, scale)
@@ -81,7 +81,7 @@ def _narrowed(emit: StablehloOps, value: ir.Value, element: str) -> ir.Value:
     if op.name == "stablehlo.convert":
         return op.operands[0]
     if op.name == "stablehlo.multiply":
-        return _narrowed(emit, next(each for each in op.operands if _widened(each) is not None), element)
+        return _narrowed(emit, next(operand for operand in op.operands if _widened(operand) is not None), element)
     inner = _narrowed(emit, op.operands[0], element)
     return emit.op(op.name, [emit.tensor(emit.shape(value), element)], [inner], attributes_of(op)).result
 

@@ -54,16 +54,16 @@ def _constant_splat(op: ir.Operation) -> ir.Value | None:
     type_ = ir.RankedTensorType(op.results[0].type)
     if not type_.has_static_shape or producer(op.operands[0]) != "stablehlo.constant":
         return None
-    held = op.operands[0].owner.attributes["value"]
+    elements = op.operands[0].owner.attributes["value"]
     if (
-        not isinstance(held, ir.DenseElementsAttr)
-        or not held.is_splat
+        not isinstance(elements, ir.DenseElementsAttr)
+        or not elements.is_splat
         or isinstance(type_.element_type, ir.ComplexType)
     ):
         return None
     if not all(use.owner.name in ELEMENTWISE for use in op.results[0].uses):
         return None
-    return StablehloOps.before(op).const(ir.DenseElementsAttr.get_splat(type_, held.get_splat_value()))
+    return StablehloOps.before(op).const(ir.DenseElementsAttr.get_splat(type_, elements.get_splat_value()))
 
 
 def _kept_axes(source: ir.RankedTensorType, result: ir.RankedTensorType) -> list[int] | None:
@@ -107,9 +107,9 @@ def _had_shape(value: ir.Value, shape: list[int]) -> bool:
     if producer(value) not in ELEMENTWISE or sum(1 for _ in value.uses) > 1:
         return False
     size = ir.RankedTensorType(value.type).shape
-    operands = [each for each in value.owner.operands if not _is_splat_of(each, size)]
+    operands = [operand for operand in value.owner.operands if not _is_splat_of(operand, size)]
     return bool(operands) and all(
-        ir.RankedTensorType(each.type).shape == size and _had_shape(each, shape) for each in operands
+        ir.RankedTensorType(operand.type).shape == size and _had_shape(operand, shape) for operand in operands
     )
 
 
@@ -120,7 +120,7 @@ def _in_shape(value: ir.Value, shape: list[int], emit: StablehloOps) -> ir.Value
     type_ = emit.tensor(shape, emit.element(value))
     if producer(value) == "stablehlo.constant":
         return emit.const(ir.DenseElementsAttr.get_splat(type_, value.owner.attributes["value"].get_splat_value()))
-    operands = [_in_shape(each, shape, emit) for each in value.owner.operands]
+    operands = [_in_shape(operand, shape, emit) for operand in value.owner.operands]
     return emit.op(value.owner.name, [type_], operands, attributes_of(value.owner)).result
 
 
@@ -184,10 +184,10 @@ def _splat(value: ir.Value) -> int | float | None:
     element = ir.RankedTensorType(value.type).element_type
     if producer(value) != "stablehlo.constant" or not isinstance(element, (ir.IntegerType, ir.FloatType)):
         return None
-    held = value.owner.attributes["value"]
-    if str(element) == "i1" or not isinstance(held, ir.DenseElementsAttr) or not held.is_splat:
+    elements = value.owner.attributes["value"]
+    if str(element) == "i1" or not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
         return None
-    return held.get_splat_value().value
+    return elements.get_splat_value().value
 
 
 def _root(op: ir.Operation) -> ir.Value | None:

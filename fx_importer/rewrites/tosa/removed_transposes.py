@@ -36,7 +36,7 @@ _MOVED = _ELEMENTWISE | _OF_AXIS | frozenset(_OF_SIZES)
 def remove_tosa_transposes(module: ir.Operation) -> None:
     """Compute in another order of axes what is transposed before and after, if no transpose is left.
 
-    So convolutions, which have channels last, and what is between them are in one order.
+    So convolutions, which have channels last, and the operations between them are in one order.
     """
     orders = {_order(op) for op in operations(module, {"tosa.transpose"})}
     for order in sorted(orders):
