@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.errors import ExportError
 from fx_importer.frontend.fake_weights import is_fake_or_meta
-from fx_importer.frontend.torch_patches import warnings_filtered
+from fx_importer.frontend.torch_patches import warnings_filtered, without_compilation
 from fx_importer.frontend.undo_writes import attributes_restored
 
 _FLEX_ATTENTION = torch.ops.higher_order.flex_attention
@@ -81,7 +81,7 @@ def _results(run: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
     with (
         torch.no_grad(),
         torch.random.fork_rng(),
-        torch.compiler.set_stance("force_eager"),  # else Dynamo may reuse the graph of another score_mod
+        without_compilation(),  # else Dynamo may reuse the graph of another score_mod
         warnings_filtered("ignore"),
         attributes_restored(run),
     ):

@@ -298,6 +298,11 @@ FUNCTIONALIZED_VIEWS = _Setting(
     "torch-mlir's importer lacks auto_functionalized_v2, and has the operator that this switch replaced",
     "torch_mlir.extras.fx_importer imports auto_functionalized_v2; torch-mlir 20261001 with torch 2.13 does not",
 )
+STANCE = Patch(
+    "torch._dynamo.eval_frame:_stance",
+    "models are called for comparison without torch.compile, and may call compiled functions",
+    "torch.compiler.set_stance is undone by threads in any order; torch 2.12 to 2.15 restore what the thread met",
+)
 COLLECTOR = _CollectorSwitch(
     "gc:isenabled",
     "each garbage collection visits every node of every live graph, and all of torch",
@@ -314,7 +319,7 @@ PATCHES = (
     *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS, SAVED_DEVICES, ARCHIVE_DEVICES, SAVED_STORAGES),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN, *BFLOAT16_METHODS.values(), BFLOAT16_REDUCTIONS),
-    *(SHARD_SLICES, MASKED_ROWS, FUNCTIONALIZED_VIEWS, COLLECTOR),
+    *(SHARD_SLICES, MASKED_ROWS, FUNCTIONALIZED_VIEWS, STANCE, COLLECTOR),
 )
 
 
@@ -355,6 +360,15 @@ def patched(values: Mapping[Patch, Any]) -> Iterator[None]:
     with tracing(), ExitStack() as scopes:
         for patch, value in values.items():
             scopes.enter_context(_replaced(patch.resolved(), value))
+        yield
+
+
+@contextmanager
+def without_compilation() -> Iterator[None]:
+    """Run functions of torch.compile in eager PyTorch in the body, under the lock of `tracing`."""
+    from torch._dynamo.eval_frame import DynamoStance
+
+    with patched({STANCE: DynamoStance("force_eager")}):
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from fx_importer.errors import UsageError
 from fx_importer.frontend.fake_weights import is_fake_or_meta
+from fx_importer.frontend.torch_patches import without_compilation
 from fx_importer.frontend.undo_writes import WritesUndone, reachable_tensors, values_restored, variables_of
 from fx_importer.fx_graph.programs import storage_key, storage_view_key
 from fx_importer.fx_graph.triton_runtime import interpreted_kernels
@@ -105,15 +106,15 @@ class ModelCopy:
     def called(self, writes: WritesUndone) -> Iterator[None]:
         """Let the body call the copy in eager PyTorch, with the settings of the lowering; ``writes`` observes it."""
         with ExitStack() as stack:
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(without_compilation())
             stack.enter_context(self.original.cast())
             stack.enter_context(interpreted_kernels())
             stack.enter_context(writes)
             yield
 
     def restored(self) -> AbstractContextManager[None]:
-        """Restore variables around a function after the body."""
-        return values_restored(self.function) if isinstance(self.function, types.FunctionType) else nullcontext()
+        """Restore variables and containers of the user after the body, which hooks of a copied module share too."""
+        return values_restored(self.original.function)
 
     def current_state(self, writes: WritesUndone) -> dict[str, torch.Tensor]:
         """Return the tensors of `state` as they are now: a model may replace a buffer, or write to the user's own."""

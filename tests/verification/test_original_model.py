@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fx_importer import Inputs, UsageError, lower
+from fx_importer.errors import FrozenStateWarning
 from fx_importer.frontend.undo_writes import WritesUndone
 from fx_importer.verification import Status, Verdict
 from fx_importer.verification.original_model import OriginalModel
@@ -172,6 +174,29 @@ def test_writes_of_a_function_are_undone(called: str) -> None:
     assert not any(map(torch.count_nonzero, (model.total, model.last, model.kept)))
     assert type(model.total) is type(torch.zeros(0))
     assert model.calls == 0
+
+
+def test_containers_that_hooks_fill_are_emptied() -> None:
+    outputs: list[Any] = []
+    model = nn.Sequential(nn.Linear(2, 2))
+    model[0].register_forward_hook(lambda module, args, output: outputs.append(output))
+    with pytest.warns(FrozenStateWarning, match="a list"):
+        assert verdict_of(model)
+    assert not outputs
+
+
+def test_threads_that_verify_leave_compilation_on() -> None:
+    stance = torch._dynamo.eval_frame._stance
+    model = nn.Sequential(nn.Identity())
+    lowered = lower(model, X, output_type="raw")
+    model[0].register_forward_pre_hook(lambda module, args: time.sleep(0.05))
+    threads = [threading.Thread(target=lambda: lowered.verify(backends=["eager"])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.03)
+    for thread in threads:
+        thread.join()
+    assert torch._dynamo.eval_frame._stance is stance
 
 
 def test_function_that_replaces_a_buffer_of_a_module_warns() -> None:
