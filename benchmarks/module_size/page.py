@@ -33,7 +33,7 @@ count grew.
   `tensor.empty`, `linalg.fill` and `linalg.index`, which linalg has for each result.
 - *casts*; *moves*: transposes and reshapes; *KiB*: different constants, weights among them.
 
-A cell has ours / those of `torch_mlir.fx`, and for StableHLO / those of jax. `-`: the side raises an error, or jax has
+A cell has our count / `torch_mlir.fx`, and for StableHLO / jax. `-`: the side raises an error, or jax has
 no function of this program.
 
 What no input decides and stays has a reason: StableHLO broadcasts weights, biases and masks, since the result would be
@@ -123,7 +123,7 @@ def draw(models: Table) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "fx_importer", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3})
+    matplotlib.rcParams.update({"svg.hashsalt": "fx_importer", "svg.fonttype": "none", "font.size": 8})
     from matplotlib import pyplot as plt
 
     names = list(models)[::-1]
@@ -133,7 +133,9 @@ def draw(models: Table) -> None:
         ratios = [each[OURS].operations / each[PEER].operations if PEER in each else 0 for each in sides]
         axis.barh(names, ratios, color="#4c72b0")
         axis.axvline(1, color="#c44e52")
-        axis.set(title=kind, xlabel="operations / those of torch_mlir.fx")
+        axis.grid(axis="x", alpha=0.3)
+        axis.tick_params(left=False)
+        axis.set(title=kind, xlabel="operations relative to torch_mlir.fx")
     figure.tight_layout()
     figure.savefig(CHART, metadata={"Date": None})
     plt.close(figure)
