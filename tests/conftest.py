@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import operator
 import os
 import re
 import subprocess
@@ -102,9 +103,28 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def _has_its_turn(item: Any, name: str) -> bool:
     """Return whether the parameter ``name`` has the value whose turn it is: each combination of the others has one."""
-    places = item.callspec.indices
-    (values,) = (mark.args[1] for mark in item.iter_markers("parametrize") if mark.args[0] == name)
-    return sum(place for other, place in places.items() if other != name) % len(values) == places[name]
+    places = {mark.args[0]: _place(item, mark) for mark in item.iter_markers("parametrize")}
+    place, count = places.pop(name)
+    return sum(other for other, _ in places.values()) % count == place
+
+
+def _other_values(item: Any, name: str) -> object:
+    return tuple((other, id(value)) for other, value in item.callspec.params.items() if other != name)
+
+
+def _place(item: Any, mark: pytest.Mark) -> tuple[int, int]:
+    """Return the index of the item's values among the rows of a ``parametrize``, and the number of rows.
+
+    `callspec.indices` counts the items of the test.
+    """
+    names, rows = mark.args[0].replace(" ", "").split(","), list(mark.args[1])
+    params = [item.callspec.params[name] for name in names]
+
+    def chosen(row: Any) -> bool:
+        values = row.values if isinstance(row, type(pytest.param())) else row if len(names) > 1 else (row,)
+        return all(map(operator.is_, values, params))
+
+    return next(at for at, row in enumerate(rows) if chosen(row)), len(rows)
 
 
 def _row(item: pytest.Item) -> str:
@@ -118,9 +138,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if any("::" in each for each in config.args):
         return
     rows: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    turns: defaultdict[tuple[str, object], list[bool]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("slow_rows"):
             rows[item.nodeid.partition("[")[0]].append(item)
+        if mark := item.get_closest_marker("in_turn"):
+            turns[item.nodeid.partition("[")[0], _other_values(item, mark.args[0])].append(
+                _has_its_turn(item, mark.args[0])
+            )
+    for (test, _), chosen in turns.items():
+        if sum(chosen) != 1:
+            raise pytest.UsageError(f"{test}: {sum(chosen)} rows of a combination have their turn, instead of one")
     for test, found in rows.items():
         (mark,) = found[0].iter_markers("slow_rows")
         for pattern in mark.args:
