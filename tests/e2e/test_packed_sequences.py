@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from fx_importer import lower
-from fx_importer.errors import AssumptionError, AssumptionWarning
+from fx_importer.errors import AssumptionError, AssumptionWarning, ExportError
 
 X, LENGTHS = torch.randn(5, 3, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([2, 5, 2])
 
@@ -42,3 +42,21 @@ def test_lengths_are_assumed_in_any_order(output_type: str, kind: Any, options: 
         torch.testing.assert_close(caller(X, lengths), model(X, lengths))
     with pytest.raises(AssumptionError, match="is 2, .*it is not for these inputs"):
         caller(X, LENGTHS + torch.tensor([1, 0, 0]))
+
+
+class Indexed(nn.Module):
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = pack_padded_sequence(x, lengths)
+        return packed.data[: int(packed.batch_sizes[self.step])]
+
+
+@pytest.mark.parametrize(("step", "lengths"), [(0, [5, 3]), (7, [5, 3, 2])], ids=["few lengths", "step"])
+def test_captures_refuse_what_torch_refuses(step: int, lengths: list[int]) -> None:
+    with pytest.raises((RuntimeError, IndexError)):
+        Indexed(step)(X, torch.tensor(lengths))
+    with pytest.raises(ExportError):
+        lower(Indexed(step), X, torch.tensor(lengths), output_type="raw")

@@ -37,6 +37,8 @@ class PackedSequences:
         if min(numbers) < 1:
             raise RuntimeError("Length of all samples has to be greater than 0")
         steps = padded.transpose(0, 1) if batch_first else padded
+        if len(numbers) != steps.shape[1] or numbers[0] > steps.shape[0]:
+            raise RuntimeError(f"lengths {numbers} do not fit a padded batch of {steps.shape[1]} x {steps.shape[0]}")
         counts = [sum(number > step for number in numbers) for step in range(numbers[0])]
         sizes = torch.tensor(counts)
         self._lengths[id(sizes)] = sizes, numbers
@@ -48,7 +50,7 @@ class PackedSequences:
     def _item(self, tensor: Tensor, index: Any) -> Any:
         """Read a batch size as a number, since functions take it as a size."""
         numbers = self._known(tensor)
-        if numbers is None or not isinstance(index, int):
+        if numbers is None or type(index) is not int or not -numbers[0] <= index < numbers[0]:
             return NotImplemented
         return sum(number > index % numbers[0] for number in numbers)
 
