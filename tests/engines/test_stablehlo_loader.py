@@ -86,6 +86,28 @@ def test_an_array_of_numpy_may_change_after_the_call(counting):
     np.testing.assert_array_equal(passed, np.zeros_like(x))
 
 
+class Signed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.count += 1
+        return x * 2 if x.sum() > 0 else x * 3
+
+
+@pytest.mark.filterwarnings("ignore::fx_importer.errors.AssumptionWarning")
+def test_an_assumption_that_does_not_hold_is_an_error(tmp_path: Path):
+    x = torch.ones(3)
+    bundle(tmp_path, Signed(), x)
+    program = load(tmp_path)
+    torch.testing.assert_close(program(x), x * 2)
+    with pytest.raises(ValueError, match="assumptions that do not hold: .*x.sum.*> 0"):
+        program(-x)
+    assert int(program.state["count"]) == 1
+    torch.testing.assert_close(program(x), x * 2)
+
+
 def test_calls_of_several_threads_share_the_state(counting):
     program = load(counting[0])
     (function,) = program._functions.values()

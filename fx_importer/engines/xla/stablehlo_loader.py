@@ -47,9 +47,8 @@ def load(
     """
     path = Path(path)
     manifest = path.with_suffix(".manifest.json")
-    for each in (path, manifest):
-        if not each.is_file():
-            raise ArtifactError(f"there is no file '{each}'")
+    if missing := next((file for file in (path, manifest) if not file.is_file()), None):
+        raise ArtifactError(f"there is no file '{missing}'")
     facts, platform = json.loads(manifest.read_text()), device.partition(":")[0]
     if facts.get("platform", platform) != platform:
         raise ArtifactError(
@@ -128,21 +127,18 @@ class ArtifactFunction:
                 f"'{name}' takes any sizes of {', '.join(dynamic)}, and XLA compiles for one: lower the model with the "
                 "sizes to run"
             )
-        replaced = {one["name"] for one in self.results if one["kind"] == "state"}
+        self._kinds = [(one["kind"], one["name"]) for one in self.results]
+        new = {kind: {name for other, name in self._kinds if other == kind} for kind in ("state", "check")}
+        replaced = set() if new["check"] else new["state"]  # a call that fails leaves the state as it is
         donated = [at for at, one in enumerate(self.arguments) if one["kind"] == "state" and one["name"] in replaced]
         self._inputs = [
             taker(one["name"], *shape_of(one["type"], one.get("passed_as")), program.device)
             for one in self.arguments
             if one["kind"] == "input"
         ]
-        self._held: list[tuple[dict[str, Any], str] | None] = [
-            (program.state if one["kind"] == "state" else program.weights, one["name"])
-            if one["kind"] != "input"
-            else None
-            for one in self.arguments
-        ]
+        held = {"state": program.state, "weight": program.weights}
+        self._held = [(held[one["kind"]], one["name"]) if one["kind"] in held else None for one in self.arguments]
         """Where each argument is that is not an input."""
-        self._results = [one["name"] if one["kind"] == "state" else None for one in self.results]
         self._weights = [program.weights[each] for each in program._names[name]]
         shapes = [shape_of(one["type"], one.get("passed_as")) for one in self.arguments]
         results = [shape_of(one["type"], one.get("passed_as")) for one in self.results]
@@ -174,11 +170,14 @@ class ArtifactFunction:
         with program.turn:  # of the old state, whose memory the new one takes
             values = [next(places) if held is None else held[0][held[1]] for held in self._held]
             shards = self._execute([*values, *self._weights]).disassemble_into_single_device_arrays()
-            results = [(name, value) for name, (value,) in zip(self._results, shards, strict=True)]
-            program.state.update((name, value) for name, value in results if name is not None)
-            if torch and results and None not in self._results:  # nothing else waits until the inputs are read
-                results[0][1].block_until_ready()
-        outputs = [to_torch(torch, one, program.device) if torch else one for name, one in results if name is None]
+            results = [(kind, name, value) for (kind, name), (value,) in zip(self._kinds, shards, strict=True)]
+            if broken := [name for kind, name, value in results if kind == "check" and not value]:
+                raise ArtifactError(f"'{self._name}' was captured under assumptions that do not hold: {broken[0]}")
+            program.state.update((name, value) for kind, name, value in results if kind == "state")
+            arrays = [value for kind, _, value in results if kind not in ("state", "check")]
+            if torch and results and not arrays:  # nothing else waits until the inputs are read
+                results[0][2].block_until_ready()
+        outputs = [to_torch(torch, one, program.device) for one in arrays] if torch else arrays
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
