@@ -108,6 +108,13 @@ def test_an_assumption_that_does_not_hold_is_an_error(tmp_path: Path):
     torch.testing.assert_close(program(x), x * 2)
 
 
+def test_new_values_of_inputs_come_before_the_outputs(tmp_path: Path):
+    x = torch.ones(3)
+    bundle(tmp_path, lambda x: x.add_(1) * 2, x.clone())
+    new, output = load(tmp_path)(x)
+    assert (x.tolist(), new.tolist(), output.tolist()) == ([1] * 3, [2] * 3, [4] * 3)
+
+
 def test_calls_of_several_threads_share_the_state(counting):
     program = load(counting[0])
     (function,) = program._functions.values()
