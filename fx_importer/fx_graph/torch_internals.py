@@ -49,6 +49,7 @@ class PrivateNames:
 _NONE = "nothing public: follow the new place of the name"
 PRIVATE_NAMES = (
     PrivateNames("torch", ("_check",), "torch._assert: torch documents it, in spite of its name"),
+    PrivateNames("torch", ("_assert_async",), "the target of the nodes that TorchDynamo makes of assert, by its name"),
     PrivateNames("torch._logging", ("set_logs",), "logging.getLogger('torch').setLevel"),
     PrivateNames(
         "torch._C",
@@ -81,6 +82,7 @@ PRIVATE_NAMES = (
     PrivateNames("torch._dynamo.backends.common", ("aot_autograd",), "functorch.compile.aot_module_simplified"),
     PrivateNames("torch._dynamo.backends.registry", ("register_backend",), "the entry point torch_dynamo_backends"),
     PrivateNames("torch._dynamo.convert_frame", ("compile_lock",), "a lock of ours, if Dynamo has none"),
+    PrivateNames("torch._dynamo.eval_frame", ("DynamoStance",), "torch.compiler.set_stance, which is not thread-safe"),
     PrivateNames("torch._dynamo.exc", ("TorchDynamoException", "UserError"), "RuntimeError, which they derive from"),
     PrivateNames("torch._dynamo.config", ("patch",), "setting and resetting torch._dynamo.config.allow_rnn"),
     PrivateNames(

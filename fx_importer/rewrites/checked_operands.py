@@ -32,12 +32,12 @@ class _Dialect:
 
 
 def _guard(dialect: _Dialect) -> ModuleRewrite:
-    def run(module: ir.Operation) -> None:
+    def guard(module: ir.Operation) -> None:
         for function in functions_of(module).values():
             if checks := check_results(function):
                 _guard_block(function.entry_block, checks, dialect)
 
-    return run
+    return guard
 
 
 def _guard_block(block: ir.Block, checks: list[int], dialect: _Dialect) -> None:
