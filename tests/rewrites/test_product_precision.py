@@ -27,13 +27,13 @@ class Products(nn.Module):
         (torch.bfloat16, "highest", False, [False, False]),
     ],
 )
-def test_settings_of_pytorch(monkeypatch: pytest.MonkeyPatch, dtype, matmuls: str, convolutions: bool, expected):
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", convolutions)
+def test_settings_of_pytorch(dtype, matmuls: str, convolutions: bool, expected):
     before = torch.get_float32_matmul_precision()
     module = lower(Products().to(dtype), torch.randn(1, 3, 6, 6, dtype=dtype), output_type="stablehlo").module
     try:
         torch.set_float32_matmul_precision(matmuls)
-        run_engine_pipeline(xla_pipeline("cuda", 1), module)
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=convolutions):  # torch.testing forbids assignments
+            run_engine_pipeline(xla_pipeline("cuda", 1), module)
     finally:
         torch.set_float32_matmul_precision(before)
     lines = {
