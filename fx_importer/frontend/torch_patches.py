@@ -277,13 +277,13 @@ TUNER_RUN = Patch("triton.runtime.autotuner:Autotuner.run", "it measures on a de
 _WHOLE_NUMBERS = "triton's interpreter has bfloat16; triton 3.7 computes with its bits as whole numbers"
 BFLOAT16_METHODS = {
     at: Patch(
-        f"triton.runtime.interpreter:InterpreterBuilder.{at}", "bits of bfloat16 are no whole numbers", _WHOLE_NUMBERS
+        f"triton.runtime.interpreter:InterpreterBuilder.{at}", "bits of bfloat16 are not integers", _WHOLE_NUMBERS
     )
     for at in ("binary_op", "ternary_op", "unary_op", "create_fma", "create_dot", "cast_impl")
 }
 """The methods of triton's interpreter that read elements of bfloat16."""
 BFLOAT16_REDUCTIONS = Patch(
-    "triton.runtime.interpreter:ReduceScanOpInterface.apply", "bits of bfloat16 are no whole numbers", _WHOLE_NUMBERS
+    "triton.runtime.interpreter:ReduceScanOpInterface.apply", "bits of bfloat16 are not integers", _WHOLE_NUMBERS
 )
 SHARD_SLICES = Patch(
     "torch.distributed.tensor.placement_types:Shard._replicate_to_shard",

@@ -26,7 +26,15 @@ from fx_importer.engines.xla.xla_function import XlaFunction
 from fx_importer.engines.xla.xla_pipeline import xla_pipeline
 from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
-from fx_importer.engines.xla.xla_program import XLA, as_array, as_tensor, compile_program, donated_positions, put
+from fx_importer.engines.xla.xla_program import (
+    XLA,
+    XlaArray,
+    as_array,
+    as_tensor,
+    compile_program,
+    donated_positions,
+    put,
+)
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import missing_data, name_resources, resource_tensor
@@ -198,19 +206,8 @@ def _state(jax: Any, place: Any, donated: bool, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Array(OnDevice):
+class _Array(XlaArray):
     """A result on the device."""
-
-    array: Any
-    type: torch.dtype
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
 
     def tensor(self) -> torch.Tensor:
         return as_tensor(whole_array(self.array), self.type)

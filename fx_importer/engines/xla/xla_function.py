@@ -15,7 +15,7 @@ from fx_importer.calls.dense_arguments import DenseArguments
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.xla.stablehlo_loader import to_torch, torch_device, torch_importer, wait_for_torch
-from fx_importer.engines.xla.xla_program import donated_positions, put
+from fx_importer.engines.xla.xla_program import XlaArray, donated_positions, put
 
 _TORCH: Any = torch
 
@@ -106,21 +106,11 @@ class XlaFunction:
 
 
 @dataclass(frozen=True)
-class XlaState(OnDevice):
+class XlaState(XlaArray):
     """New state on the device."""
 
-    array: Any
-    type: torch.dtype
     device: Any
     """jax's."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
 
     def tensor(self) -> torch.Tensor:
         return to_torch(_TORCH, self.array, self.device).clone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from fx_importer.calls.call_signature import (
     read_signature,
 )
 from fx_importer.calls.memref import dense
+from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.engines.xla.stablehlo_loader import artifact_call
@@ -111,3 +113,19 @@ def as_tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:
     return (
         torch.from_numpy(copy) if dtype in _IN_NUMPY else torch.from_numpy(copy.view(f"i{dtype.itemsize}")).view(dtype)
     )
+
+
+@dataclass(frozen=True)
+class XlaArray(OnDevice):
+    """An array of jax on a device."""
+
+    array: Any
+    type: torch.dtype
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
