@@ -51,10 +51,15 @@ def show(
 @files.command()
 def compile(
     module: Annotated[Path, typer.Argument(metavar="FILE", help="A .mlir or .mlirbc file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .vmfb file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .vmfb file, or a .h of --kind c.")],
     target: Annotated[
-        str, typer.Option(metavar="TARGET", help="cpu, cuda:sm_90, rocm:gfx942, vulkan:rdna3, metal, ...")
+        str,
+        typer.Option(metavar="TARGET", help="cpu of this machine, x86-64-v3, aarch64, cortex-m4, cuda:sm_90, ..."),
     ] = "cpu",
+    kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="vmfb; static, with an object file of kernels; or c, a C module with it."),
+    ] = None,
     kernels: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write PTX, SPIR-V or assembly of the kernels.")
     ] = None,
@@ -62,7 +67,7 @@ def compile(
     """Compile a saved module for IREE's runtime, on a CPU or a GPU."""
     from fx_importer.cli.commands.compile import compile_module
 
-    compile_module(module, target, output, kernels)
+    compile_module(module, target, output, kernels, kind)
 
 
 @files.command()

@@ -30,6 +30,8 @@ class CompiledProgram:
     """Launches of kernels in all functions."""
     kernels: Mapping[str, bytes] = dataclasses.field(repr=False)
     """Files by name: PTX, the assembly of LLVM, Metal or SPIR-V, and what else IREE writes."""
+    library: Mapping[str, bytes] = dataclasses.field(default_factory=dict[str, bytes], repr=False)
+    """The object file with the kernels, and its header, by suffix; empty where the code holds the kernels."""
 
     @property
     def matrix_instructions(self) -> int:
@@ -48,8 +50,14 @@ class CompiledProgram:
     def save(self, path: str | os.PathLike[str], kernels: str | os.PathLike[str] | None = None) -> None:
         """Write the code to ``path``, and the files of the kernels to the directory ``kernels``, if given.
 
+        `library` is written next to ``path``: ``model_kernels.o`` and ``model_kernels.h`` for ``model.vmfb``.
+
         Raises `UsageError` if a file cannot be written; what was written of it is removed.
         """
         save_bytes(self.code, path)
+        if self.library:
+            beside = Path(path)
+            names = {f"{beside.stem}_kernels{suffix}": data for suffix, data in self.library.items()}
+            save_files({beside.with_name(name): data for name, data in names.items()})
         if kernels is not None:
             save_files({Path(kernels, name): data for name, data in self.kernels.items()})

@@ -56,10 +56,13 @@ class LanguageModels:
 class AheadOfTime:
     """Compilation to a file, for ``Lowered.compile`` and ``fx-importer compile``."""
 
-    suffix: str
-    """Of the file."""
-    compile: Callable[[ir.Module, str, Mapping[str, str]], CompiledProgram]
-    """Compile a module for a target by name. Weights named in the mapping stay parameters of the compiled program."""
+    suffixes: Mapping[str, str]
+    """The suffix of the file by kind, the default kind first."""
+    compile: Callable[[ir.Module, str, Mapping[str, str], str], CompiledProgram]
+    """Compile a module for a target, by name, to a kind of file.
+
+    Weights named in the mapping stay parameters of the compiled program.
+    """
 
 
 @dataclass(frozen=True)

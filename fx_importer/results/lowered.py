@@ -135,18 +135,22 @@ class Lowered(LoweredOnMesh):
         """
         return iree_source_of(self, scope)
 
-    def compile(self, target: str = "cpu") -> CompiledProgram:
+    def compile(self, target: str = "cpu", kind: str = "vmfb") -> CompiledProgram:
         """Compile the module for IREE's runtime, ahead of time and without a device.
 
         Args:
-            target: ``"cpu"`` of this machine, ``"cuda:sm_90"``, ``"rocm:gfx942"``, ``"vulkan:rdna3"`` or ``"metal"``.
+            target: ``"cuda:sm_90"``, ``"rocm:gfx942"``, ``"vulkan:rdna3"``, ``"metal"``, or a CPU: ``"x86-64-v3"``,
+                ``"aarch64"``, ``"riscv64"``, ``"riscv32"``, ``"cortex-m4"``, ... ``"cpu"`` is the processor of this
+                machine: the code may not run on another one.
+            kind: ``"vmfb"``, which IREE's runtime loads; ``"static"``, the same with the kernels of a CPU in an
+                object file to link; or ``"c"``, with a C module instead of bytecode, for microcontrollers too.
 
         Raises:
-            UsageError: for another target.
+            UsageError: for another target or kind.
             NotInstalledError: without the extra ``iree``.
             StageFailed: if IREE cannot compile the module for it.
         """
-        return ahead_of_time().compile(self.module, target, parameters_of(self.manifest))
+        return ahead_of_time().compile(self.module, target, parameters_of(self.manifest), kind)
 
     def save_artifact(
         self, path: str | os.PathLike[str], version: str = DEFAULT_VERSION, weights: Weights = "inline"

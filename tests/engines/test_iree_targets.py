@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_importer import UsageError, lower
+from fx_importer import Lowered, UsageError, lower
 from fx_importer.engines import IreeBackend
 from fx_importer.engines.iree.iree_targets import iree_target
 from fx_importer.engines.iree.iree_unverified import warn_of_unverified_code
@@ -33,6 +34,43 @@ def test_a_product_compiles_without_a_device(target, tmp_path):
     compiled.save(tmp_path / "model.vmfb", tmp_path / "kernels")
     assert (tmp_path / "model.vmfb").read_bytes() == compiled.code
     assert {each.name for each in (tmp_path / "kernels").iterdir()} == set(compiled.kernels) != set()
+
+
+@pytest.fixture(scope="module")
+def small() -> Lowered:
+    return lower(torch.nn.Linear(4, 2).eval(), torch.ones(3, 4), output_type="linalg-on-tensors")
+
+
+@pytest.mark.parametrize("target, machine", [("riscv32", 243), ("cortex-m4", 40), ("aarch64", 183), ("x86-64-v3", 62)])
+def test_a_c_module_and_its_kernels_compile_for_other_processors(small, target, machine, tmp_path):
+    compiled = small.compile(target, kind="c")
+    assert b"EMITC_IMPLEMENTATION" in compiled.code
+    compiled.save(tmp_path / "model.h")
+    assert {path.name for path in tmp_path.iterdir()} == {"model.h", "model_kernels.o", "model_kernels.h"}
+    assert int.from_bytes((tmp_path / "model_kernels.o").read_bytes()[18:20], "little") == machine  # e_machine of ELF
+
+
+def test_a_baseline_runs_here(small):
+    x = torch.randn(3, 4)
+    backend = IreeBackend(target="cpu:x86-64" if platform.machine() == "x86_64" else "cpu:aarch64")
+    assert (small.caller(backend=backend)(x) - small.run(x)).abs().max() < 1e-5
+    other = "aarch64" if platform.machine() == "x86_64" else "x86-64"
+    with pytest.raises(UsageError, match=f"does not run code for '{other}'. Compiling for it is possible here"):
+        small.caller(backend=IreeBackend(target=other))(x)
+
+
+@pytest.mark.parametrize(
+    "target, kind, message",
+    [
+        ("cortex-m4", "vmfb", r"'cortex-m4' is a microcontroller.*compile\('cortex-m4', kind='c'\)"),
+        ("cuda:sm_80", "static", "object code for a CPU, and 'cuda:sm_80' is a GPU"),
+        ("x86-64", "elf", "kind='elf'.*'vmfb', 'static', 'c'"),
+        ("cpu:pentium", "vmfb", "no CPU 'pentium' for IREE: x86-64, x86-64-v2"),
+    ],
+)
+def test_a_kind_that_a_target_lacks(small, target, kind, message):
+    with pytest.raises(UsageError, match=message):
+        small.compile(target, kind)
 
 
 def test_attention_of_stablehlo_reaches_the_matrix_units():

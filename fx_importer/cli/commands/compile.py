@@ -12,8 +12,12 @@ from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.results.save import parameters_of
 
 
-def compile_module(module: Path, target: str, output: Path, kernels: Path | None = None) -> None:
+def compile_module(
+    module: Path, target: str, output: Path, kernels: Path | None = None, kind: str | None = None
+) -> None:
     """Compile the module in a file for ``target`` by IREE, and write it to ``output``, and its kernels to ``kernels``.
+
+    ``kind`` is the one of `Lowered.compile`.
 
     Raises:
         UsageError: if the output cannot be written (checked first) or the module not be read; for an unknown target.
@@ -21,10 +25,11 @@ def compile_module(module: Path, target: str, output: Path, kernels: Path | None
         StageFailed: if IREE cannot compile it.
     """
     compiler = ahead_of_time()
-    check_writable(output, (compiler.suffix,))
+    chosen = kind or next(iter(compiler.suffixes))
+    check_writable(output, (compiler.suffixes[chosen],) if chosen in compiler.suffixes else ())
     read = read_untrusted_module(module, unregistered=True)
     manifest = manifest_of_file(module, read)
-    compiled = compiler.compile(read, target, {} if manifest is None else parameters_of(manifest))
+    compiled = compiler.compile(read, target, {} if manifest is None else parameters_of(manifest), chosen)
     compiled.save(output, kernels)
     echo(
         f"{output}: {target}, {len(compiled.code):,} bytes, {compiled.dispatches} dispatches, "

@@ -29,10 +29,10 @@ def _create(_: BackendOptions) -> Backend:
     return IreeBackend()
 
 
-def _compile(module: ir.Module, target: str, parameters: Mapping[str, str]) -> CompiledProgram:
+def _compile(module: ir.Module, target: str, parameters: Mapping[str, str], kind: str) -> CompiledProgram:
     from fx_importer.engines.iree.iree_programs import compile_program
 
-    return compile_program(module, target, parameters)
+    return compile_program(module, target, parameters, kind)
 
 
 def _read_archive(path: Path) -> Mapping[str, tuple[int, int]]:
@@ -47,6 +47,10 @@ def _write_archive(tensors: Mapping[str, Any], path: Path) -> None:
     write_archive(tensors, path)
 
 
+VMFB, STATIC, C_MODULE = "vmfb", "static", "c"
+SUFFIXES = {VMFB: ".vmfb", STATIC: ".vmfb", C_MODULE: ".h"}
+"""The suffix of a compiled program by kind: bytecode, bytecode with an object file of kernels, a C module with it."""
+
 IREE_ENGINE = Engine(
     name="iree",
     create=_create,
@@ -56,7 +60,7 @@ IREE_ENGINE = Engine(
     packages=("iree.compiler", "iree.runtime"),
     benchmarked=(OutputType.LINALG_ON_TENSORS, OutputType.STABLEHLO, OutputType.TORCH),
     language_models=LanguageModels(sum_lanes=32, fuses_sums=True),  # it makes vectors of lanes
-    ahead_of_time=AheadOfTime(".vmfb", _compile),
+    ahead_of_time=AheadOfTime(SUFFIXES, _compile),
     weight_files=WeightFiles(".irpa", "an IREE parameter archive", _read_archive, _write_archive),
 )
 """IREE's compiler and runtime: code for processors and GPUs."""

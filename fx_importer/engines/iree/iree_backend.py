@@ -145,7 +145,7 @@ def _loaded(
     The CPU runs on all processors, unless PyTorch has one thread.
     """
     runtime = IREE_ENGINE.imported("iree.runtime")
-    config = _config("local-sync" if target.name == HOST and torch.get_num_threads() == 1 else target.driver, index)
+    config = _config("local-sync" if target.is_cpu and torch.get_num_threads() == 1 else target.driver, index)
     modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
     if parameters:
         stored = runtime.ParameterIndex()

@@ -11,7 +11,7 @@ from fx_importer.engines.engine_pipeline import run_engine_pipeline
 from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_parameters import with_parameters
 from fx_importer.engines.iree.iree_pipeline import iree_pipeline
-from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
+from fx_importer.engines.iree.iree_targets import IreeTarget
 from fx_importer.engines.iree.iree_unverified import warn_of_unverified_code
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.mlir.bindings import ir, write_bytecode
@@ -70,7 +70,7 @@ def compile_to(
             write_bytecode(module.operation, source)
     tools = IREE_ENGINE.imported("iree.compiler.tools.binaries")
     floats = [] if target.narrow_integers and kind == "torch" and not _has_float64(module) else [KEEP_FLOAT64]
-    if kind == "none" and target.name == HOST and has_integer_products(module):
+    if kind == "none" and target.is_cpu and not target.microcontroller and has_integer_products(module):
         flags = [_PACK_OPERANDS, *flags]
     chosen = [f"--iree-input-type={kind}", "--mlir-print-op-on-diagnostic=false", *target.flags, *floats, *flags]
     with Trace().stage("iree-compile"):

@@ -13,6 +13,7 @@ import torch
 
 from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_compiler import compile_to
+from fx_importer.engines.iree.iree_processors import check_processor
 from fx_importer.engines.iree.iree_shared_memory import SharedDevice
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
 from fx_importer.engines.iree.iree_transfers import page_aligned, to_host
@@ -94,6 +95,8 @@ def check_device(target: IreeTarget, index: int = 0) -> None:
     """
     if target.name == HOST and not index:
         return
+    if target.is_cpu:
+        check_processor(target.name)
     runtime = IREE_ENGINE.imported("iree.runtime")
     try:
         config = runtime.Config(device=device_of(target.driver, index))

@@ -52,14 +52,14 @@ def iree_pipeline(input_type: str, target: IreeTarget) -> Pipeline:
     elif input_type == "tosa":
         stages.append(Stage("constants", "Negative constants of i48 are computed from i32.", (extend_i48_constants,)))
     elif input_type == "none":
-        host = (
-            other_int8_matmuls_to_f32,
+        cpu = (
+            *(() if target.microcontroller else (other_int8_matmuls_to_f32,)),
             split_softmaxes,
             widen_half_precision_matmuls,
             inline_bf16_constants,
             channels_last(integer_products=True),
         )
-        layouts = host if target.name == HOST else (channels_last(),)
+        layouts = cpu if target.is_cpu else (channels_last(),)
         passes = (reject_linalg_sorts, *layouts, elements_to_slices, clamp_insertions)
         stages.append(Stage("layouts", "Convolutions have channels last; insertions are within bounds.", passes))
     return Pipeline(IREE_ENGINE.name, tuple(stages))

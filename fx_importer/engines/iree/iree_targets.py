@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fx_importer.engines.iree.iree_processors import PROCESSORS
 from fx_importer.errors import UsageError
 
 HOST = "cpu"
-"""The processors of this machine."""
+"""The processor of this machine, with all of its instructions."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,13 @@ class IreeTarget:
     """Whether i64 is computed as i32, and passed so: devices of Vulkan and Metal need not have 64-bit integers."""
     shared: str | None = None
     """PyTorch's type of the device whose tensors are passed in place. None on others."""
+    microcontroller: bool = False
+    """Whether memory is scarce and floats are slow: products of integers stay integers. It has no operating system."""
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the code is for a CPU."""
+        return self.driver == "local-task"
 
 
 _FORMS: Mapping[str, tuple[str, str, str | None]] = {
@@ -49,7 +57,9 @@ _NARROW_STORAGE = (
 
 
 def iree_target(name: str) -> IreeTarget:
-    """Return the target ``name``: ``cpu``, ``cuda:sm_90``, ``rocm:gfx942``, ``vulkan:rdna3`` or ``metal``.
+    """Return the target ``name``: ``cpu``, a CPU in `PROCESSORS`, also as ``cpu:x86-64-v3``, or a GPU.
+
+    GPUs are ``cuda:sm_90``, ``rocm:gfx942``, ``vulkan:rdna3`` and ``metal``.
 
     Raises:
         UsageError: for a name of another form.
@@ -57,11 +67,19 @@ def iree_target(name: str) -> IreeTarget:
     if name == HOST:
         return IreeTarget(name, "local-task", ("--iree-hal-target-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host"))
     device, _, architecture = name.partition(":")
+    processor = architecture if device == HOST else name
+    if processor in PROCESSORS:
+        cpu = PROCESSORS[processor]
+        return IreeTarget(name, "local-task", cpu.flags, microcontroller=cpu.microcontroller)
+    if device == HOST:
+        raise UsageError(
+            f"no CPU '{processor}' for IREE: {', '.join(PROCESSORS)} are accepted; 'cpu' is that of this machine"
+        )
     form, driver, flag = _FORMS.get(device, (None, "", None))
     if form is None or not re.fullmatch(form, architecture):
         raise UsageError(
-            f"no target '{name}': {HOST}, cuda:sm_90, rocm:gfx942, vulkan:rdna3 and metal are the forms; IREE's "
-            "documentation lists the architectures"
+            f"no target '{name}': {HOST}, cuda:sm_90, rocm:gfx942, vulkan:rdna3, metal and the processors "
+            f"{', '.join(PROCESSORS)} are the forms; IREE's documentation lists the architectures of GPUs"
         )
     if device == "cuda" and _NEWER_CUDA.fullmatch(architecture):
         architecture = _NEWER_AS
