@@ -20,7 +20,8 @@ def vela(
         typer.Option(metavar="NAME", help="The accelerator, such as ethos-u85-256. May be repeated."),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write what Vela compiles, a .tflite file.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write what Vela compiles: .tflite, or .h, arrays of C."),
     ] = None,
     inputs: Annotated[
         Path | None,
@@ -39,6 +40,15 @@ def vela(
     memory_mode: Annotated[
         str | None, typer.Option(metavar="NAME", help="Vela's memory mode. Default: that of the accelerator.")
     ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Vela's file of system configurations and memory modes.")
+    ] = None,
+    optimise: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Vela's strategy: Performance (its default) or Size.")
+    ] = None,
+    nhwc: Annotated[
+        bool, typer.Option("--nhwc", help="Let inputs of rank 4 have channels last, as cameras write them.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the estimates as JSON.")] = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: Trust = False,
@@ -47,8 +57,14 @@ def vela(
 
     A float model is quantized first.
     """
-    from fx_importer.cli.commands.vela import compile_model
+    from fx_importer.cli.commands.vela import check_vela_options, compile_model
 
-    options = {"--system-config": system_config, "--memory-mode": memory_mode}
+    check_vela_options(config, optimise)
+    options = {
+        "--config": config and str(config),
+        "--system-config": system_config,
+        "--memory-mode": memory_mode,
+        "--optimise": optimise,
+    }
     words = tuple(word for name, value in options.items() if value for word in (name, value))
-    compile_model(model, accelerator, output, inputs, words, json, following, trust, activations)
+    compile_model(model, accelerator, output, inputs, words, json, following, trust, activations, nhwc)

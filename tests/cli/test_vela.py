@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import fx_importer
 from fx_importer import UsageError
-from fx_importer.cli.commands.vela import compile_model, lower_to_integers, quantized_call
+from fx_importer.cli.commands.vela import check_vela_options, compile_model, lower_to_integers, quantized_call
 from fx_importer.engines.vela.vela import check_accelerator, compile_with_vela, refused
 from fx_importer.errors import NotInstalledError
 
@@ -43,6 +47,47 @@ def test_without_vela(monkeypatch: pytest.MonkeyPatch) -> None:
         check_accelerator("ethos-u85-256")
 
 
+def _check_arrays(model: str, folder: Path, scale: dict[str, float]) -> None:
+    """Compile arrays of C, with images that have channels last, and read them with a C compiler."""
+    compile_model(model, ["ethos-u55-128"], folder / "net.h", None, ("--optimise", "Size"), nhwc=True)
+    text = (folder / "net.h").read_text()
+    assert f"#define NET_INPUT_0_ZERO_POINT {scale['zero_point']}\n" in text
+    written = re.search(r"NET_INPUT_0_SCALE (\S+)f\n", text)
+    assert written is not None
+    assert float(written[1]) == pytest.approx(scale["scale"], rel=1e-6)
+    assert "/* shape 1x1x1x8x8x3, 1 byte(s) an element */\n#define NET_INPUT_0" in text
+    if compiler := shutil.which("cc"):
+        use = '#include "net.h"\nint main(void) { return net_weights[0] + net_command_stream[0] == NET_OUTPUT_0_SIZE; }'
+        (folder / "use.c").write_text(use)
+        subprocess.run(
+            [compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", folder / "use.c"], check=True
+        )
+
+
+@pytest.mark.parametrize(
+    "config, optimise, message",
+    [
+        (Path("missing.ini"), None, "--config: there is no file 'missing.ini'"),
+        (None, "Speed", "--optimise: Vela has no strategy 'Speed': Performance and Size"),
+    ],
+    ids=["config", "optimise"],
+)
+def test_options_of_vela_are_checked_first(config: Path | None, optimise: str | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_vela_options(config, optimise)
+
+
+def test_scales_of_a_program_of_integers() -> None:
+    pytest.importorskip("torchao")
+    x = torch.randn(1, 4)
+    quantized = fx_importer.quantize(nn.Linear(4, 2), [x], integer_io=True)
+    program = torch.export.export(quantized, (x.to(torch.int8),))
+    module, inputs = quantized_call(program)
+    assert module.meta["input_scales"] == quantized.meta["input_scales"] != [None]
+    assert module.meta["result_scales"] == quantized.meta["result_scales"] != [None]
+    assert inputs.args[0].dtype == torch.int8
+
+
 def test_estimates_of_a_float_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,6 +105,7 @@ def test_estimates_of_a_float_model(
     assert all(each["cycles"]["total"] > 0 and each["memory"]["SRAM"] > 0 for each in found)
     compile_model(str(file), accelerators[:1], tmp_path / "model.tflite", None)
     assert (tmp_path / "model.tflite").stat().st_size > 0
+    _check_arrays(str(file), tmp_path, found[0]["inputs"][0])
     compile_model(str(file), accelerators[1:], None, None, json_file=tmp_path / "int16.json", activations="int16")
     wide = json.loads((tmp_path / "int16.json").read_text())[0]
     assert wide["cpu_operators"] == 0

@@ -21,17 +21,18 @@ from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.engines.vela.vela import Estimate, check_accelerator, compile_with_vela, has_resize
+from fx_importer.engines.vela.vela import ARRAYS, Estimate, check_accelerator, compile_with_vela, has_resize
 from fx_importer.errors import UsageError
 from fx_importer.mlir.output_files import check_writable
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.quantization import WITHOUT_RESIZE
-from fx_importer.quantization.post_training.integer_io import integers_outside
+from fx_importer.quantization.post_training.integer_io import channels_last_inputs, integers_outside
 from fx_importer.quantization.qdq import is_quantized
 from fx_importer.results.lowered import Lowered
 from fx_importer.verification import Inputs
 
+_STRATEGIES = ("Performance", "Size")
 _SHOWN = 12
 """Operators in floating point that an error lists."""
 
@@ -46,11 +47,12 @@ def compile_model(
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
     activations: str = "int8",
+    nhwc: bool = False,
 ) -> None:
     """Compile the model that ``model`` names for ``accelerators``, and print Vela's estimates.
 
     A float model is quantized, with the input sets in the file ``inputs`` or its example inputs. ``options`` are more
-    arguments of Vela's command.
+    arguments of Vela's command. With ``nhwc``, inputs of rank 4 have channels last.
 
     Raises:
         UsageError: for an unknown accelerator, operators that have no integer form, and those that Vela refuses.
@@ -59,13 +61,21 @@ def compile_model(
     for name in accelerators:
         check_accelerator(name)
     if output is not None:
-        check_writable(output, (".tflite",))
+        check_writable(output, (".tflite", ARRAYS))
         if len(accelerators) > 1:
             raise UsageError("--output is for one accelerator: what Vela writes for another differs")
     with json_output(json_file) as write:
-        estimates = _estimates(model, accelerators, output, inputs, options, following, trust, activations)
+        estimates = _estimates(model, accelerators, output, inputs, options, following, trust, activations, nhwc)
         echo("\n\n".join(map(str, estimates)))
         write(json.dumps([asdict(estimate) for estimate in estimates], indent=1) + "\n")
+
+
+def check_vela_options(config: Path | None, optimise: str | None) -> None:
+    """Raise `UsageError` for a configuration file that does not exist, and an unknown strategy."""
+    if config is not None and not config.is_file():
+        raise UsageError(f"--config: there is no file '{config}'; without it, Vela uses its own configurations")
+    if optimise is not None and optimise not in _STRATEGIES:
+        raise UsageError(f"--optimise: Vela has no strategy '{optimise}': {' and '.join(_STRATEGIES)} are accepted")
 
 
 def _estimates(
@@ -77,25 +87,29 @@ def _estimates(
     following: Following,
     trust: bool,
     activations: str,
+    nhwc: bool,
 ) -> list[Estimate]:
     """Compile the model for each of ``accelerators``, as `compile_model` does, and return Vela's estimates."""
     with following.run(model, OutputType.TOSA.value) as followed, reporting_progress(True):
         program = export_model(model, Options(OutputType.TOSA), trust)
-        quantized = quantized_call(program, inputs, activations)
+        quantized = quantized_call(program, inputs, activations, nhwc)
+        scales = (quantized[0].meta["input_scales"], quantized[0].meta["result_scales"])
         lowered: dict[bool, Lowered] = {}
         estimates: list[Estimate] = []
         for name in accelerators:
             resizes = has_resize(name)
             if resizes not in lowered:
                 lowered[resizes] = followed.lowered = lower_to_integers(quantized, resizes)
-            estimates.append(compile_with_vela(lowered[resizes].module, name, output, options))
+            estimates.append(compile_with_vela(lowered[resizes].module, name, output, options, scales))
     return estimates
 
 
 def quantized_call(
-    program: ExportedProgram, inputs: Path | None = None, activations: str = "int8"
+    program: ExportedProgram, inputs: Path | None = None, activations: str = "int8", nhwc: bool = False
 ) -> tuple[torch.fx.GraphModule, Inputs]:
     """Return ``program``, quantized if it is not yet, with integer inputs and results, and its example inputs.
+
+    With ``nhwc``, inputs of rank 4 have channels last.
 
     Raises:
         UsageError: if nothing of it can be quantized.
@@ -111,6 +125,10 @@ def quantized_call(
     scales = module.meta["input_scales"]
     leaves, structure = tree_flatten((args, kwargs))
     tensors = [_quantized(*leaf) for leaf in zip(leaves, scales, module.meta["input_dtypes"], strict=True)]
+    if nhwc:
+        images = [isinstance(tensor, Tensor) and tensor.ndim == 4 for tensor in tensors]
+        channels_last_inputs(module, images)
+        tensors = [t.permute(0, 2, 3, 1).contiguous() if image else t for t, image in zip(tensors, images, strict=True)]
     return module, Inputs(*tree_unflatten(tensors, structure))
 
 

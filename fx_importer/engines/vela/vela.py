@@ -6,11 +6,13 @@ import csv
 import difflib
 import importlib
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
 from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
+from fx_importer.engines.vela.c_arrays import c_arrays
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.output_files import save_bytes
@@ -20,11 +22,25 @@ from fx_importer.process.scratch import Scratch
 
 TARGET = "profiles=pro_int extensions=int16 specification_version=1.0 level=8k"
 """What Vela reads: int8, and int16 with sums of 48 bits."""
+ARRAYS = ".h"
+"""The suffix of arrays of C."""
 _MINUTES = 30
 _BEFORE_REASON = "Compilation failed: "
 """Before the reason, in the exception that Vela ends with."""
 _ERROR = "RuntimeError: "
 """Before the exception."""
+
+
+@dataclass(frozen=True)
+class TensorScale:
+    """How an input or a result of the program is quantized: ``scale * (integer - zero_point)``."""
+
+    scale: float | None
+    """None for a tensor of integers without a scale."""
+    zero_point: int | None
+
+
+Scales = Sequence[tuple[float, int] | None]
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,9 @@ class Estimate:
     """Bytes of weights after it has."""
     npu_operators: int
     cpu_operators: int
+    inputs: Sequence[TensorScale] = ()
+    """Scales of the inputs, in the order of the program."""
+    outputs: Sequence[TensorScale] = ()
 
     @property
     def milliseconds(self) -> float:
@@ -63,6 +82,10 @@ class Estimate:
             "weights": f"{self.original_weights:,} bytes, {self.encoded_weights:,} encoded",
             "operators": f"{self.npu_operators} on the NPU, {self.cpu_operators} on the CPU",
         }
+        for kind, tensors in (("input", self.inputs), ("output", self.outputs)):
+            for i, tensor in enumerate(tensors):
+                if tensor.scale is not None:
+                    rows[f"{kind} {i}"] = f"scale {tensor.scale:.9g}, zero point {tensor.zero_point}"
         head = f"{self.accelerator}, system {self.system}, memory mode {self.memory_mode}"
         return "\n".join([head, *(f"  {name:<16} {text}" for name, text in rows.items())])
 
@@ -83,10 +106,17 @@ def has_resize(accelerator: str) -> bool:
     return accelerator.startswith("ethos-u85")
 
 
-def compile_with_vela(module: ir.Module, accelerator: str, output: Path | None, options: tuple[str, ...]) -> Estimate:
-    """Compile a module of TOSA 1.0 in integers; write what Vela makes, a TFLite file, to ``output`` if it is given.
+def compile_with_vela(
+    module: ir.Module,
+    accelerator: str,
+    output: Path | None,
+    options: tuple[str, ...],
+    scales: tuple[Scales, Scales] = ((), ()),
+) -> Estimate:
+    """Compile a module of TOSA 1.0 in integers; write what Vela makes to ``output`` if it is given.
 
-    ``options`` are more arguments of Vela's command.
+    That is a TFLite file, or arrays of C if the suffix is ``.h``. ``options`` are more arguments of Vela's command, and
+    ``scales`` scale and zero point of inputs and of results.
 
     Raises:
         NotInstalledError: without Vela or ``tosa-tools``.
@@ -98,15 +128,23 @@ def compile_with_vela(module: ir.Module, accelerator: str, output: Path | None, 
     with Scratch() as folder:
         write_flatbuffer(module, folder / "model.tosa", TARGET)
         arguments = ["--accelerator-config", accelerator, "--output-dir", str(folder), *options]
+        as_arrays = output is not None and output.suffix == ARRAYS
+        if as_arrays:
+            arguments += ["--output-format", "raw"]
         command = [sys.executable, "-m", "ethosu.vela", str(folder / "model.tosa"), *arguments]
         ran = output_of(command, _MINUTES * 60)
         (summary, *_) = [*folder.glob("model_summary_*.csv"), None]
         if ran.returncode or summary is None:
             raise UsageError(f"Vela does not compile it for {accelerator}: {refused(ran.stderr + ran.stdout)}")
-        if output is not None:
+        if output is not None and as_arrays:
+            arrays = c_arrays(folder / "model_vela.npz", output.stem, accelerator, version("ethos-u-vela"), scales)
+            save_bytes(arrays.encode(), output)
+        elif output is not None:
             save_bytes((folder / "model_vela.tflite").read_bytes(), output)
         with summary.open(newline="") as file:
-            return _estimate(accelerator, next(iter(csv.DictReader(file))), ran.stdout)
+            estimate = _estimate(accelerator, next(iter(csv.DictReader(file))), ran.stdout)
+        inputs, outputs = ([TensorScale(*(scale or (None, None))) for scale in part] for part in scales)
+        return replace(estimate, inputs=inputs, outputs=outputs)
 
 
 def refused(output: str) -> str:
