@@ -42,7 +42,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV): torch and torch-mlir are large, this takes a minute or two."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) setuptools hatchling editables
-	@$(PIP) --no-build-isolation --editable '.[bench,demo,dev,docs,iree,quantize,test,tosa,triton,vela,xla]'
+	@$(PIP) --no-build-isolation --editable '.[bench,demo,dev,docs,iree,native,quantize,test,tosa,triton,vela,xla]'
 	@$(BIN)/python -m compileall -qq -j $(WORKERS) $(VENV)/lib || true  # in parallel, which pip does not
 	@touch $@
 

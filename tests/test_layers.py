@@ -14,7 +14,7 @@ BASE = {"errors", "json_text", "output_types", "option_fields", "options", "poli
 VALUES = {"caching", "manifest", "diagnostics", "distributed", "frontend", "fx_graph", "mlir", "process", "symbolic"}
 STAGES = {"decompositions", "fx_passes", "importing", "rewrites"}
 AFTER = {"calls", "engines", "probing", "reduction", "verification", "weights"}
-COMPILER = {"api", "compiler", "results", "targets"}
+COMPILER = {"api", "compiler", "native", "results", "targets"}
 ENTRY_POINTS = {
     "__init__",
     "__main__",
@@ -45,8 +45,9 @@ MAY_IMPORT = {
     "reduction": BELOW_STAGES | {"pipelines", "verification"},
     "weights": BELOW_STAGES | {"engines"},
     "targets": BELOW_TARGETS,
-    "results": BELOW_TARGETS | {"targets"},
-    "compiler": BELOW_TARGETS | {"targets", "results"},
+    "native": BELOW_TARGETS | {"targets"},
+    "results": BELOW_TARGETS | {"targets", "native"},
+    "compiler": BELOW_TARGETS | {"targets", "native", "results"},
     "api": BELOW_TARGETS | COMPILER,
     **dict.fromkeys(ENTRY_POINTS, BELOW_TARGETS | COMPILER | ENTRY_POINTS),
 }

@@ -34,6 +34,7 @@ from fx_importer.results.save import (
 )
 
 if TYPE_CHECKING:  # not imported by processes that only run a module
+    from fx_importer.native.build import Built
     from fx_importer.results.report import Report
     from fx_importer.verification import Divergence, Inputs, Verdict
 
@@ -151,6 +152,35 @@ class Lowered(LoweredOnMesh):
             StageFailed: if IREE cannot compile the module for it.
         """
         return ahead_of_time().compile(self.module, target, parameters_of(self.manifest), kind)
+
+    def build(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        kind: str = "shared",
+        weights: str = "embedded",
+    ) -> Built:
+        """Build the module as native code with a C header: no runtime, no Python, and no allocation in a call.
+
+        Args:
+            path: where the files go, and the name in C that begins all names: ``"out/mlp"`` writes ``out/mlp.h`` and
+                ``out/libmlp.so``.
+            target: ``"x86-64-v2"``, ``"x86-64-v3"``, ``"x86-64-v4"``, ``"aarch64"``, ``"riscv64"``, ``"cortex-m4"``,
+                ``"wasm32"`` and others, ``"host"`` for all instructions of this machine, or a triple and a CPU, as
+                ``"aarch64-linux-musl:cortex_a72"``; by default the baseline of this machine's architecture.
+            kind: ``"shared"``, ``"static"`` or ``"object"``.
+            weights: ``"embedded"``; ``"file"``, which writes ``mlp.safetensors`` for ``mlp_map_weights``; or
+                ``"pointer"``, where the program passes the address of the block.
+
+        Raises:
+            UsageError: for a target or kind that does not exist, operators that PyTorch runs, sizes that depend on
+                values, or a path that cannot be written; nothing is left then.
+            NotInstalledError: without the extra ``native``.
+        """
+        from fx_importer.native.build import build_native
+
+        return build_native(self, path, target, kind, weights)
 
     def save_artifact(
         self, path: str | os.PathLike[str], version: str = DEFAULT_VERSION, weights: Weights = "inline"

@@ -46,13 +46,18 @@ from fx_importer.rewrites.llvm.library_binding import bind_library
 from fx_importer.rewrites.llvm.library_calls import outline_library_calls
 from fx_importer.rewrites.llvm.operator_stubs import declare_operator_stubs, pass_destinations
 from fx_importer.rewrites.llvm.parallel_loops import launch_on_threads
+from fx_importer.rewrites.llvm.processor import set_processor
 from fx_importer.rewrites.llvm.runtime_checks import insert_checks, relax_layout_casts
 from fx_importer.rewrites.llvm.scalar_expansion import expand_scalars, move_bits
 from fx_importer.rewrites.llvm.small_floats import expand_small_floats
 from fx_importer.rewrites.llvm.vector_math import define_functions, replace_functions
 from fx_importer.rewrites.llvm.vectorization import vectorize_sums
-from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights
+from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights, pack_weights
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
+from fx_importer.rewrites.native.destinations import return_by_destination
+from fx_importer.rewrites.native.linkage import hide_functions
+from fx_importer.rewrites.native.memory_plan import plan_memory
+from fx_importer.rewrites.native.status_checks import insert_status_checks, return_status
 from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensions
 from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
 from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stablehlo
@@ -129,7 +134,9 @@ _ALL = (
     fold_stablehlo_no_ops,
     guard_stablehlo,
     guard_tosa,
+    hide_functions,
     hoist_weights,
+    insert_status_checks,
     i64_sums_to_tosa,
     inline_bf16_constants,
     inline_rank_0_generics,
@@ -155,9 +162,11 @@ _ALL = (
     operators_to_stablehlo,
     other_int8_matmuls_to_f32,
     outline_library_calls,
+    pack_weights,
     pass_destinations,
     place_results,
     plan_arena,
+    plan_memory,
     plan_slots,
     read_initial_values,
     reassociate_sums,
@@ -170,6 +179,8 @@ _ALL = (
     remove_fusion_marks,
     remove_tosa_transposes,
     replace_functions,
+    return_by_destination,
+    return_status,
     row_writes_to_case,
     row_writes_to_linalg,
     scalars_to_stablehlo,
@@ -194,6 +205,6 @@ _ALL = (
 REWRITES: Mapping[str, RewriteStep] = {step.name: step for step in _ALL}
 """Every rewrite by the name of its pass, under which the text of a pipeline is read back."""
 REWRITE_FAMILIES: Mapping[str, RewriteFamily] = {
-    family.name: family for family in (channels_last, outline_kernels, set_entry_point)
+    family.name: family for family in (channels_last, outline_kernels, set_entry_point, set_processor)
 }
 """Every rewrite with options by the name of its pass."""

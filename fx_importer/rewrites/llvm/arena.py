@@ -16,7 +16,8 @@ from fx_importer.mlir.emit.emitter import producer, replace, terminator
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.llvm.entry_point import entry_point, write_fact
 
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""Of buffers, in bytes: a cache line, and the longest vector."""
 ARENA, SLOTS, PLACED_RESULTS = "arena", "slots", "placed_results"
 """Names of facts: see `fx_importer.rewrites.llvm.entry_point.read_fact`."""
 
@@ -215,7 +216,12 @@ def _bytes(kind: ir.MemRefType) -> int:
 
 
 def _aligned_bytes(kind: ir.MemRefType) -> int:
-    return -(-_bytes(kind) // _ALIGNMENT) * _ALIGNMENT
+    return aligned(_bytes(kind))
+
+
+def aligned(size: int) -> int:
+    """Return the bytes of a buffer of ``size`` bytes, after which another may begin."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _place(buffers: list[_Buffer]) -> int:

@@ -189,7 +189,7 @@ def _product(region: _Region) -> Kernel | None:
 def _is_by_rows(op: ir.Operation, weight: str) -> bool:
     """Return whether `define_row_product` computes a matmul to ``[m, n]``, with a right matrix of axes ``weight``."""
     (rows, inner), (_, columns) = (ir.ShapedType(value.type).shape for value in (op.operands[0], op.operands[2]))
-    return computes_rows(_element(op.operands[0]), weight, rows, inner, columns)
+    return computes_rows(op, _element(op.operands[0]), weight, rows, inner, columns)
 
 
 def _convolution(region: _Region) -> Kernel | None:

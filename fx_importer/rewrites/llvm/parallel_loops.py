@@ -17,6 +17,7 @@ from fx_importer.mlir.emit.llvm import POINTER, LlvmOps
 from fx_importer.mlir.functions import body_of
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.llvm.arena import memory_of
+from fx_importer.rewrites.llvm.processor import processor_of
 
 TILES = "fx_importer.tiles"
 """The attribute of a loop that threads share, whatever its body calls."""
@@ -60,6 +61,8 @@ def loop_to_split(outer: ir.Operation) -> Shared | None:
     two take no less.
     """
     is_tiled = TILES in outer.attributes
+    if processor_of(outer) is not None:
+        return None  # native code has one thread
     if not has_threads() or (not is_tiled and operations(outer, _SEQUENTIAL)):
         return None
     loop = outer

@@ -12,9 +12,11 @@ import functools
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit.emitter import Emitter
 from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.rewrites.llvm.library_functions import Product
 from fx_importer.rewrites.llvm.parallel_loops import TILES
+from fx_importer.rewrites.llvm.processor import processor_of
 
 _MOST_ROWS = {"f32": {"kn": 32, "nk": 7}, "bf16": {"kn": 8, "nk": 3}}
 """Rows of the left matrix up to which this is faster than a library, by element type and axes of the weight.
@@ -32,25 +34,33 @@ _REGISTERS = {"AVX512": (16, 32), "AVX2": (8, 16)}
 
 
 @functools.cache
-def registers() -> tuple[int, int]:
-    """Return the floats of a vector, and the number of registers for vectors; zeros if vectors are not used."""
+def _host_registers() -> tuple[int, int]:
     import torch
 
     return _REGISTERS.get(torch.backends.cpu.get_cpu_capability(), (0, 0))
 
 
-def computes_rows(element: str, weight: str, rows: int, inner: int, columns: int) -> bool:
-    """Return whether `define_row_product` computes a product of these static sizes, of operands of ``element``.
+def registers(at: ir.Operation | Emitter) -> tuple[int, int]:
+    """Return the floats of a vector, and the number of registers for vectors; zeros if vectors are not used.
+
+    They are of the processor that the module around ``at`` is for (`set_processor`), or else of this machine.
+    """
+    processor = processor_of(at)
+    return _host_registers() if processor is None else (processor.lanes, processor.registers)
+
+
+def computes_rows(op: ir.Operation, element: str, weight: str, rows: int, inner: int, columns: int) -> bool:
+    """Return whether `define_row_product` computes ``op``, a product of these static sizes and of ``element``.
 
     ``weight`` has the axes of the right matrix, ``kn`` or ``nk``.
     """
-    lanes, _ = registers()
+    lanes, _ = registers(op)
     if not lanes or element not in _MOST_ROWS or min(rows, inner, columns) < 1:  # a dynamic size is negative
         return False
     if rows > _MOST_ROWS[element][weight]:
         return False
     if weight == "nk":
-        return inner % _step(element) == 0
+        return inner % _step(op, element) == 0
     return inner * columns <= LARGEST_WEIGHT and columns % lanes == 0
 
 
@@ -81,7 +91,7 @@ def _tiles(emit: LoopEmitter, begin: int, count: int, tile: int, work: int) -> t
 def _emit_dots(emit: LoopEmitter, buffers: Sequence[ir.Value], accumulate: bool) -> None:
     """Emit products of rows of the left matrix and of the weight ``[n, k]``, each with a vector of partial sums."""
     (rows, inner), (columns, _) = (ir.MemRefType(buffer.type).shape for buffer in buffers[:2])
-    _, available = registers()
+    _, available = registers(emit)
     block = min(available // 2 // rows, _MOST_DOTS)
     full = columns // block * block
     for begin, count, tile in ((0, full, block), (full, columns - full, 1)):
@@ -96,9 +106,9 @@ def _emit_block_of_dots(
 ) -> None:
     """Emit the elements of the result in all rows and ``columns``."""
     left, right, result = buffers
-    lanes, _ = registers()
+    lanes, _ = registers(emit)
     inner, most = ir.MemRefType(left.type).shape[1], ir.MemRefType(right.type).shape[0]
-    step = _step(_element(right))
+    step = _step(emit, _element(right))
     following = [emit.index_op("minui", emit.index_op("addi", each, len(columns)), most - 1) for each in columns]
     places = [(emit.index(row), column) for row in range(rows) for column in columns]
 
@@ -131,7 +141,7 @@ def _emit_block_of_dots(
 def _emit_columns(emit: LoopEmitter, buffers: Sequence[ir.Value], accumulate: bool) -> None:
     """Emit sums of rows of the weight ``[k, n]``, in vectors of columns."""
     (rows, inner), (_, columns) = (ir.MemRefType(buffer.type).shape for buffer in buffers[:2])
-    lanes, available = registers()
+    lanes, available = registers(emit)
     block = min(rows, available // 4)
     vectors = max(available // 2 // max(block, 4), 1) if block > 2 else 8
     width = lanes * vectors
@@ -181,7 +191,7 @@ def prefetch(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> None:
 
 
 def _vector(emit: LoopEmitter, element: str = "f32") -> ir.Type:
-    return emit.type(f"vector<{registers()[0]}x{element}>")
+    return emit.type(f"vector<{registers(emit)[0]}x{element}>")
 
 
 def _zeros(emit: LoopEmitter) -> ir.Value:
@@ -202,9 +212,9 @@ def _load_vector(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> ir.Va
     return value if kind == "f32" else emit.value("arith.extf", _vector(emit), value)
 
 
-def _step(element: str) -> int:
+def _step(at: ir.Operation | Emitter, element: str) -> int:
     """Return how many elements of a row of a weight ``[n, k]`` are loaded at once."""
-    lanes, _ = registers()
+    lanes, _ = registers(at)
     return 2 * lanes if element == "bf16" else lanes
 
 
@@ -215,7 +225,7 @@ def _load_step(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> list[ir
     """
     if _element(buffer) != "bf16":
         return [_load_vector(emit, buffer, *place)]
-    lanes, _ = registers()
+    lanes, _ = registers(emit)
     words = _vector(emit, "i32")
     loaded = emit.value("vector.load", emit.type(f"vector<{2 * lanes}xbf16>"), buffer, *place)
     pairs = emit.value("vector.bitcast", words, loaded)

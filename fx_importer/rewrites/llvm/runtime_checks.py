@@ -60,10 +60,8 @@ def insert_checks(module: ir.Operation) -> None:
     The fact `MESSAGES` of the module is the message of each. The pass also adds the function `RUN`.
     """
     operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in operator_stubs_of(module)}
-    checks = _Checks()
-    for op in operations(module.operation, {*_SUSPECTS, "func.call"}):
-        if op.name != "func.call" or op.attributes["callee"] in operators:
-            checks.insert(op)
+    checks = Checks()
+    checks.insert_all(module)
     emit = LlvmOps(ir.InsertionPoint(body_of(module)), ir.Location.unknown(module.context))
     _define_runtime(emit)
     if operators:
@@ -113,27 +111,34 @@ def _define_operator_check(emit: LlvmOps) -> None:
     inside.op("func.return", [])
 
 
-class _Checks:
+class Checks:
     """Inserts checks before operations, or after the call of an operator."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
         self._data: dict[ir.Value, bool] = {}
 
-    def insert(self, op: ir.Operation) -> None:
+    def insert_all(self, module: ir.Operation) -> None:
+        """Insert the checks of ``module``."""
+        operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in operator_stubs_of(module)}
+        for op in operations(module.operation, {*_SUSPECTS, "func.call"}):
+            if op.name != "func.call" or op.attributes["callee"] in operators:
+                self._insert(op)
+
+    def _insert(self, op: ir.Operation) -> None:
         emit = ArithOps.before(op)
         if op.name == "func.call":
             emit = ArithOps(ir.InsertionPoint.after(op), op.location)
             code = self._message_code(emit, "an operator that PyTorch runs raised an exception")
             emit.call_function(_CHECK_OPERATOR, [], [code])
         elif op.name == "cf.assert":
-            self._check(emit, op.operands[0], _failure_message(ir.StringAttr(op.attributes["msg"]).value))
+            self.check(emit, op.operands[0], _failure_message(ir.StringAttr(op.attributes["msg"]).value))
             op.erase()
         elif op.name in _DIVISIONS:
             divisor = op.operands[1]
             if producer(divisor) != "arith.constant":
                 zero = emit.constant_integer(0, divisor.type)
-                self._check(emit, emit.compare_integers("ne", divisor, zero), "integer division by zero")
+                self.check(emit, emit.compare_integers("ne", divisor, zero), "integer division by zero")
         else:
             buffer, *indices = list(op.operands)[_ACCESSES[op.name] :]
             for axis, index in enumerate(indices):
@@ -142,18 +147,24 @@ class _Checks:
 
     def _check_index(self, emit: ArithOps, index: ir.Value, buffer: ir.Value, axis: int) -> None:
         fits = emit.compare_integers("ult", index, emit.index(emit.size(buffer, axis)))
-        self._check(emit, fits, _out_of_range(str(buffer.type)))
+        self.check(emit, fits, _out_of_range(str(buffer.type)))
 
-    def _check(self, emit: ArithOps, holds: ir.Value, message: str) -> None:
+    def check(self, emit: ArithOps, holds: ir.Value, message: str) -> None:
+        """Emit the check that ``holds``, or else the call ends with ``message``."""
         emit.call_function(_CHECK, [], [holds, self._message_code(emit, message)])
 
     def _message_code(self, emit: ArithOps, message: str) -> ir.Value:
         """Return a constant with the index of ``message`` plus 1."""
-        frames, _ = read_location(emit.location)
-        if not message.startswith(PREFIX) and (frame := user_frame(frames)):  # an assumption names its line
-            message += f" (at {frame[0]}:{frame[1]})"
-        self.messages.append(message)
+        self.messages.append(self.located(emit, message))
         return emit.constant_integer(len(self.messages), emit.type("i32"))
+
+    @staticmethod
+    def located(emit: ArithOps, message: str) -> str:
+        """Return ``message`` with the line of the user's code, which that of an assumption has."""
+        frames, _ = read_location(emit.location)
+        if not message.startswith(PREFIX) and (frame := user_frame(frames)):
+            message += f" (at {frame[0]}:{frame[1]})"
+        return message
 
     def _depends_on_data(self, value: ir.Value) -> bool:
         """Whether ``value`` depends on elements of tensors, not only on induction variables and sizes."""

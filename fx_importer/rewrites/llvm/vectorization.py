@@ -32,7 +32,7 @@ _ELEMENTS = {"i8", "i16", "i32", "f16", "bf16", "f32"}
 @rewrite("fx-importer-vectorize-sums")
 def vectorize_sums(module: ir.Operation) -> None:
     """Compute the sums of float32 of large loops in vectors, several rows at once."""
-    if not registers()[0]:
+    if not registers(module)[0]:
         return
     for op in operations(module.operation, ("scf.parallel",)):
         if (nest := _Nest.of(op)) is not None:
@@ -97,7 +97,7 @@ class _Nest:
             return None
         if not cls._is_distinct(body, load, store):
             return None
-        width, count = registers()
+        width, count = registers(outer)
         most = count // 2
         units, rest = divmod(sizes[-1], width)
         jammed = math.gcd(sizes[rows - 1], _MOST_ROWS)
@@ -161,7 +161,7 @@ class _Nest:
         last = self.sizes[self.rows - 1] - 1
         following = [inside.index_op("minui", inside.index_op("addi", each, self.jammed), last) for each in numbers]
         rows = [dict(zip(self.counters, [*counters[:-1], each], strict=False)) for each in numbers]
-        width, _ = registers()
+        width, _ = registers(emit)
         vector = emit.type(f"vector<{width}xf32>")
         _, buffer, *place = self.store.operands
         starts = [inside.index(at * width) for at in range(self.vectors)]
@@ -248,7 +248,7 @@ class _Nest:
             return emit.value("vector.load", _vector(emit, op.results[0].type), buffer, *place, places[at])
 
         joined = _joined_bytes(self.body)
-        tables = nibble_tables(self.body, registers()[0])
+        tables = nibble_tables(self.body, registers(emit)[0])
         total, sums = self.store.operands[0], list[ir.Value]()
         for row, at in itertools.product(range(len(rows)), range(len(places))):
             for op in self.body:
@@ -276,12 +276,12 @@ class _Nest:
 
 
 def _vector(emit: LoopEmitter, element: ir.Type) -> ir.Type:
-    return ir.VectorType.get([registers()[0]], element)
+    return ir.VectorType.get([registers(emit)[0]], element)
 
 
 def _numbers_from(emit: LoopEmitter, first: ir.Value) -> ir.Value:
     """Emit the vector of the numbers from ``first`` on."""
-    width, _ = registers()
+    width, _ = registers(emit)
     kind = f"vector<{width}xindex>"
     numbers = emit.op("arith.constant", [kind], (), {"value": emit.attribute(f"dense<{[*range(width)]}> : {kind}")})
     return emit.value("arith.addi", kind, emit.value("vector.broadcast", kind, first), numbers.result)

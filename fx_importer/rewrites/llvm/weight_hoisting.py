@@ -5,16 +5,19 @@ LLVM never sees a weight: 400 MB would take it 8 s and 1.2 GB. Nor does any pass
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.constant_arguments import append_argument, resource_constants
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.linalg.loop_interchange import permute_operand_map, row_order, transposed_axes
-from fx_importer.rewrites.llvm.arena import view_of_block
-from fx_importer.rewrites.llvm.entry_point import entry_point, required_fact, write_fact
+from fx_importer.rewrites.llvm.arena import aligned, view_of_block
+from fx_importer.rewrites.llvm.entry_point import entry_point, read_fact, required_fact, write_fact
 
 _FACT = "weights"
 
@@ -29,6 +32,11 @@ class HoistedWeight:
     itemsize: int
     order: tuple[int, ...] | None
     """The permutation of the axes of ``shape`` that the code reads; None for the weight as it is."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return math.prod(self.shape) * self.itemsize
 
 
 def handle_of(value: ir.Attribute | None) -> WeightHandle | None:
@@ -45,29 +53,73 @@ def hoist_weights(module: ir.Operation) -> None:
     The weight is transposed for an operation that only transposes it, which is replaced, and for a contraction that
     reads along another axis than the last (`row_order`).
     """
+    _hoist(entry_point(module), _Table)
+
+
+@rewrite("fx-importer-pack-weights")
+def pack_weights(module: ir.Operation) -> None:
+    """Turn the handles of weights in the entry point into parts of a new last argument, one block of bytes.
+
+    As `hoist_weights`. Entries that `weights_of` returns before this pass, as another module has them, begin the block.
+    """
+    _hoist(entry_point(module), _Block)
+
+
+class _Table:
+    """Weights in buffers of their own: an argument is an array of descriptors."""
+
+    def __init__(self, function: func_d.FuncOp, count: int):
+        self.entries: list[HoistedWeight] = []
+        self._bytes = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
+        self._table = append_argument(function, ir.MemRefType.get([count], self._bytes))
+
+    def view(self, emit: ArithOps, entry: HoistedWeight, kind: ir.MemRefType) -> ir.Value:
+        """Emit the buffer of ``entry``, a new one."""
+        number = emit.index(len(self.entries))
+        self.entries.append(entry)
+        buffer = emit.op("memref.load", [self._bytes], [self._table, number]).result
+        return view_of_block(emit, buffer, 0, kind)
+
+
+class _Block:
+    """Weights one after the other, each aligned, in an argument of bytes."""
+
+    def __init__(self, function: func_d.FuncOp, _count: int):
+        module = function.operation.parent
+        self.entries = weights_of(module) if module is not None and has_weights(module) else []
+        dynamic = ir.ShapedType.get_dynamic_size()
+        self._block = append_argument(function, ir.MemRefType.get([dynamic], ir.IntegerType.get_signless(8)))
+
+    def view(self, emit: ArithOps, entry: HoistedWeight, kind: ir.MemRefType) -> ir.Value:
+        """Emit the buffer of ``entry``."""
+        if entry not in self.entries:
+            self.entries.append(entry)
+        return view_of_block(emit, self._block, offsets_of(self.entries)[self.entries.index(entry)], kind)
+
+
+def offsets_of(entries: Sequence[HoistedWeight]) -> list[int]:
+    """Return where each weight begins in the block of `pack_weights`, and last the bytes of the block."""
+    return [*itertools.accumulate((aligned(entry.nbytes) for entry in entries), initial=0)]
+
+
+def _hoist(function: func_d.FuncOp, memory: type[_Table | _Block]) -> None:
     from fx_importer.mlir.element_types import DTYPES, UNSIGNED
 
-    function = entry_point(module)
     constants = resource_constants(function, "arith.constant")
     numbers = {value: handle.number for value in constants if (handle := handle_of(value))}
     uses: dict[tuple[ir.Attribute, tuple[int, ...] | None, ir.Type], list[ir.OpOperand]] = {}
     for value in numbers:
         for use in [use for op in constants[value] for use in op.results[0].uses]:
             uses.setdefault((value, *_layout(use)), []).append(use)
-    entries: list[HoistedWeight] = []
     replaced: list[ir.Operation] = []
     with function.context, function.location:
-        buffer_type = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
-        table = append_argument(function, ir.MemRefType.get([len(uses)], buffer_type))
+        hoisted = memory(function, len(uses))
         emit = ArithOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
         for (value, order, result), readers in uses.items():
             kind = ir.RankedTensorType(value.type)
             itemsize = (DTYPES | UNSIGNED)[str(kind.element_type)][0].itemsize
-            buffer = emit.op("memref.load", [buffer_type], [table, emit.index(len(entries))]).result
-            entries.append(HoistedWeight(numbers[value], tuple(kind.shape), itemsize, order))
-            view = view_of_block(
-                emit, buffer, 0, ir.MemRefType.get(ir.RankedTensorType(result).shape, kind.element_type)
-            )
+            entry = HoistedWeight(numbers[value], tuple(kind.shape), itemsize, order)
+            view = hoisted.view(emit, entry, ir.MemRefType.get(ir.RankedTensorType(result).shape, kind.element_type))
             restrict = {"restrict": ir.UnitAttr.get()}  # without ``writable``: bufferization never writes to it
             tensor = emit.op("bufferization.to_tensor", [result], [view], restrict).result
             for use in readers:
@@ -81,7 +133,18 @@ def hoist_weights(module: ir.Operation) -> None:
         # After all insertions: they are before one of these operations.
         for op in (*replaced, *(op for value in numbers for op in constants[value])):
             op.erase()
+    if (module := function.operation.parent) is not None:
+        write_weights(module, hoisted.entries)
+
+
+def write_weights(module: ir.Operation, entries: Sequence[HoistedWeight]) -> None:
+    """Have the block of `pack_weights` begin with ``entries``."""
     write_fact(module, _FACT, [asdict(entry) for entry in entries])
+
+
+def has_weights(module: ir.Module | ir.Operation) -> bool:
+    """Return whether a pass wrote the entries of `weights_of`."""
+    return read_fact(module, _FACT) is not None
 
 
 def weights_of(module: ir.Module | ir.Operation) -> list[HoistedWeight]:

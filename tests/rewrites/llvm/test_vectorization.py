@@ -12,7 +12,7 @@ from fx_importer.rewrites.llvm import row_products
 from fx_importer.rewrites.llvm.vector_math import replace_functions
 from fx_importer.rewrites.llvm.vectorization import vectorize_sums
 
-LANES, _ = row_products.registers()
+LANES, _ = row_products._host_registers()
 pytestmark = pytest.mark.skipif(not LANES, reason="no vectors")
 
 

@@ -1,0 +1,220 @@
+"""The interface of native code: entry points, their arguments in C, state and the block of weights, as data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fx_importer.errors import UsageError
+from fx_importer.manifest import Argument, Function, Manifest, Result
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.rewrites.llvm.entry_point import required_fact
+from fx_importer.rewrites.llvm.runtime_checks import MESSAGES
+from fx_importer.rewrites.native.destinations import DESTINATIONS
+from fx_importer.rewrites.native.memory_plan import ARENA, DIMENSIONS
+from fx_importer.symbolic.expressions import SizeExpression
+
+C_TYPES = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "bool": "bool",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int16": "int16_t",
+    "uint16": "uint16_t",
+    "int32": "int32_t",
+    "uint32": "uint32_t",
+    "int64": "int64_t",
+    "uint64": "uint64_t",
+    "float8_e4m3fn": "uint8_t",
+    "float8_e5m2": "uint8_t",
+    "float8_e4m3fnuz": "uint8_t",
+    "float8_e5m2fnuz": "uint8_t",
+    "complex64": "float",
+    "complex128": "double",
+    "int": "int64_t",
+    "float": "double",
+}
+"""The type of C of an element, or a number, by its name in torch. Complex numbers are pairs; floats without a type of C
+are their bits."""
+_WORDS = (
+    "auto bool break case char const continue default do double else enum extern false float for goto if inline int "
+    "long register restrict return short signed sizeof static struct switch true typedef union unsigned void volatile "
+    "while main class delete new this template namespace arena arena_bytes weights state"
+)
+"""Names that C or C++ has, or that parameters of every function have."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor or a number that an entry point takes or writes."""
+
+    kind: str
+    """``input``, ``state``, ``weight``, ``output``, ``gradient`` or ``check``."""
+    name: str
+    """The name in the manifest."""
+    c_name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+    """None for a number that is passed by value; a text is an expression of `EntryPoint.sizes`."""
+    written: bool = False
+
+    @property
+    def c_type(self) -> str:
+        """The type of C of an element."""
+        return C_TYPES[self.dtype]
+
+    @property
+    def sizes(self) -> tuple[int | str, ...]:
+        """The sizes in memory: pairs for complex numbers."""
+        return (*(self.shape or ()), *((2,) if self.dtype.startswith("complex") else ()))
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size that the caller passes."""
+
+    name: str
+    c_name: str
+    least: int
+    greatest: int | None
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """A function of the library."""
+
+    function: str
+    """The name in the manifest."""
+    c_name: str
+    """The name after the prefix of the library."""
+    arguments: tuple[Value, ...]
+    """In the order of the code."""
+    results: tuple[Value | None, ...]
+    """In the order of the code's destinations; None for new state, which replaces the old one."""
+    sizes: tuple[Size, ...]
+    guards: tuple[str, ...]
+    arena: int
+    """The bytes of the arena that do not depend on sizes."""
+    dimensions: tuple[tuple[int, int], ...]
+    """The arguments and axes whose sizes the code of ``arena_bytes`` takes; none if the arena has a constant size."""
+    messages: tuple[str, ...]
+    """The texts of statuses, from `FIRST_STATUS` on, of this function."""
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The results that have memory of their own."""
+        return tuple(each for each in self.results if each is not None)
+
+
+def identifier(text: str, taken: Sequence[str] = ()) -> str:
+    """Return ``text`` as a name in C, other than ``taken``."""
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "value"
+    name = f"_{name}"[not name[0].isdigit() :]
+    if name in _WORDS.split():
+        name += "_"
+    unique, number = name, 2
+    while unique in taken:
+        unique, number = f"{name}_{number}", number + 1
+    return unique
+
+
+def entry_of(module: ir.Module, name: str, manifest: Manifest) -> EntryPoint:
+    """Return the interface of the function ``name`` of ``module``, in loops over memrefs.
+
+    Raises `UsageError` if a result has a size that does not follow from sizes of inputs.
+    """
+    function = manifest.functions[name]
+    taken: list[str] = []
+    arguments = tuple(_argument(each, taken) for each in function.arguments)
+    sizes = _sizes(function, arguments, taken)
+    positions = required_fact(module, DESTINATIONS)
+    results = tuple(
+        None if position < len(function.arguments) else _result(each, taken)
+        for each, position in zip(function.results, _in_manifest_order(positions, function), strict=True)
+    )
+    known = {each.name for each in sizes}
+    for value in results:
+        for size in value.shape or () if value else ():
+            if isinstance(size, str) and (unknown := SizeExpression(size).symbols - known):
+                raise UsageError(
+                    f"the result '{value.name if value else ''}' of '{name}' has a size that depends on values: "
+                    f"{', '.join(sorted(unknown))}. A C function writes to memory of its caller, who knows sizes of "
+                    "inputs only"
+                )
+    return EntryPoint(
+        name,
+        "run" if name == "main" else identifier(name),
+        arguments,
+        results,
+        sizes,
+        function.guards,
+        required_fact(module, ARENA),
+        tuple(map(tuple, required_fact(module, DIMENSIONS))),
+        tuple(required_fact(module, MESSAGES)),
+    )
+
+
+def _in_manifest_order(positions: Sequence[int], function: Function) -> Sequence[int]:
+    """Return the argument that each result is written to. Code does not return state that it overwrites in place."""
+    if len(positions) == len(function.results):
+        return positions
+    returned = iter(positions)
+    names = {each.name: number for number, each in enumerate(function.arguments) if each.kind == "state"}
+    missing = len(function.results) - len(positions)
+    written: list[int] = []
+    for result in function.results:
+        if result.kind == "state" and missing:
+            missing -= 1
+            written.append(names[result.name])
+        else:
+            written.append(next(returned))
+    return written
+
+
+def _argument(argument: Argument, taken: list[str]) -> Value:
+    return _value(argument.kind, argument, taken, argument.overwritten)
+
+
+def _result(result: Result, taken: list[str]) -> Value:
+    value = _value("input" if result.kind == "input" else result.kind, result, taken, True)
+    return value if value.shape is not None else Value(value.kind, value.name, value.c_name, value.dtype, (), True)
+
+
+def _value(kind: str, described: Argument | Result, taken: list[str], written: bool) -> Value:
+    dtype, shape = described.passed_as or described.type.dtype, described.type.shape
+    if described.passed_as is not None and described.type.dtype.startswith("complex") and shape is not None:
+        shape = (*shape, 2)
+    if dtype not in C_TYPES:
+        raise UsageError(f"'{described.name}' is of {dtype}, for which C has no type")
+    prefix = {"gradient": "gradient_of_", "input": "new_" if isinstance(described, Result) else ""}.get(kind, "")
+    name = described.name.removeprefix("output.") if kind == "output" else described.name
+    c_name = identifier(prefix + name, taken)
+    taken.append(c_name)
+    return Value(kind, described.name, c_name, dtype, shape, written)
+
+
+def _sizes(function: Function, arguments: Sequence[Value], taken: list[str]) -> tuple[Size, ...]:
+    """Return the symbols that sizes of inputs are made of, in order."""
+    ranges: Mapping[str, tuple[int, int | None]] = function.symbols
+    found: list[Size] = []
+    for value in arguments:
+        for size in value.shape or ():
+            for symbol in sorted(SizeExpression(size).symbols) if isinstance(size, str) else ():
+                if symbol not in [each.name for each in found]:
+                    least, greatest = ranges.get(symbol, (0, None))
+                    c_name = identifier(symbol, taken)
+                    taken.append(c_name)
+                    found.append(Size(symbol, c_name, least, greatest))
+    return tuple(found)
+
+
+def code_arguments(function: func_d.FuncOp) -> list[tuple[int, str]]:
+    """Return the rank and element type of each argument of the code; rank -1 for a scalar."""
+    return [
+        (kind.rank, str(kind.element_type)) if isinstance(kind, ir.MemRefType) else (-1, str(kind))
+        for kind in function.type.inputs
+    ]

@@ -1,0 +1,218 @@
+"""Builds a lowered module as native code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from fx_importer.calls.memref import dense
+from fx_importer.engines.function_extraction import check_one_device
+from fx_importer.engines.jit.weight_table import Resource, elide_weights, read_buffer
+from fx_importer.errors import UsageError
+from fx_importer.fx_graph.function_signature import Function
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.functions import dialects_of, functions_of
+from fx_importer.mlir.module_contents import copy_module
+from fx_importer.native.abi import EntryPoint, entry_of, identifier
+from fx_importer.native.header import header
+from fx_importer.native.ir_text import llvm_ir
+from fx_importer.native.library import Library, Part
+from fx_importer.native.linking import link, shared_suffix
+from fx_importer.native.targets import NativeTarget, target_named
+from fx_importer.native.toolchain import compile_file, find_zig
+from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
+from fx_importer.pipelines.native import buffers, machine_code
+from fx_importer.pipelines.runner import run_stage
+from fx_importer.rewrites.llvm.arena import aligned
+from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, offsets_of, weights_of, write_weights
+from fx_importer.rewrites.native.memory_plan import ARENA_BYTES
+
+if TYPE_CHECKING:
+    from fx_importer.results.lowered_record import LoweredRecord
+
+KINDS = ("shared", "static", "object", "executable", "c")
+WEIGHTS = ("embedded", "file", "pointer")
+
+
+@dataclass(frozen=True)
+class Built:
+    """The files of a build."""
+
+    files: tuple[Path, ...]
+    """The library or object, the header, and the file of weights if there is one."""
+    library: Library
+
+    def __str__(self) -> str:
+        return ", ".join(f"{path} ({path.stat().st_size:,} bytes)" for path in self.files)
+
+
+def build_native(
+    lowered: LoweredRecord, path: str | os.PathLike[str], target: str | None, kind: str, weights: str
+) -> Built:
+    """Build ``lowered`` as the files that begin with ``path``; see `Lowered.build`."""
+    prefix, chosen = _checked(lowered, path, target, kind, weights)
+    find_zig()
+    with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
+        folder = Path(scratch)
+        library, sources = _write_sources(lowered, prefix.name, chosen, weights, folder)
+        objects: list[Path] = []
+        for source in sources:
+            compile_file(chosen, source, made := source.with_suffix(".o"))
+            objects.append(made)
+        made = [link(library, kind, objects, folder), folder / f"{library.name}.h"]
+        if weights == "file" and library.weights_bytes:
+            made.append(folder / f"{library.name}.safetensors")
+        files: list[Path] = []
+        for each in made:  # all is there: from now on only renames can fail
+            shutil.move(each, temporary := prefix.parent / f".{each.name}.{os.getpid()}")
+            temporary.rename(final := prefix.parent / each.name)
+            files.append(final)
+    return Built(tuple(files), library)
+
+
+def _checked(
+    lowered: LoweredRecord, path: str | os.PathLike[str], target: str | None, kind: str, weights: str
+) -> tuple[Path, NativeTarget]:
+    """Return the prefix of files and the target. Raises `UsageError` for what cannot be built, before any work."""
+    prefix, chosen = Path(path), target_named(target)
+    if kind not in KINDS:
+        raise UsageError(f"no kind '{kind}' of native code: accepted are {', '.join(KINDS)}")
+    if weights not in WEIGHTS:
+        raise UsageError(f"weights='{weights}' is not known: accepted are {', '.join(WEIGHTS)}")
+    if prefix.suffix or identifier(prefix.name) != prefix.name.lower() or not prefix.name:
+        raise UsageError(
+            f"'{prefix.name}' is not a name in C: functions begin with it. Accepted are letters, digits and '_', "
+            f"without a suffix, such as '{identifier(prefix.name)}'"
+        )
+    if not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
+        raise UsageError(f"cannot write to '{prefix.parent}': it is not a directory, or is not writable")
+    if kind == "shared" and shared_suffix(chosen) is None:
+        raise UsageError(f"{chosen.name} has no shared libraries: build kind='static' or kind='object'")
+    if weights == "file" and chosen.system not in ("linux", "macos", "freebsd"):
+        raise UsageError(f"{chosen.name} does not map files: build with weights='embedded' or weights='pointer'")
+    manifest = lowered.manifest
+    if manifest.operator_stubs:
+        names = ", ".join(sorted({stub.operator for stub in manifest.operator_stubs.values()}))
+        raise UsageError(f"native code has no PyTorch, which runs {names}: lower without unsupported='outline'")
+    check_one_device(lowered.module)
+    return prefix, chosen
+
+
+def _write_sources(
+    lowered: LoweredRecord, name: str, target: NativeTarget, weights: str, folder: Path
+) -> tuple[Library, list[Path]]:
+    """Write the header, the block of weights and what is compiled to ``folder``; return what is compiled."""
+    base = copy_module(lowered.linked.operation)
+    resources = elide_weights(base)
+    entries: list[EntryPoint] = []
+    hoisted: list[HoistedWeight] = []
+    sources: list[Path] = []
+    for function in lowered.manifest.functions:
+        module = to_buffers(base, function, target, hoisted)
+        hoisted = weights_of(module)
+        entry = entry_of(module, function, lowered.manifest)
+        entries.append(entry)
+        sources.append(source := folder / f"{name}_{entry.c_name}.ll")
+        source.write_text(_machine_code(module, function, name, entry, target), encoding="utf-8")
+    passed, size = _block(lowered, resources, hoisted, folder / "weights.bin")
+    state = _state(lowered.manifest.functions, passed)
+    library = Library(name, tuple(entries), state, {part.name: part.offset for part in passed}, size, weights, target)
+    (folder / f"{name}.h").write_text(header(library), encoding="utf-8")
+    (source := folder / f"{name}.c").write_text(wrapper(library), encoding="utf-8")
+    sources.append(source)
+    if size and weights == "embedded":
+        sources.append(_embed(library, folder))
+    return library, sources
+
+
+def to_buffers(
+    base: ir.Module, function: str, target: NativeTarget, hoisted: Sequence[HoistedWeight] = ()
+) -> ir.Module:
+    """Return a copy of ``base``, whose weights are elided, with ``function`` as loops over memrefs.
+
+    The block of weights begins with ``hoisted``, those of other functions.
+    """
+    module = copy_module(base.operation)
+    write_weights(module.operation, hoisted)
+    for stage in buffers(dialects_of(module), function=function, processor=target.processor).stages:
+        run_stage(stage, module)
+    return module
+
+
+def _machine_code(module: ir.Module, function: str, library: str, entry: EntryPoint, target: NativeTarget) -> str:
+    """Return the LLVM IR of a module in loops over memrefs, with names that no other library has."""
+    names = {function: code_name(library, entry.c_name), ARENA_BYTES: f"{library}_{entry.c_name}{ARENA_CODE}"}
+    for old, op in functions_of(module).items():
+        if old in names:
+            op.attributes["sym_name"] = ir.StringAttr.get(names[old], module.context)
+    for stage in machine_code(target.processor.index_bits).stages:
+        run_stage(stage, module)
+    return llvm_ir(module)
+
+
+def _state(functions: Mapping[str, Function], passed: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of ``passed`` that are state, in memory of the caller."""
+    names = {each.name for function in functions.values() for each in function.arguments if each.kind == "state"}
+    return tuple(part for part in passed if part.name in names)
+
+
+def _block(
+    lowered: LoweredRecord, resources: Sequence[Resource], hoisted: Sequence[HoistedWeight], path: Path
+) -> tuple[list[Part], int]:
+    """Write the block of weights; return the parts that entry points take as arguments, and its bytes."""
+    offsets = offsets_of(hoisted)
+    passed: list[Part] = []
+    with path.open("wb") as file:
+        for weight, offset in zip(hoisted, offsets, strict=False):
+            file.seek(offset)
+            file.write(np.ascontiguousarray(read_buffer(weight, resources[weight.number].data)).data)
+        end = offsets[-1]
+        values = lowered.initial_state()
+        kinds = {
+            each.name: each
+            for function in lowered.manifest.functions.values()
+            for each in function.arguments
+            if each.kind in ("state", "weight")
+        }
+        for name, argument in kinds.items():
+            tensor = dense(values[name].detach().cpu())
+            if argument.passed_as is not None and not tensor.is_complex():
+                tensor = tensor.to(getattr(torch, argument.passed_as))
+            data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+            file.seek(end)
+            file.write(data)
+            passed.append(Part(name, end, len(data)))
+            end = aligned(end + len(data))
+        file.truncate(end)
+    return passed, end
+
+
+def _embed(library: Library, folder: Path) -> Path:
+    """Write the source that has the block of weights as a section; return it."""
+    symbol = f"{library.name}_weight_data"
+    if library.target.system in ("linux", "freestanding", "none", "freebsd"):
+        source = folder / "weights.S"
+        text = f"""
+    .section .rodata.{symbol},"a",%progbits
+    .balign 64
+    .globl {symbol}
+    .hidden {symbol}
+    .type {symbol},%object
+    .size {symbol},{library.weights_bytes}
+{symbol}:
+    .incbin "weights.bin"
+    .section .note.GNU-stack,"",%progbits
+"""
+    else:
+        source = folder / "weights.c"
+        text = f'_Alignas(64) const unsigned char {symbol}[] = {{\n#embed "weights.bin"\n}};\n'
+    source.write_text(text, encoding="utf-8")
+    return source

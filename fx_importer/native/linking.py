@@ -1,0 +1,108 @@
+"""Objects as a library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fx_importer.errors import UsageError
+from fx_importer.native.library import Library
+from fx_importer.native.targets import NativeTarget
+from fx_importer.native.toolchain import compile_file, flags, run_zig
+
+_SHARED = {"linux": ".so", "freebsd": ".so", "macos": ".dylib", "windows": ".dll"}
+
+
+def shared_suffix(target: NativeTarget) -> str | None:
+    """Return the suffix of shared libraries; None where there are none."""
+    return _SHARED.get(target.system)
+
+
+def link(library: Library, kind: str, objects: Sequence[Path], folder: Path) -> Path:
+    """Return the file of ``kind`` that has the ``objects``."""
+    target, name = library.target, library.name
+    inputs = [str(each) for each in objects]
+    if kind == "shared":
+        output = folder / f"lib{name}{shared_suffix(target)}"
+        if target.system == "linux":
+            _link_for_linux(library, inputs, output)
+        else:
+            run_zig(target, ["cc", *flags(target), "-shared", "-s", *inputs, "-o", str(output)], folder)
+        return output
+    if kind == "static":
+        run_zig(target, ["ar", "rcsD", str(output := folder / f"lib{name}.a"), *inputs], folder)
+        return output
+    if kind == "object":
+        linker = {"wasm32": "wasm-ld"}.get(target.architecture, "ld.lld")
+        run_zig(target, [linker, "-r", *inputs, "-o", str(output := folder / f"{name}_all.o")], folder)
+        return output.rename(folder / f"{name}.o")
+    raise UsageError(f"kind='{kind}' is not there yet")
+
+
+def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> None:
+    """Link a shared library that needs libm and libc by their names, of any version.
+
+    Zig's own link builds its stubs of the C library first, 20 s for each target. Symbols of neither libm nor libc,
+    which are of the compiler's runtime, take that way.
+    """
+    folder, target = output.parent, library.target
+    (folder / "exports.map").write_text(f"{{ global: {'; '.join(exports(library))}; local: *; }};\n")
+    options = [f"--version-script={folder / 'exports.map'}", "--gc-sections", "-s"]
+    stubs: list[str] = []
+    for name, functions in _LIBRARIES.items():
+        source = folder / f"{name}.S"
+        source.write_text("".join(f".globl {each}\n.type {each},%function\n{each}:\n" for each in functions.split()))
+        compile_file(target, source, made := source.with_suffix(".stub.o"))
+        run_zig(target, ["ld.lld", "-shared", "-soname", name, str(made), "-o", str(folder / name)], folder)
+        stubs.append(str(folder / name))
+    try:
+        run_zig(
+            target,
+            ["ld.lld", "-shared", *options, "-z", "defs", "-soname", output.name, *inputs, *stubs, "-o", str(output)],
+            folder,
+        )
+    except RuntimeError:
+        passed = [f"-Wl,{option}" for option in options[:-1]]
+        run_zig(
+            target,
+            [
+                "cc",
+                *flags(target),
+                "-shared",
+                "-s",
+                *passed,
+                f"-Wl,-soname,{output.name}",
+                *inputs,
+                "-lm",
+                "-o",
+                str(output),
+            ],
+            folder,
+        )
+
+
+def _floats(names: str) -> str:
+    return " ".join(f"{name} {name}f" for name in names.split())
+
+
+_LIBRARIES = {
+    "libm.so.6": _floats(
+        "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor "
+        "fma fmax fmin fmod hypot ldexp lgamma log log10 log1p log2 nearbyint pow remainder rint round roundeven "
+        "scalbn sin sincos sinh sqrt tan tanh tgamma trunc"
+    ),
+    "libc.so.6": "memcpy memmove memset memcmp open close read fstat mmap munmap",
+}
+"""The functions of the C library that code may call."""
+
+
+def exports(library: Library) -> list[str]:
+    """Return the names of the functions of the header that are not inline."""
+    names = ["status_text", "check_processor"]
+    if library.state:
+        names += ["create", "reset", "destroy"]
+    if library.takes_weights and library.weights == "file":
+        names += ["map_weights", "unmap_weights"]
+    for entry in library.entries:
+        names += [entry.c_name, *[f"{entry.c_name}_arena_bytes"] * bool(entry.dimensions)]
+    return [f"{library.name}_{each}" for each in names]

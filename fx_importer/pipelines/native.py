@@ -1,0 +1,120 @@
+"""Pipelines from linalg on tensors, TOSA or StableHLO to native code that allocates no memory, for any processor.
+
+`buffers` ends in loops over memrefs, which C source is written from; `machine_code` goes on to the LLVM dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fx_importer.pipelines.llvm import FUSE, LOOPS, SCALARS, TO_LLVM
+from fx_importer.pipelines.pipeline import Pipeline
+from fx_importer.pipelines.stage import Pass, Stage, Step, on_functions
+from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
+from fx_importer.rewrites import (
+    channels_last,
+    expand_scalars,
+    hide_functions,
+    insert_status_checks,
+    interchange_loops,
+    launch_on_threads,
+    outline_kernels,
+    pack_weights,
+    plan_memory,
+    read_initial_values,
+    reassociate_sums,
+    relax_layout_casts,
+    replace_functions,
+    return_by_destination,
+    return_status,
+    separate_empty_tensors,
+    set_entry_point,
+    set_processor,
+    vectorize_sums,
+)
+from fx_importer.rewrites.llvm.processor import Processor
+
+
+def buffers(dialects: Collection[str] = (), *, function: str = "main", processor: Processor | None = None) -> Pipeline:
+    """Return the pipeline to loops over memrefs, for a ``processor`` that has no vectors by default.
+
+    The entry point ``function`` takes the arguments of the model, the weights as one block of bytes, a memref for each
+    result that is not new state, and the arena; it returns nothing. Its ``cf.assert`` have the status to return.
+    """
+    fields = processor or Processor()
+    options = {
+        "lanes": fields.lanes,
+        "registers": fields.registers,
+        "fma": fields.fma,
+        "index_bits": fields.index_bits,
+    }
+    to_linalg = (stage for dialect, stage in TO_LINALG.items() if dialect in dialects)
+    entry = Stage(
+        "entry",
+        "One function is public, and the module is for one processor.",
+        (set_entry_point(function=function), set_processor(**options)),
+    )
+    return Pipeline("native", (*to_linalg, IN_PLACE, entry, _LAYOUTS, FUSE, _CONSTANTS, _BUFFERIZE, LOOPS, _CHECKS))
+
+
+_LAYOUTS = Stage(
+    "layouts",
+    "Convolutions have channels last.",
+    (read_initial_values, channels_last(elements=("f64", "f32", "bf16", "f16"))),
+)
+_CONSTANTS = Stage(
+    "constants",
+    "Large weights are one block of bytes, an argument. Contractions read along rows.",
+    (pack_weights, interchange_loops, separate_empty_tensors),
+)
+_BUFFERIZE = Stage(
+    "bufferize",
+    "Tensors are buffers in one block of memory, the arena, which the caller owns, as it owns results.",
+    (
+        Pass("eliminate-empty-tensors"),
+        Pass("empty-tensor-to-alloc-tensor"),
+        on_functions("cse"),
+        Pass(
+            "one-shot-bufferize",
+            {
+                "bufferize-function-boundaries": True,
+                "function-boundary-type-conversion": "identity-layout-map",
+            },
+        ),
+        Pass("drop-equivalent-buffer-results"),
+        on_functions("cse", "canonicalize"),
+        Pass("refback-mlprogram-bufferize"),
+        Pass("convert-bufferization-to-memref"),
+        relax_layout_casts,
+        return_by_destination,
+        Pass("resolve-shaped-type-result-dims"),
+        on_functions("canonicalize", "cse"),
+        plan_memory,
+    ),
+)
+_CHECKS = Stage("checks", "Indices and divisors are checked; what fails has a status.", (insert_status_checks,))
+
+
+def machine_code(index_bits: int = 64) -> Pipeline:
+    """Return the pipeline from the result of `buffers` to the LLVM dialect, with addresses of ``index_bits``."""
+    first, *rest = (_with_index(step, index_bits) for step in TO_LLVM.passes if step is not launch_on_threads)
+    blocks = Stage("llvm", TO_LLVM.description, (first, return_status, hide_functions, *rest))
+    return Pipeline("native-code", (_KERNELS, SCALARS, blocks))
+
+
+def _with_index(step: Step, bits: int) -> Step:
+    if bits == 64 or not isinstance(step, Pass) or step.name not in _TAKE_BITS:
+        return step
+    return Pass(step.name, {**step.options, "index-bitwidth": bits})
+
+
+_TAKE_BITS = {
+    *(f"convert-{name}-to-llvm" for name in ("index", "arith", "func", "cf", "ub")),
+    "finalize-memref-to-llvm",
+}
+"""Passes that take the bits of an index."""
+_KERNELS = Stage(
+    "kernels",
+    "Loops are functions, in vectors of the processor's size.",
+    (expand_scalars, vectorize_sums, outline_kernels(small_trip_count=0), reassociate_sums, replace_functions),
+)

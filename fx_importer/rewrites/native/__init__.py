@@ -1,0 +1,1 @@
+"""Rewrites of buffers for native code, which allocates no memory and returns a status."""

@@ -1,0 +1,291 @@
+"""One block of memory of the caller in place of all allocations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.constant_arguments import append_argument
+from fx_importer.mlir.emit.arith import ArithOps
+from fx_importer.mlir.emit.emitter import Size, attributes_of, producer, replace
+from fx_importer.mlir.functions import body_of
+from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.llvm.arena import ALIGNMENT, aligned, view_of_block
+from fx_importer.rewrites.llvm.entry_point import entry_point, write_fact
+from fx_importer.rewrites.llvm.processor import processor_of
+from fx_importer.rewrites.native.linkage import EXPORTED
+
+ARENA = "arena"
+"""The fact how many bytes of the arena buffers of static sizes take."""
+ARENA_BYTES = "arena_bytes"
+"""The function that returns the bytes of the arena, of sizes of arguments; only where some depend on them."""
+DIMENSIONS = "arena_dimensions"
+"""The fact which sizes `ARENA_BYTES` takes: pairs of an argument and an axis."""
+
+_LOOPS = ("scf.for", "scf.while", "scf.parallel", "scf.forall")
+_VIEWS = tuple(
+    f"memref.{name}"
+    for name in ("cast", "collapse_shape", "expand_shape", "reinterpret_cast", "subview", "transpose", "view")
+)
+
+
+@dataclass
+class _Buffer:
+    allocation: ir.Operation
+    first: int
+    last: int
+    """The numbers of the operations between which it is in use."""
+    offset: int = 0
+    sizes: list[ir.Value] = field(default_factory=list[ir.Value])
+
+    @property
+    def type(self) -> ir.MemRefType:
+        return ir.MemRefType(self.allocation.results[0].type)
+
+    def overlaps(self, other: _Buffer) -> bool:
+        """Whether both are in use at some time."""
+        return self.first <= other.last and other.first <= self.last
+
+
+@rewrite("fx-importer-plan-memory")
+def plan_memory(module: ir.Operation) -> None:
+    """Move all buffers that the entry point allocates into a new last argument, the arena.
+
+    Buffers overlap there if none is used after the other is written. Those of static sizes come first; the others are
+    in slots after them, each as large as its largest buffer, which `ARENA_BYTES` and the code compute in the same way.
+
+    Raises:
+        UsageError: if the size of a buffer depends on elements of tensors, or a loop returns memory that it allocates.
+    """
+    function = entry_point(module)
+    for op in operations(function.operation, ("memref.dealloc",)):
+        op.erase()
+    buffers = _Lifetimes(function).buffers()
+    static = [each for each in buffers if each.type.has_static_shape]
+    dynamic = [each for each in buffers if not each.type.has_static_shape]
+    with function.context, function.location:
+        kind = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
+        arena = append_argument(function, kind)
+        bits = processor.index_bits if (processor := processor_of(module)) else 64
+        begin = _place(static, bits)
+        for each in static:
+            emit = ArithOps.before(each.allocation)
+            replace(each.allocation, view_of_block(emit, arena, each.offset, each.type))
+        dimensions = _place_in_slots(function, arena, dynamic, begin, bits) if dynamic else []
+    for op in operations(module, ("memref.alloca",)):
+        raise UsageError(f"the memory of {op.name} is not planned")
+    write_fact(module, ARENA, begin)
+    write_fact(module, DIMENSIONS, dimensions)
+
+
+class _Lifetimes:
+    """When the buffers that a function allocates are in use, by the numbers of its operations in pre-order."""
+
+    def __init__(self, function: func_d.FuncOp):
+        self._function = function.operation
+        self._numbers: dict[ir.Operation, int] = {}
+        self._ends: dict[ir.Operation, int] = {}
+        """The number of the last operation inside."""
+        self._visit(self._function)
+
+    def _visit(self, op: ir.Operation) -> None:
+        self._numbers[op] = len(self._numbers)
+        for region in op.regions:
+            for block in region:
+                for inner in block:
+                    self._visit(inner.operation)
+        self._ends[op] = len(self._numbers) - 1
+
+    def buffers(self) -> list[_Buffer]:
+        """Return the buffers in order."""
+        return [self._buffer(op) for op in self._numbers if op.name == "memref.alloc"]
+
+    def _buffer(self, allocation: ir.Operation) -> _Buffer:
+        buffer = _Buffer(allocation, self._numbers[allocation], self._numbers[allocation])
+        seen: set[ir.Value] = set()
+        queue: list[ir.Value] = [allocation.results[0]]
+        while queue:
+            value = queue.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            for use in value.uses:
+                user = use.owner.operation
+                self._extend(buffer, allocation, user)
+                queue += self._aliases(user, use.operand_number, allocation)
+        return buffer
+
+    def _extend(self, buffer: _Buffer, allocation: ir.Operation, user: ir.Operation) -> None:
+        """Have ``buffer`` be in use at ``user``: and in the whole of a loop around it, if it is allocated before."""
+        around = {*_parents(allocation)}
+        outer = user
+        for parent in _parents(user):
+            if parent in around:
+                break
+            if parent.name in _LOOPS:
+                outer = parent
+        buffer.first = min(buffer.first, self._numbers[outer])
+        buffer.last = max(buffer.last, self._ends[outer])
+
+    def _aliases(self, user: ir.Operation, operand: int, allocation: ir.Operation) -> list[ir.Value]:
+        """Return the values that ``user`` makes of the memory of its operand."""
+        if user.name in _VIEWS or user.name == "arith.select":
+            return list(user.results)
+        if user.name == "scf.yield":
+            parent = user.parent
+            if parent.name in _LOOPS:
+                if parent in _parents(allocation):
+                    raise UsageError(f"a loop returns memory that it allocates ({allocation.location})")
+                return [*parent.results, *(each for region in parent.regions for each in region.blocks[0].arguments)]
+            return [parent.results[operand]]
+        if user.name == "scf.condition":
+            return [*user.parent.results, *user.parent.regions[1].blocks[0].arguments]
+        if user.name in _LOOPS:
+            memory = [each for region in user.regions for each in region.blocks[0].arguments]
+            return [each for each in (*user.results, *memory) if isinstance(each.type, ir.MemRefType)]
+        if user.name in ("cf.br", "cf.cond_br", "cf.switch"):
+            raise UsageError(f"a branch passes memory that is allocated here ({allocation.location})")
+        return [each for each in user.results if isinstance(each.type, ir.MemRefType)]
+
+
+def _parents(op: ir.Operation) -> list[ir.Operation]:
+    """Return the operations around ``op``, the innermost first."""
+    parents: list[ir.Operation] = []
+    while (parent := op.parent) is not None:
+        op = parent.operation
+        parents.append(op)
+    return parents
+
+
+def _element_bytes(kind: ir.MemRefType, index_bits: int) -> int:
+    from fx_importer.mlir.element_types import DTYPES
+
+    name = str(kind.element_type)
+    if name == "index":
+        return index_bits // 8
+    if name not in DTYPES:
+        raise UsageError(f"a buffer has elements of type {name}, which have no size in memory")
+    return DTYPES[name][0].itemsize
+
+
+def _place(buffers: Sequence[_Buffer], index_bits: int) -> int:
+    """Set the offsets, of the largest buffer first: the lowest that is free. Return the size of the block."""
+    placed: list[tuple[_Buffer, int]] = []
+    sized = [(each, aligned(math.prod(each.type.shape) * _element_bytes(each.type, index_bits))) for each in buffers]
+    for buffer, size in sorted(sized, key=lambda each: -each[1]):
+        offset = 0
+        for other, taken in sorted(placed, key=lambda each: each[0].offset):
+            if not buffer.overlaps(other) or other.offset + taken <= offset:
+                continue
+            if other.offset - offset >= size:
+                break
+            offset = other.offset + taken
+        buffer.offset = offset
+        placed.append((buffer, size))
+    return max((buffer.offset + size for buffer, size in placed), default=0)
+
+
+def _place_in_slots(
+    function: func_d.FuncOp, arena: ir.Value, buffers: Sequence[_Buffer], begin: int, index_bits: int
+) -> list[tuple[int, int]]:
+    """Move ``buffers`` of dynamic sizes into slots from ``begin`` on; return the sizes of arguments that matter."""
+    slots: list[list[_Buffer]] = []
+    for buffer in buffers:
+        slot = next((slot for slot in slots if not any(map(buffer.overlaps, slot))), None)
+        if slot is None:
+            slots.append(slot := [])
+        slot.append(buffer)
+    dimensions = [
+        (number, axis)
+        for number, argument in enumerate(function.arguments)
+        if isinstance(argument.type, ir.MemRefType) and argument != arena
+        for axis in range(argument.type.rank)
+        if argument.type.is_dynamic_dim(axis)
+    ]
+    types = [ir.IndexType.get()] * len(dimensions)
+    outside = ArithOps(ir.InsertionPoint.at_block_begin(body_of(function.operation.parent)), function.location)
+    body, sizes = outside.define_function(ARENA_BYTES, types, [ir.IndexType.get()], {EXPORTED: ir.UnitAttr.get()})
+    end = _offsets(_Slice(body, dict(zip(dimensions, sizes, strict=True)), None), slots, begin, index_bits)[-1]
+    body.op("func.return", [], [body.index(end)])
+    start = ArithOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
+    known = {place: start.index(start.size(function.arguments[place[0]], place[1])) for place in dimensions}
+    offsets = _offsets(_Slice(start, known, function.entry_block), slots, begin, index_bits)
+    for slot, offset in zip(slots, offsets, strict=False):
+        for buffer in slot:
+            emit = ArithOps.before(buffer.allocation)
+            view = emit.op("memref.view", [buffer.type], [arena, emit.index(offset), *buffer.allocation.operands])
+            view.attributes["fx_importer.disjoint"] = ir.UnitAttr.get()
+            replace(buffer.allocation, view.result)
+    return dimensions
+
+
+def _offsets(slice_: _Slice, slots: Sequence[Sequence[_Buffer]], begin: int, index_bits: int) -> list[Size]:
+    """Emit where each slot begins, and last where the last one ends."""
+    emit, offsets = slice_.emit, list[Size]()
+    offset: Size = begin
+    for slot in slots:
+        offsets.append(offset)
+        size: Size = 0
+        for buffer in slot:
+            static = (n for axis, n in enumerate(buffer.type.shape) if not buffer.type.is_dynamic_dim(axis))
+            nbytes: Size = math.prod(static) * _element_bytes(buffer.type, index_bits)
+            for factor in buffer.allocation.operands:
+                nbytes = emit.index_op("muli", nbytes, slice_.value(factor))
+            size = emit.index_op("maxsi", size, nbytes)
+        blocks = emit.index_op("divui", emit.index_op("addi", size, ALIGNMENT - 1), ALIGNMENT)
+        offset = emit.index_op("addi", offset, emit.index_op("muli", blocks, ALIGNMENT))
+    return [*offsets, offset]
+
+
+class _Slice:
+    """Computes sizes of buffers again, elsewhere, of sizes of arguments."""
+
+    def __init__(self, emit: ArithOps, dimensions: dict[tuple[int, int], ir.Value], block: ir.Block | None):
+        self.emit = emit
+        self._dimensions = dimensions
+        self._values: dict[ir.Value, ir.Value] = {}
+
+    def value(self, value: ir.Value) -> ir.Value:
+        """Return ``value`` at this place."""
+        if value not in self._values:
+            self._values[value] = self._computed(value)
+        return self._values[value]
+
+    def _computed(self, value: ir.Value) -> ir.Value:
+        op = None if isinstance(value.owner, ir.Block) else value.owner.operation
+        if op is not None and op.name == "memref.dim":
+            axis = op.operands[1]
+            if producer(axis) == "arith.constant":
+                return self._size(op.operands[0], ir.IntegerAttr(axis.owner.attributes["value"]).value, value)
+        if op is None or op.name.partition(".")[0] not in ("arith", "affine", "index"):
+            raise _data_dependent(value)
+        operands = [self.value(operand) for operand in op.operands]
+        return self.emit.op(op.name, [each.type for each in op.results], operands, attributes_of(op)).result
+
+    def _size(self, buffer: ir.Value, axis: int, value: ir.Value) -> ir.Value:
+        """Return the size of ``buffer`` along ``axis``."""
+        kind = ir.MemRefType(buffer.type)
+        if not kind.is_dynamic_dim(axis):
+            return self.emit.index(kind.get_dim_size(axis))
+        if isinstance(buffer.owner, ir.Block):
+            place = (buffer.arg_number, axis) if isinstance(buffer, ir.BlockArgument) else (-1, axis)
+            if not isinstance(buffer.owner.owner.opview, func_d.FuncOp) or place not in self._dimensions:
+                raise _data_dependent(value)
+            return self._dimensions[place]
+        before = sum(kind.is_dynamic_dim(each) for each in range(axis))
+        if buffer.owner.name in ("memref.alloc", "memref.view"):
+            return self.value(buffer.owner.operands[before + 2 * (buffer.owner.name == "memref.view")])
+        if buffer.owner.name == "memref.cast":
+            return self._size(buffer.owner.operands[0], axis, value)
+        raise _data_dependent(value)
+
+
+def _data_dependent(value: ir.Value) -> UsageError:
+    what = "" if isinstance(value.owner, ir.Block) else f" by {value.owner.name} at {value.owner.location}"
+    return UsageError(
+        f"a buffer's size is not known before the call: it is computed{what}. Native code allocates no memory: sizes "
+        "have to follow from the sizes of the inputs"
+    )
