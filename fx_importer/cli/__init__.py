@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 import traceback
 import warnings
@@ -9,7 +11,7 @@ from pathlib import Path
 
 from fx_importer.cli.app import app
 from fx_importer.cli.option_arguments import with_options
-from fx_importer.cli.terminal import echo
+from fx_importer.cli.terminal import labelled, print_labelled
 from fx_importer.diagnostics.installed_packages.explained_imports import imports_explained
 from fx_importer.errors import FxImporterError, UsageError
 
@@ -26,25 +28,52 @@ def _format_warning(
 ) -> str:
     """Return a warning of this package as one line, and others as Python prints them."""
     if filename.startswith(_PACKAGE):
-        return f"warning: {with_options(str(message))}\n"
+        return labelled("warning", "yellow", with_options(str(message)), sys.stderr) + "\n"
     return _in_python(message, category, filename, lineno, line)
+
+
+def _silence_other_packages() -> None:
+    """Leave out what other packages warn of and log below an error: users can do nothing about it.
+
+    Warnings that name a line of the user's stay. ``--debug`` and Python's own option and variable keep all of them.
+    """
+    show = warnings.showwarning
+
+    def shown(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: object = None,
+        line: object = None,
+    ) -> None:
+        if filename.startswith(_PACKAGE) or "site-packages" not in Path(filename).parts:
+            show(message, category, filename, lineno, file, line)  # type: ignore[arg-type]
+
+    warnings.showwarning = shown
+    if logging.lastResort is not None:  # the handler of loggers that have none
+        logging.lastResort.setLevel(logging.ERROR)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
 def main() -> None:
     """Run the command in ``sys.argv``, and exit.
 
-    The exit code is 0 on success, 1 if the program could not be lowered, or 2 for a usage error. Errors that this
-    package raises on purpose are printed as sentences, without a traceback unless ``--debug`` is given; any other
-    exception is a bug of this package and keeps its traceback. Warnings are lines on standard error.
+    The exit code is 0 on success, 1 if the program could not be lowered, 2 for a usage error, or 130 after Ctrl-C.
+    Errors that this package raises on purpose are printed as sentences, without a traceback unless ``--debug`` is
+    given; any other exception is a bug of this package and keeps its traceback. Warnings are lines on standard error.
     """
     warnings.formatwarning = _format_warning
+    debug = "--debug" in sys.argv
+    if not (debug or sys.warnoptions):
+        _silence_other_packages()
     try:
         _run()
     except FxImporterError as error:
-        if "--debug" in sys.argv:
+        if debug:
             traceback.print_exc()
         else:
-            echo(f"error: {with_options(str(error))}", file=sys.stderr)
+            print_labelled("error", "red", with_options(str(error)))
         sys.exit(USAGE if isinstance(error, UsageError) else FAILED)
 
 

@@ -12,6 +12,7 @@ from fx_importer.cli.file_app import files
 from fx_importer.cli.help_layout import Command, Commands
 from fx_importer.cli.llm_app import llm
 from fx_importer.cli.model_app import models
+from fx_importer.cli.opt_command import opt
 from fx_importer.cli.quantize_command import quantize
 from fx_importer.cli.serve_command import serve
 from fx_importer.cli.terminal import echo
@@ -21,7 +22,6 @@ from fx_importer.cli.view_command import view
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # boxes truncate option names on a narrow terminal
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -49,6 +49,7 @@ def fx_importer(
 models.command()(quantize)
 models.command()(vela)
 models.command()(view)
+files.command()(opt)
 environment.command()(serve)
 for group in (models, files, environment):
     app.add_typer(group)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fx_importer.cli.model_arguments import OUTPUT_TYPES, Trust
+from fx_importer.cli.model_arguments import OUTPUT_TYPES, Json, Trust
 from fx_importer.cli.option_arguments import takes_options
 from fx_importer.options import DecompositionOptions, ExportOptions, Options
 from fx_importer.output_types import OutputType
@@ -21,11 +21,12 @@ def pipelines(
     output_type: Annotated[
         str | None, typer.Option(metavar=OUTPUT_TYPES, help="Only the pipeline of this output type.")
     ] = None,
+    json: Json = None,
 ) -> None:
-    """List the named pipelines, their stages, and the passes of each in MLIR's syntax."""
+    """List the named pipelines, with stages and passes."""
     from fx_importer.cli.commands.pipelines import list_pipelines
 
-    list_pipelines(None if output_type is None else OutputType.get(output_type))
+    list_pipelines(None if output_type is None else OutputType.get(output_type), json)
 
 
 @environment.command()
@@ -42,12 +43,16 @@ def pipeline(
         bool, typer.Option("--run", help="Lower the model, run it once, and print the seconds of stages and passes.")
     ] = False,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+    json: Json = None,
     trust: Trust = False,
 ) -> None:
-    """List the stages and passes of a compilation in order, from export to the compiler of an engine."""
+    """List the stages and passes of a compilation in order.
+
+    They start with torch.export and end with the compiler of an engine.
+    """
     from fx_importer.cli.commands.pipeline import show_pipeline
 
-    show_pipeline(model, options, engine, run, trust)
+    show_pipeline(model, options, engine, run, trust, json)
 
 
 @environment.command()
@@ -65,7 +70,10 @@ def decompositions(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as JSON.")] = None,
     trust: Trust = False,
 ) -> None:
-    """List the operators that are decomposed or kept, with reasons; for a model, those before and after."""
+    """List the operators that are decomposed or kept.
+
+    Each has a reason. For a model, the operators before and after are counted.
+    """
     from fx_importer.cli.commands.decompositions import show_decompositions
 
     chosen = DecompositionOptions(keep=tuple(keep or ()))
@@ -75,9 +83,12 @@ def decompositions(
 
 @environment.command()
 def doctor(
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the findings as JSON.")] = None,
+    json: Json = None,
 ) -> None:
-    """Check the installation; the exit code is 1 if models cannot be lowered."""
+    """Check the installation.
+
+    The exit code is 1 if models cannot be lowered.
+    """
     from fx_importer.cli.commands.doctor import show_checkup
 
     if not show_checkup(json):
@@ -87,11 +98,12 @@ def doctor(
 @environment.command()
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
+    json: Json = None,
 ) -> None:
-    """Show the size and location of the cache of lowerings (--cache), or clear it."""
+    """Show the cache of lowerings (--cache), or clear it."""
     from fx_importer.cli.commands.cache import show_cache
 
-    show_cache(clear)
+    show_cache(clear, json)
 
 
 @environment.command()
@@ -100,11 +112,15 @@ def reproduce(
     trust: Annotated[
         bool, typer.Option("--trust", help="Run the functions and programs that the report names as its own.")
     ] = False,
+    json: Json = None,
 ) -> None:
-    """Rerun the report of a failure; the exit code is 0 if it fails in the same way, and 1 otherwise."""
+    """Rerun the report of a failure.
+
+    The exit code is 0 if it fails in the same way, and 1 otherwise.
+    """
     from fx_importer.cli.commands.reproduce import reproduce_report
 
-    if not reproduce_report(directory, trust):
+    if not reproduce_report(directory, trust, json):
         raise typer.Exit(1)
 
 
@@ -112,7 +128,10 @@ def reproduce(
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="The directory for the modules.")] = Path("out"),
 ) -> None:
-    """Lower a sentence encoder with real weights to every output type, and run it."""
+    """Lower a sentence encoder to every output type, and run it.
+
+    Its weights are the trained ones.
+    """
     from fx_importer.cli.demo import run_demo
 
     run_demo(out)

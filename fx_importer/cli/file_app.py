@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fx_importer.cli.model_arguments import Json
+
 files = typer.Typer()
 """Commands that `fx_importer.cli.app` adds to its own."""
 
@@ -32,7 +34,7 @@ def link(
         bool, typer.Option("--trust", help="Take weights of files that the manifest names outside of its directory.")
     ] = False,
 ) -> None:
-    """Link weights into a module that refers to them by name."""
+    """Link weights into a module that names them."""
     from fx_importer.cli.commands.link import link_module
 
     link_module(module, output, weights or None, manifest, trust)
@@ -41,11 +43,12 @@ def link(
 @files.command()
 def show(
     module: Annotated[Path, typer.Argument(metavar="FILE", help="A .mlir or .mlirbc file.")],
+    json: Json = None,
 ) -> None:
-    """Show the functions, operations, weights and contract of a saved module."""
+    """Show functions, operations and weights of a saved module."""
     from fx_importer.cli.commands.show import show_module
 
-    show_module(module)
+    show_module(module, json)
 
 
 @files.command()
@@ -63,11 +66,12 @@ def compile(
     kernels: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write PTX, SPIR-V or assembly of the kernels.")
     ] = None,
+    json: Json = None,
 ) -> None:
-    """Compile a saved module for IREE's runtime, on a CPU or a GPU."""
+    """Compile a saved module for IREE, on a CPU or a GPU."""
     from fx_importer.cli.commands.compile import compile_module
 
-    compile_module(module, target, output, kernels, kind)
+    compile_module(module, target, output, kernels, kind, json)
 
 
 @files.command()
@@ -75,20 +79,25 @@ def kernels(
     module: Annotated[Path, typer.Argument(metavar="FILE", help="A .mlir or .mlirbc file.")],
     target: Annotated[str, typer.Option(metavar="TARGET", help="A GPU: cuda:sm_90, rocm:gfx942, ...")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write them.")],
+    json: Json = None,
 ) -> None:
-    """Compile the Triton kernels that a saved module calls to machine code."""
+    """Compile the Triton kernels that a saved module calls."""
     from fx_importer.cli.commands.kernels import compile_kernels_of
 
-    compile_kernels_of(module, target, output)
+    compile_kernels_of(module, target, output, json)
 
 
 @files.command()
 def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="A .mlir or .mlirbc file.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    json: Json = None,
 ) -> None:
-    """Compare signatures, operations and constants of two saved modules; the exit code is 1 if they differ."""
+    """Compare two saved modules.
+
+    Signatures, operations and constants are compared; the exit code is 1 if they differ.
+    """
     from fx_importer.cli.commands.diff import diff_modules
 
-    if not diff_modules(first, second):
+    if not diff_modules(first, second, json):
         raise typer.Exit(1)

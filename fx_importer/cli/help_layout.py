@@ -6,14 +6,19 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from fx_importer.cli.interruption import interruptible
+
 SECTIONS = {
-    "Lower": ("import", "llm", "quantize", "vela", "link", "compile", "kernels", "demo"),
+    "Lower": ("import", "llm", "quantize", "vela", "opt", "link", "compile", "kernels", "demo"),
     "Check": ("verify", "matrix", "bench", "explain"),
     "Look": ("view", "serve", "show", "diff", "pipeline", "pipelines", "decompositions"),
     "Failures": ("reduce", "reproduce"),
     "Installation": ("doctor", "cache"),
 }
 """The commands, in the order of the help."""
+
+HANDLE_INTERRUPTS = ("serve", "llm serve", "llm chat")
+"""Commands for which Ctrl-C is no failure."""
 
 EXAMPLES = {
     "import": "fx-importer import examples.mlp:build --output-type linalg -o mlp.mlirbc",
@@ -24,6 +29,7 @@ EXAMPLES = {
     "llm score": "fx-importer llm score model --text 'Once upon a time'",
     "quantize": "fx-importer quantize examples.mlp:build --tries 2 -o quantized.pt2",
     "vela": "fx-importer vela examples.mlp:build --accelerator ethos-u85-256",
+    "opt": "fx-importer opt mlp.mlirbc --pipeline canonicalize,cse,my_package.passes:fuse",
     "link": "fx-importer link mlp.mlirbc -o linked.mlirbc",
     "compile": "fx-importer compile mlp.mlirbc --target vulkan:rdna3 -o mlp.vmfb --kernels kernels",
     "kernels": "fx-importer kernels model.mlirbc --target cuda:sm_90 -o kernels",
@@ -48,7 +54,14 @@ EXAMPLES = {
 
 
 class Command(TyperCommand):
-    """A command whose help has options in groups, and an example."""
+    """A command whose help has options in groups, and an example. Ctrl-C ends it, unless it handles that itself."""
+
+    def invoke(self, ctx: Any) -> Any:
+        words = " ".join(ctx.command_path.split()[1:])
+        if words in HANDLE_INTERRUPTS:
+            return super().invoke(ctx)
+        with interruptible(words):
+            return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from fx_importer.mlir.output_files import check_writable, save_text
+from fx_importer.output_types import OutputType
 
 STDOUT = "-"
 
@@ -30,3 +36,26 @@ def json_output(path: Path | None) -> Iterator[Callable[[str], None]]:
     else:
         check_writable(path)
         yield lambda text: save_text(text, path)
+
+
+def document(value: Any) -> str:
+    """Return ``value`` as a JSON document. Dataclasses are objects, and values that JSON lacks are texts."""
+    return json.dumps(_plain(value), indent=1) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (Enum, OutputType)):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has neither infinities nor NaN
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _key(key: Any) -> str:
+    return ", ".join(map(str, key)) if isinstance(key, tuple) else str(key)

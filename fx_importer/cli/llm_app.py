@@ -19,9 +19,7 @@ _Adapter = Annotated[
     typer.Option("--lora", metavar="FOLDER", help="An adapter of peft, for what was imported with --adapter-rank."),
 ]
 
-llm = typer.Typer(
-    no_args_is_help=True, help="Import a language model of Hugging Face, and generate or score text with it."
-)
+llm = typer.Typer(no_args_is_help=True, help="Import a Hugging Face language model, and run it.")
 
 
 @llm.command("import")
@@ -71,7 +69,10 @@ def llm_import(
     ] = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
 ) -> None:
-    """Write a module with prefill, decode and score, which reads the weights where they are."""
+    """Write a module with prefill, decode and score.
+
+    It reads the weights where they are.
+    """
     from fx_importer.cli.commands.llm import import_language_model
 
     import_language_model(
@@ -107,7 +108,10 @@ def llm_run(
     stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text. May be repeated.")] = None,
     lora: _Adapter = None,
 ) -> None:
-    """Continue prompts; the text goes to standard output, the speed to standard error."""
+    """Continue prompts.
+
+    The text goes to standard output, the speed to standard error.
+    """
     from fx_importer.cli.commands.llm import run_language_model
 
     run_language_model(folder, prompt, engine, max_new_tokens, temperature, top_k, top_p, seed, stop or (), lora)
@@ -126,7 +130,10 @@ def llm_chat(
     stop: Annotated[list[str] | None, typer.Option(help="A string that ends an answer. May be repeated.")] = None,
     lora: _Adapter = None,
 ) -> None:
-    """Answer each line of standard input; `/reset` starts anew, `/exit` and the end of input end it."""
+    """Answer each line of standard input.
+
+    `/reset` starts anew, `/exit` and the end of input end it.
+    """
     from fx_importer.cli.commands.llm_chat import chat
 
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
@@ -158,7 +165,10 @@ def llm_serve(
     name: Annotated[str | None, typer.Option(help="The model in requests. Default: the directory's name.")] = None,
     lora: _Adapter = None,
 ) -> None:
-    """Answer requests of the API of OpenAI, for completions and chats, until it is interrupted."""
+    """Serve completions and chats with OpenAI's API.
+
+    It ends when it is interrupted.
+    """
     from fx_importer.cli.commands.llm_serve import serve
 
     serve(folder, engine, host, port, name, lora)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import Report, Reports, takes_following
-from fx_importer.cli.model_arguments import OUTPUT_TYPES, Model, Trust
+from fx_importer.cli.model_arguments import OUTPUT_TYPES, Json, Model, Trust
 from fx_importer.cli.option_arguments import takes_options
 from fx_importer.engines.engine_table import module_engines
 from fx_importer.options import Options
@@ -30,10 +31,18 @@ def import_(
             "--output",
             "-o",
             metavar="FILE",
-            help="A .mlir file (text), a .mlirbc file (bytecode), or - (text to stdout).",
+            help="A .mlir file (text), a .mlirbc file (bytecode), a .stablehlo file (portable artifact), or - (text "
+            "to standard output).",
         ),
     ],
-    options: Options,
+    options: Options = Options(),  # noqa: B008 - it is frozen
+    output_type: Annotated[
+        str | None,
+        typer.Option(
+            metavar=OUTPUT_TYPES,
+            help="The output type to lower to. Default: linalg-on-tensors, or stablehlo for a .stablehlo file.",
+        ),
+    ] = None,
     manifest: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also write the manifest (inputs, outputs and state) as JSON."),
@@ -52,13 +61,18 @@ def import_(
             "--module-paths", help="Write locations as slash-separated module paths, by which Model Explorer groups."
         ),
     ] = False,
-    following: Following = Following(),  # noqa: B008 - it is frozen
+    json: Json = None,
+    following: Following = Following(),  # noqa: B008
     trust: Trust = False,
 ) -> None:
-    """Import a model and lower it to an output type."""
+    """Lower a model to MLIR, and write the module."""
     from fx_importer.cli.commands.import_model import import_model
 
-    import_model(model, output, options, manifest, weights_file, module_paths, following, trust)
+    default = OutputType.STABLEHLO if output.endswith(".stablehlo") else OutputType.LINALG_ON_TENSORS
+    options = replace(options, output_type=default if output_type is None else OutputType.get(output_type))
+    import_model(
+        model, output, options, manifest, weights_file, module_paths, following, trust, json, output_type is None
+    )
 
 
 @models.command()
@@ -83,14 +97,18 @@ def verify(
             "a script of it.",
         ),
     ] = False,
+    json: Json = None,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
     following: Following = Following(),  # noqa: B008
     trust: Trust = False,
 ) -> None:
-    """Lower a model, run it on backends, and compare with eager PyTorch; the exit code is 1 on a mismatch."""
+    """Lower a model, run it, and compare with eager PyTorch.
+
+    The exit code is 1 on a mismatch.
+    """
     from fx_importer.cli.commands.verify import verify_model
 
-    if not verify_model(model, options, backend, rtol, atol, bisect, following, trust):
+    if not verify_model(model, options, backend, rtol, atol, bisect, following, trust, json):
         raise typer.Exit(1)
 
 
@@ -111,7 +129,10 @@ def reduce(
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
-    """Reduce a failing model to the smallest program with the same failure, and write a script that reproduces it."""
+    """Reduce a failing model to the smallest program that fails.
+
+    It fails in the same way. A script that reproduces it is written.
+    """
     from fx_importer.cli.commands.reduce import reduce_model
 
     reduce_model(model, options, output, backend, rtol, atol, report, trust)
@@ -137,7 +158,10 @@ def matrix(
     options: Options = Options(),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
-    """Lower a model to every output type, run each on every installed backend, and compare with eager PyTorch."""
+    """Verify a model in every output type on every backend.
+
+    Each is compared with eager PyTorch, and the exit code is 1 if one does not agree.
+    """
     from fx_importer.cli.commands.matrix import OUTPUT_TYPES, show_matrix
 
     kinds = [OutputType.get(name) for name in output_type or ()] or OUTPUT_TYPES
@@ -176,7 +200,10 @@ def bench(
     options: Options = Options(),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
-    """Measure a model on engines, eager PyTorch and Inductor, and recommend one."""
+    """Time a model on engines, eager PyTorch and Inductor.
+
+    The fastest is recommended.
+    """
     import torch
 
     from fx_importer.cli.commands.bench import bench_model
@@ -198,7 +225,10 @@ def explain(
     options: Options = Options(),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
-    """Report unsupported operators before lowering, with locations and advice; the exit code is 1 if any are found."""
+    """List unsupported operators before lowering.
+
+    Each has its source lines and advice. The exit code is 1 if there are any.
+    """
     from fx_importer.cli.commands.explain import explain_model
     from fx_importer.targets import EXECUTABLE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,8 @@ Model = Annotated[
         "returns (model, args) or (model, args, kwargs); the current directory is importable.",
     ),
 ]
+
+Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON; - is standard output.")]
 
 Trust = Annotated[
     bool, typer.Option("--trust", help="Load a .pt2 file although it may run code, as one with pickled objects does.")

@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any
 
 from fx_importer.errors import UsageError, first_line
-from fx_importer.fx_graph.program_files import read_program
 
 ACCEPTED = "a .pt2 file that torch.export.save wrote, or package.module:callable"
 
@@ -26,6 +25,8 @@ def load_model(spec: str, *, trust: bool = False) -> tuple[Any, Sequence[Any], M
         UsageError: if ``spec`` does not name a model.
     """
     if spec.endswith(".pt2"):
+        from fx_importer.fx_graph.program_files import read_program  # which imports torch
+
         return read_program(Path(spec), trust=trust), (), {}
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:

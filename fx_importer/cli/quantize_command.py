@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fx_importer.cli.model_arguments import Model, Trust
+from fx_importer.cli.model_arguments import Json, Model, Trust
 
 
 def quantize(
@@ -37,9 +37,10 @@ def quantize(
         int,
         typer.Option(min=0, help="Also try the worst layer in floating point, then the two worst, four, and so on."),
     ] = 0,
+    json: Json = None,
     trust: Trust = False,
 ) -> None:
-    """Quantize a model to int8 or int16, and show how accurate it is, by layer."""
+    """Quantize a model to int8 or int16, and show its accuracy."""
     from fx_importer.cli.commands.quantize import quantize_model
 
-    quantize_model(model, output, inputs, integer_io, tuple(keep_float or ()), activations, tries, trust)
+    quantize_model(model, output, inputs, integer_io, tuple(keep_float or ()), activations, tries, trust, json)

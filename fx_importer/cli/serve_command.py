@@ -19,7 +19,10 @@ def serve(
     memory_limit: Annotated[int, typer.Option(min=2**20, metavar="BYTES", help="Of a compilation, private memory.")] = 4
     * 2**30,
 ) -> None:
-    """Serve a local page on which one edits a model, and sees the explorer after each edit."""
+    """Serve a page to edit a model and see its IR.
+
+    The page is the playground; it has the explorer, which follows each edit.
+    """
     from fx_importer.cli.commands.serve import serve_playground
 
     serve_playground(port, OutputType.get(output_type), time_limit, memory_limit)

@@ -53,9 +53,9 @@ def vela(
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
-    """Compile a model for an Arm Ethos-U processor by Vela, and show its estimate of cycles and memory.
+    """Compile a model for an Arm Ethos-U processor by Vela.
 
-    A float model is quantized first.
+    Vela's estimate of cycles and memory is printed. A float model is quantized first.
     """
     from fx_importer.cli.commands.vela import check_vela_options, compile_model
 

@@ -21,18 +21,25 @@ from fx_importer.output_types import OutputType
 def view(
     model: Model,
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="A .html file (the page) or a .json file (its data)."),
-    ],
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A .html file (the page) or a .json file (its data). With --open, the default is a temporary file.",
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
     following: Following = Following(),  # noqa: B008
     trust: Trust = False,
 ) -> None:
-    """Lower a model, and write a page that links its source lines with the IR after each stage.
+    """Write a page that links the model's source with its IR.
 
-    The exit code is 1 if the model cannot be lowered; the page then shows why.
+    The page, the explorer, has the IR after each stage. The exit code is 1 if the model cannot be lowered; the page
+    then shows why.
     """
     from fx_importer.cli.commands.view import view_model
 
-    if not view_model(model, options, output, following, trust):
+    if not view_model(model, options, output, following, trust, show):
         raise typer.Exit(1)

@@ -119,8 +119,17 @@ def ticker(total: int, unit: str) -> Callable[[], None] | None:
     return None if meter is None else meter.ticker(total, unit)
 
 
+_STAGE: ContextVar[str] = ContextVar("stage", default="")
+
+
+def current_stage() -> str:
+    """Return the name of the stage that began last; empty before the first."""
+    return _STAGE.get()
+
+
 def enter(stage: str) -> None:
     """Report that ``stage`` begins."""
+    _STAGE.set(stage)
     if (meter := _METER.get()) is not None:
         meter.enter(stage)
 

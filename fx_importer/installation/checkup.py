@@ -56,18 +56,30 @@ class Checkup:
         """Whether a small program lowers to every output type."""
         return all(output_type.works for output_type in self.output_types)
 
+    @property
+    def verdict(self) -> str:
+        """Whether models can be lowered, and where they run, in one sentence."""
+        if not self.works:
+            failed = ", ".join(output_type.name for output_type in self.output_types if not output_type.works)
+            return f"does not work: no model can be lowered to {failed} here"
+        running = [backend.name for backend in self.backends if backend.works]
+        others = [backend.name for backend in self.backends if not backend.works]
+        places = f"they run on {', '.join(running)}" if running else "no backend runs them"
+        return f"works: models can be lowered, and {places}" + (f"; not on {', '.join(others)}" if others else "")
+
     def __bool__(self) -> bool:
         return self.works
 
     def to_json(self) -> str:
         """Return the findings as a JSON document."""
-        return json.dumps({"works": self.works, **dataclasses.asdict(self), "advice": self.advice()}, indent=2) + "\n"
+        summary = {"works": self.works, "verdict": self.verdict}
+        return json.dumps({**summary, **dataclasses.asdict(self), "advice": self.advice()}, indent=2) + "\n"
 
     def __str__(self) -> str:
         file = io.StringIO()
         Console(file=file, width=_WIDTH, color_system=None, legacy_windows=False).print(self.table())
         lines = [line.rstrip() for line in file.getvalue().strip("\n").splitlines()]
-        return "\n".join([*lines, *self.advice()])
+        return "\n".join([*lines, *self.advice(), self.verdict])
 
     def table(self) -> Table:
         """Return the findings as a `rich` table, coloured on a terminal."""
@@ -104,9 +116,6 @@ class Checkup:
         lines += [
             f"pip install '{DISTRIBUTION}[{extra}]' brings the backend '{name}'" for extra, name in extras.items()
         ]
-        if not self.works:
-            failed = ", ".join(output_type.name for output_type in self.output_types if not output_type.works)
-            lines.append(f"no model can be lowered to {failed} here")
         return lines
 
 

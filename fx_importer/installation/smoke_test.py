@@ -8,11 +8,18 @@ import torch
 
 from fx_importer.api.lower import lower
 from fx_importer.diagnostics.installed_packages.findings import Finding
-from fx_importer.diagnostics.reports.repro_command import torch_mlir_opt
 from fx_importer.engines import engine_named
 from fx_importer.errors import FxImporterError, NotInstalledError
 from fx_importer.fx_graph.torch_internals import PRIVATE_NAMES, lacking
-from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanager, portable_artifact, stablehlo_version
+from fx_importer.mlir.bindings import (
+    ir,
+    load_dialects,
+    new_context,
+    passmanager,
+    portable_artifact,
+    stablehlo_version,
+    torch_mlir_opt,
+)
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import PIPELINES, Nested, Pass, Step
 from fx_importer.pipelines.to_linalg import TO_LINALG

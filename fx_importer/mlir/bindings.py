@@ -27,6 +27,7 @@ __all__ = [
     "portable_artifact",
     "stablehlo_d",
     "stablehlo_version",
+    "torch_mlir_opt",
     "torch_op_names",
     "write_bytecode",
 ]
@@ -81,6 +82,11 @@ def torch_op_names() -> tuple[str, ...]:
 
     operations = [each for each in vars(torch).values() if hasattr(each, "OPERATION_NAME")]
     return tuple(dict.fromkeys(operation.OPERATION_NAME for operation in operations))
+
+
+def torch_mlir_opt() -> Path:
+    """Return the path of the wheel's ``torch-mlir-opt``."""
+    return Path(ir.__file__).parent / "_mlir_libs" / "torch-mlir-opt"
 
 
 def load_dialects(context: ir.Context) -> None:

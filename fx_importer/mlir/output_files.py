@@ -46,6 +46,23 @@ def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] = ()) -
     return path
 
 
+def check_directory(path: str | os.PathLike[str], *, new: bool = False) -> Path:
+    """Return ``path`` if it is a writable directory, or one that can be made; with ``new``, only the latter.
+
+    Raises:
+        UsageError: for any other.
+    """
+    path = Path(path)
+    if new and path.exists():
+        raise UsageError(f"'{path}' is there already: name another directory, or remove it")
+    existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        raise UsageError(f"cannot make the directory '{path}': '{existing}' is a file")
+    if not os.access(existing, os.W_OK):
+        raise UsageError(f"cannot save to '{path}': the directory '{existing}' is not writable")
+    return path
+
+
 def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
     """Write ``data`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
     with atomic_file(check_writable(path)) as temporary:

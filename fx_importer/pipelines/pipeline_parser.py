@@ -26,7 +26,7 @@ def parse_steps(text: str) -> tuple[Step, ...]:
     anchor, _, rest = text.strip().partition("(")
     if anchor.strip() != "builtin.module" or not rest.endswith(")"):
         raise UsageError(f"not a pass pipeline: {text!r} (one reads 'builtin.module(...)')")
-    return tuple(_step(part.strip()) for part in _split_at_commas(rest[:-1]))
+    return tuple(_step(part.strip()) for part in split_at_commas(rest[:-1]))
 
 
 _PYTHON_STEPS = {**REWRITES, **{step.name: step for step in (*CHECKS.values(), CHECK, WARN)}}
@@ -108,7 +108,7 @@ def foreign_steps(text: str) -> list[str]:
 
 
 def _foreign(steps: str) -> Iterator[str]:
-    for step in map(str.strip, _split_at_commas(steps)):
+    for step in map(str.strip, split_at_commas(steps)):
         if step.startswith(IMPORTED_FUNCTION):
             yield step.removeprefix(IMPORTED_FUNCTION).removesuffix("}")
         elif not step or step.startswith(LOCAL_FUNCTION) or _python_step(step):
@@ -131,10 +131,10 @@ _FILE_OPTION = re.compile(r"\b(\w+-)*(library|librar\w+|file|filename|path|paths
 
 def _pass(text: str) -> Pass | Nested:
     nest = _NEST.fullmatch(text)
-    return Nested(nest[1], tuple(_pass(each.strip()) for each in _split_at_commas(nest[2]))) if nest else Pass(text)
+    return Nested(nest[1], tuple(_pass(each.strip()) for each in split_at_commas(nest[2]))) if nest else Pass(text)
 
 
-def _split_at_commas(text: str) -> Iterator[str]:
+def split_at_commas(text: str) -> Iterator[str]:
     """Yield the parts of ``text`` between commas that are not in parentheses or braces."""
     depth = start = 0
     for position, character in enumerate(text):

@@ -104,5 +104,5 @@ class Matrix:
 
 
 def _text(status: str, error: float | None) -> Text:
-    style = {"passed": "", "unsupported": "yellow", "not installed": "yellow"}.get(status, "bold red")
+    style = {"passed": "green", "unsupported": "yellow", "not installed": "yellow"}.get(status, "bold red")
     return Text(status if error is None else f"{status} {error:.1e}" if error else f"{status} 0", style)

@@ -146,7 +146,7 @@ class Verdict:
         for check in self.checks:
             call = f"{check.function}[{check.inputs}]" if several else check.function
             for row in _rows(check):
-                style = "" if row[-1] == Status.PASSED.value else "yellow" if not check.required else "bold red"
+                style = "green" if row[-1] == Status.PASSED.value else "yellow" if not check.required else "bold red"
                 table.add_row(*(Text(cell) for cell in (check.backend, call, *row[:-1])), Text(row[-1], style))
         return table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -98,9 +99,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 def test_callable_returns_the_model_and_its_inputs(run: Run, name: str):
     code, out, err = run("import", f"models:{name}", "-o", "out.mlir")
     assert (code, err) == (0, "")
-    assert "torch.aten.mul" in Path("out.mlir").read_text()
-    assert out.startswith("out.mlir: raw, ")
-    assert "importing 0." in out
+    assert "arith.mulf" in Path("out.mlir").read_text()
+    assert re.fullmatch(r"out\.mlir: linalg-on-tensors \(default\), [\d,]+ bytes, \d+\.\d\d s\n", out)
 
 
 def test_exported_program_is_imported(run: Run):
@@ -120,13 +120,13 @@ def test_exported_program_is_imported(run: Run):
 def test_bytecode(run: Run):
     assert run("import", "models:args", "-o", "out.mlirbc")[0] == 0
     with new_context() as context:
-        assert "torch.aten.mul" in str(ir.Module.parse(Path("out.mlirbc").read_bytes(), context))
+        assert "arith.mulf" in str(ir.Module.parse(Path("out.mlirbc").read_bytes(), context))
 
 
 def test_standard_output_has_the_text_only(run: Run):
     code, out, err = run("import", "models:args", "-o", "-")
     assert (code, err) == (0, "")
-    assert out.startswith("module")
+    assert out.startswith(("module", "#map"))
     with new_context() as context:
         assert ir.Module.parse(out, context).operation.verify()
 
@@ -196,7 +196,7 @@ def test_unwritable_manifest_is_an_error(run: Run):
 def test_existing_file_is_replaced(run: Run):
     Path("out.mlir").write_text("old")
     assert run("import", "models:args", "-o", "out.mlir")[0] == 0
-    assert Path("out.mlir").read_text().startswith("module")
+    assert "module" in Path("out.mlir").read_text()
 
 
 def zip_of_other_content(path: Path) -> None:
@@ -277,16 +277,19 @@ def test_invalid_model(run: Run, model: str, sentence: str):
     [
         ("absent/out.mlir", "cannot save to 'absent/out.mlir': the directory 'absent' does not exist"),
         ("out.txt", "cannot save to 'out.txt': the suffix must be .mlir (text), .mlirbc (bytecode) or .stablehlo"),
-        (
-            "out.stablehlo",
-            "a portable artifact, which holds StableHLO: --output-type stablehlo",
-        ),
         ("models.py/out.mlir", "cannot save to 'models.py/out.mlir': the directory 'models.py' does not exist"),
         ("/proc/out.mlir", "cannot save to '/proc/out.mlir': "),
     ],
 )
 def test_unwritable_output_is_an_error(run: Run, output: str, sentence: str):
     assert_mistake(run("import", "models:args", "-o", output), 2, sentence)
+
+
+def test_suffix_of_an_artifact_chooses_stablehlo(run: Run):
+    assert run("import", "models:args", "-o", "out.stablehlo")[1].startswith("out.stablehlo: stablehlo (default), ")
+    ran = run("import", "models:args", "-o", "out.stablehlo", "--output-type", "tosa")
+    assert ran[0] == 2
+    assert "a portable artifact, which holds StableHLO: --output-type stablehlo" in ran[2]
 
 
 def test_output_is_checked_before_the_model(run: Run):
@@ -359,11 +362,9 @@ def test_operator_stubs_are_listed(run: Run):
 
 def test_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", str(tmp_path / "cache"))
-    for expected in ("contract", "cache"):
+    for cached in (False, True):
         code, out, _ = run("import", "models:args", "-o", "out.mlir", "--output-type", "linalg")
-        assert code == 0
-        assert expected in out
-    assert "contract" not in out
+        assert (code, out.endswith(" s, from the cache\n")) == (0, cached)
     assert ": 1 entries, " in run("cache")[1]
     assert run("cache", "--clear")[1].endswith("removed 1 entries\n")
     assert run("import", "models:args", "-o", "out.mlir", "--output-type", "linalg", "--no-cache")[0] == 0

@@ -169,7 +169,7 @@ def test_terminal_line_is_erased_before_an_error(monkeypatch: pytest.MonkeyPatch
     shown, erased, error = output.rpartition(_ERASED)
     assert erased
     assert "frontend" in shown
-    assert error.startswith("error: ")
+    assert error.startswith("\x1b[1;31merror:\x1b[0m ")
 
 
 def test_standard_output_has_the_module_only(

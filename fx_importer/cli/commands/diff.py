@@ -7,18 +7,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fx_importer.cli.commands.show import read
+from fx_importer.cli.json_output import document, json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.mlir.module_summary import ModuleSummary, readable_bytes, summary_of
 
 
-def diff_modules(first: Path, second: Path) -> bool:
-    """Print how two saved modules differ. Return whether they agree. Raises `UsageError` if one cannot be read."""
-    summaries: list[ModuleSummary] = []
-    for path in (first, second):
-        module, manifest = read(path)
-        summaries.append(summary_of(module.operation, manifest))
-    lines = list(differences(*summaries))
-    echo("\n".join(lines) or "no difference in signatures, operations, and types of constants")
+def diff_modules(first: Path, second: Path, json: Path | None = None) -> bool:
+    """Print how two saved modules differ, and write it to ``json``. Return whether they agree.
+
+    Raises:
+        UsageError: if a file cannot be read or written.
+    """
+    with json_output(json) as write:
+        summaries: list[ModuleSummary] = []
+        for path in (first, second):
+            module, manifest = read(path)
+            summaries.append(summary_of(module.operation, manifest))
+        lines = list(differences(*summaries))
+        echo("\n".join(lines) or "no difference in signatures, operations, and types of constants")
+        write(document({"same": not lines, "differences": lines, "first": summaries[0], "second": summaries[1]}))
     return not lines
 
 

@@ -22,6 +22,7 @@ def show_checkup(json: Path | None) -> bool:
         if console.is_terminal:
             console.print(checkup.table())
             echo("\n".join(checkup.advice()))
+            console.print(checkup.verdict, style="green" if checkup.works else "bold red", highlight=False)
         else:
             echo(checkup)
         write(checkup.to_json())

@@ -6,12 +6,13 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
 from fx_importer.cli.following import Following
-from fx_importer.cli.json_output import STDOUT
+from fx_importer.cli.json_output import STDOUT, document, json_output
 from fx_importer.cli.model_loading import load_model
 from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Call
@@ -23,8 +24,10 @@ from fx_importer.frontend.example_inputs import check_inputs
 from fx_importer.frontend.export import export_program
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.module_io import ARTIFACT, SUFFIXES, holds_weights, manifest_path
+from fx_importer.mlir.module_summary import summary_of
 from fx_importer.mlir.output_files import check_writable, save_text
 from fx_importer.options import Options
+from fx_importer.output_types import OutputType
 from fx_importer.results.lowered import Lowered
 from fx_importer.targets import target_for
 from fx_importer.weights import check_place
@@ -39,15 +42,18 @@ def import_model(
     module_paths: bool = False,
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
+    json: Path | None = None,
+    by_default: bool = False,
 ) -> None:
     """Lower the model that ``model`` names, and write it to the file ``output``, or to standard output for ``-``.
 
     The manifest is written to ``manifest``, if given. Weights that are not in the module are read from
     ``weights_file``, or written to it. ``module_paths`` is passed to `Lowered.save`, ``trust`` to `load_model`;
-    ``following`` says what to print and record.
+    ``following`` says what to print and record, and ``json`` gets a summary of the result.
+    ``by_default`` says whether the output type is a default, which is printed.
 
     Raises:
-        UsageError: if the output cannot be written (checked first), or ``model`` does not name a model.
+        UsageError: if an output cannot be written (checked first), or ``model`` does not name a model.
         FxImporterError: if the model cannot be lowered; nothing is written in that case.
     """
     if output != STDOUT:
@@ -68,23 +74,38 @@ def import_model(
             check_writable(path)
     if weights_file is not None:
         check_place(weights_file)
+    if output == str(json) == STDOUT:
+        raise UsageError("--json - and -o - are both for standard output: name a file for one of them")
     options = following.prepared(options)
-    with following.run(model, options.output_type.value) as followed, reporting_progress(True):
-        lowered = followed.lowered = lower_model(model, options, trust)
+    with json_output(json) as write:
+        with following.run(model, options.output_type.value) as followed, reporting_progress(True):
+            lowered = followed.lowered = lower_model(model, options, trust)
+            if output != STDOUT:
+                lowered.save(output, weights_file, module_paths=module_paths)
+        if output == STDOUT:
+            lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
+        if manifest is not None:
+            save_text(lowered.manifest.to_json(), manifest)
+        for name, stub in lowered.operator_stubs.items():
+            echo(f"{name}: PyTorch runs {stub.operator}", *stub.places, sep="\n    ", file=sys.stderr)
         if output != STDOUT:
-            lowered.save(output, weights_file, module_paths=module_paths)
-    if output == STDOUT:
-        lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
-    if manifest is not None:
-        save_text(lowered.manifest.to_json(), manifest)
-    for name, stub in lowered.operator_stubs.items():
-        echo(f"{name}: PyTorch runs {stub.operator}", *stub.places, sep="\n    ", file=sys.stderr)
-    if output == STDOUT:
-        return
-    stages = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in lowered.trace.stages)
-    total = sum(stage.seconds for stage in lowered.trace.stages)
-    size = Path(output).stat().st_size
-    echo(f"{output}: {options.output_type.value}, {size:,} bytes, {total:.2f} s ({stages})")
+            kind = options.output_type.value + (" (default)" if by_default else "")
+            seconds = sum(stage.seconds for stage in lowered.trace.stages)
+            cached = all(stage.name != "importing" for stage in lowered.trace.stages)
+            source = ", from the cache" if cached else ""
+            echo(f"{output}: {kind}, {Path(output).stat().st_size:,} bytes, {seconds:.2f} s{source}")
+        write(document(_data(output, options.output_type, lowered)))
+
+
+def _data(output: str, output_type: OutputType, lowered: Lowered) -> dict[str, Any]:
+    """Return the summary of a lowering for ``--json``."""
+    return {
+        "output": output,
+        "output_type": output_type,
+        "bytes": None if output == STDOUT else Path(output).stat().st_size,
+        "stages": {stage.name: stage.seconds for stage in lowered.trace.stages},
+        "module": summary_of(lowered.module.operation, lowered.manifest),
+    }
 
 
 def lower_model(model: str, options: Options, trust: bool = False) -> Lowered:

@@ -11,6 +11,7 @@ from typing import Any
 from fx_importer.cli.following import Following
 from fx_importer.cli.terminal import echo
 from fx_importer.errors import NotInstalledError
+from fx_importer.mlir.output_files import check_directory
 from fx_importer.output_types import OutputType
 from fx_importer.process.optional_packages import is_installed
 
@@ -19,6 +20,7 @@ def import_language_model(
     folder: Path, output: Path, *, output_type: OutputType, following: Following, **options: Any
 ) -> None:
     """Write the module of the model in ``folder`` to ``output``; with the options of `import_model`, which may fail."""
+    check_directory(output)
     llm = quiet_llm()
     start = time.perf_counter()
     with following.run(str(folder), output_type.value):

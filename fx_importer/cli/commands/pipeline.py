@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from fx_importer.cli.commands.import_model import load_call
+from fx_importer.cli.json_output import document, json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.compile_programs import compile_programs
@@ -26,18 +28,35 @@ FIRST_STEPS = {"frontend": "torch.export", "importing": "import"}
 """What stages do besides FX passes."""
 
 
-def show_pipeline(model: str | None, options: Options, engine_name: str | None, run: bool, trust: bool) -> None:
+def show_pipeline(
+    model: str | None,
+    options: Options,
+    engine_name: str | None,
+    run: bool,
+    trust: bool,
+    json: Path | None = None,
+) -> None:
     """Print the passes from export to the compiler of an engine, or run ``model`` and print their times.
+
+    ``json`` gets the same.
 
     Raises:
         UsageError: for an engine that does not run the output type, and for ``run`` without a model.
     """
     engine = _engine(options, engine_name)
-    if not run:
-        echo("\n".join(_described(options, engine)))
-        return
-    if model is None:
+    if run and model is None:
         raise UsageError("--run needs a model")
+    with json_output(json) as write:
+        if model is not None and run:
+            write(document(_run(model, options, engine, trust)))
+            return
+        lines = list(_described(options, engine))
+        echo("\n".join(lines))
+        write(document(lines))
+
+
+def _run(model: str, options: Options, engine: Engine | None, trust: bool) -> list[dict[str, str | float | int | None]]:
+    """Lower and run ``model``, print the times of stages and passes, and return them."""
     options = replace(options, running=replace(options.running, cache=False))
     times = PassTimes()
     call = load_call(model, trust)
@@ -50,6 +69,8 @@ def show_pipeline(model: str | None, options: Options, engine_name: str | None, 
     echo(times.table())
     if engine is not None:
         echo(f"{engine.name}: {seconds:.3f} s to load the module and run it once")
+    rows = [{"name": name, "seconds": taken, "operations": count} for name, taken, count in times.rows]
+    return [*rows, *([{"name": engine.name, "seconds": seconds}] if engine is not None else [])]
 
 
 def _engine(options: Options, name: str | None) -> Engine | None:

@@ -13,7 +13,7 @@ from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines import engine_named
 from fx_importer.fx_graph.program_files import read_program
-from fx_importer.mlir.output_files import file_for_torch
+from fx_importer.mlir.output_files import check_directory, file_for_torch
 from fx_importer.options import Options
 from fx_importer.process.scratch import Scratch
 from fx_importer.reduction import Setting
@@ -40,6 +40,7 @@ def reduce_model(
             or the model does not fail, or not always.
         ExportError: if torch.export cannot capture the model.
     """
+    check_directory(output, new=True)
     if report is not None:
         check_report(report)
     torch.set_num_threads(1)  # before the model runs, since this process forks

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fx_importer.api.load import manifest_of_file
+from fx_importer.cli.json_output import document, json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.distributed import Mesh, Plan
 from fx_importer.distributed.communication import of_function
@@ -20,11 +21,17 @@ LISTED = 20
 """Rows of operations and of weights; the rest is one row."""
 
 
-def show_module(path: Path) -> None:
-    """Print what the module in ``path`` holds. Raises `UsageError` if it cannot be read."""
-    module, manifest = read(path)
-    summary = summary_of(module.operation, manifest)
-    echo("\n".join(_lines(path, module, manifest, summary)))
+def show_module(path: Path, json: Path | None = None) -> None:
+    """Print the contents of the module in ``path``, and write them to ``json``.
+
+    Raises:
+        UsageError: if a file cannot be read or written.
+    """
+    with json_output(json) as write:
+        module, manifest = read(path)
+        summary = summary_of(module.operation, manifest)
+        echo("\n".join(_lines(path, module, manifest, summary)))
+        write(document(summary))
 
 
 def read(path: Path) -> tuple[ir.Module, Manifest | None]:

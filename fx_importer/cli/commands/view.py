@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+import webbrowser
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from fx_importer.cli.option_arguments import with_options
 from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Call
 from fx_importer.diagnostics.progress import reporting_progress
+from fx_importer.errors import UsageError
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.results.report import check_report, write_report
@@ -30,12 +33,25 @@ def report_isolated(title: str, call: Call, options: Options, path: Path) -> Non
     echo(f"{path}: {path.stat().st_size:,} bytes", file=sys.stderr)
 
 
-def view_model(model: str, options: Options, output: Path, following: Following, trust: bool = False) -> bool:
+def view_model(
+    model: str,
+    options: Options,
+    output: Path | None,
+    following: Following,
+    trust: bool = False,
+    show: bool = False,
+) -> bool:
     """Write the report of the model that ``model`` names to ``output``. Return whether the model can be lowered.
+
+    With ``show``, the browser opens it; without ``output``, it is a temporary file.
 
     Raises:
         UsageError: if ``model`` does not name a model, or the file cannot be written.
     """
+    if output is None:
+        if not show:
+            raise UsageError("name the page with -o model.html, or pass --open, which opens a temporary file")
+        output = Path(tempfile.mkdtemp(prefix="fx-importer-")) / "explorer.html"
     check_report(output)
     options = following.prepared(options)
     with following.run(model, options.output_type.value), reporting_progress(True):
@@ -45,4 +61,6 @@ def view_model(model: str, options: Options, output: Path, following: Following,
         echo(with_options(contents["error"]), file=sys.stderr)
     views, size = len(contents["views"]), output.stat().st_size
     echo(f"{output}: {contents['output_type']}, {contents['outcome']}, {views} views, {size:,} bytes")
+    if show and not webbrowser.open(output.absolute().as_uri()):
+        echo(f"no browser could be started: open {output.absolute()} in one", file=sys.stderr)
     return not contents["error"]

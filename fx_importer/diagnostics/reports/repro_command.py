@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.bindings import torch_mlir_opt
 from fx_importer.process.one_shot import output_of
 
 OPT = "torch-mlir-opt"
@@ -37,11 +37,6 @@ def import_command(program: str, options: Mapping[str, Any]) -> str:
             for each in value if isinstance(value, list) else [value]:
                 arguments += [flag, str(each)]
     return shlex.join([*arguments, "-o", "out.mlirbc"])
-
-
-def torch_mlir_opt() -> Path:
-    """Return the path of the wheel's ``torch-mlir-opt``."""
-    return Path(ir.__file__).parent / "_mlir_libs" / OPT
 
 
 def _reads(bytecode: Path) -> bool:

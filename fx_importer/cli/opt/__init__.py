@@ -1,0 +1,1 @@
+"""What ``fx-importer opt`` runs; it imports no torch."""
