@@ -1,8 +1,8 @@
 """Measure `torch_mlir.fx.export_and_import` and `fx_importer.export_and_import` on the same exported programs.
 
 Each program is exported and saved once, or made anew where it is large. Every measured run has a process of its own, so
-that neither side's memory or caches reach the other, and the sides take turns. docs/performance.md says how to read the
-figures.
+that neither side's memory or caches reach the other, and the sides take turns. docs/measurements/lowering.md
+says how to read the figures.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def main(
     if docs:
         from benchmarks.comparison import page, plots  # only here: plots need matplotlib, the extra bench
 
-        plots.draw([side for pair in pairs for side in pair], ROOT / "docs" / "performance")
+        plots.draw([side for pair in pairs for side in pair], ROOT / "docs" / "measurements")
         page.write(ROOT, pairs, described, _report(pairs, Console(width=400), markdown=True))
 
 

@@ -37,7 +37,7 @@ from fx_importer.llm.checkpoints.model_folder import read_source
 from fx_importer.llm.decoder import Decoder
 from tests.llm.gguf_files import save_tiny_gguf
 
-PAGE = DOCS / "llm.md"
+PAGE = DOCS / "measurements" / "llm.md"
 LAYERS, STEPS, TURN = 4, 24, 8
 SHAPES: dict[str, dict[str, Any]] = {
     "135M": {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3},

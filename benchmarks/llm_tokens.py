@@ -1,4 +1,4 @@
-"""Tokens of imported language models beside ``model.generate``; a section of docs/llm.md.
+"""Tokens of imported language models beside ``model.generate``; a section of docs/measurements/llm.md.
 
     python -m benchmarks.llm_tokens --json tokens.json              # all of them; goes on where it stopped
     python -m benchmarks.llm_tokens --kinds gpt2 gemma2 --engines jit
@@ -29,7 +29,7 @@ from fx_importer import FxImporterError
 from fx_importer.llm import LanguageModel, Sampling, import_model, load
 from tests.llm.tiny_models import CONFIGS, END, save_tiny_model
 
-PAGE = DOCS / "llm.md"
+PAGE = DOCS / "measurements" / "llm.md"
 ENGINES = {"jit": "linalg-on-tensors", "iree": "linalg-on-tensors", "xla": "stablehlo"}
 BATCHES = (1, 3)
 STEPS, CONTEXT, DISTINCT = 64, 96, 8

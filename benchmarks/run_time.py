@@ -1,4 +1,4 @@
-"""Time of calls: eager PyTorch and Inductor beside the engines that run what we lower, and engines by their own roads.
+"""Time of calls: eager PyTorch, Inductor, the engines that run our modules, and their native front ends.
 
     python benchmarks/run_time.py --batch 1 8 --threads 1 2 --json times.json --docs    # the tables of the pages
     python benchmarks/run_time.py resnet50 --engines jit iree --dtype fp32 bf16
@@ -6,7 +6,7 @@
 
 Each engine has a process of its own, and they take turns. Without models and dtypes, some models are measured in
 bfloat16 too, and training steps. What ``--json`` holds already is not measured again, so that an interrupted run goes
-on. docs/performance.md says how to read the figures.
+on. docs/measurements/calls.md says how to read the figures.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument(
         "--docs",
         action="store_true",
-        help="write tables and a plot into docs/performance.md, and means into docs/engines.md",
+        help="write tables and a plot into docs/measurements/calls.md, and means into docs/engines.md",
     )
     options = parser.parse_args()
     if unknown := set(options.models) - MODELS.keys():

@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+from pathlib import Path
 from typing import Any
 
+from mlir_pygments import MLIRLexer
 from pygments.lexers.special import TextLexer
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 
@@ -23,8 +25,8 @@ release = importlib.metadata.version("fx-importer")
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 root_doc = "docs/index"
 include_patterns = ["docs/**", "examples/*.ipynb", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-exclude_patterns = ["docs/performance/*.json"]
 nitpicky = False  # docstrings link names of torch and of internal modules too
+suppress_warnings = ["misc.highlighting_failure"]  # excerpts of MLIR are no whole modules
 show_warning_types = True
 
 html_theme = "furo"
@@ -43,6 +45,7 @@ nb_execution_raise_on_error = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 88
 default_role = "py:obj"
 
 # The text of an attribute is no "type: description", even if there is a colon in it.
@@ -68,8 +71,17 @@ def skip_again(app: Any, what: str, name: str, member: Any, skip: bool, options:
     return True if getattr(fx_importer, name) is member else None
 
 
+def write_redirect(app: Any, exception: Exception | None) -> None:
+    """Write ``index.html`` at the root of the site, which leads to the start page."""
+    if exception is None and app.builder.name == "html":
+        Path(app.outdir, "index.html").write_text(
+            f'<!doctype html><title>fx-importer</title><meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
+        )
+
+
 def setup(app: Any) -> None:
     app.connect("source-read", add_menu)
     app.connect("autodoc-skip-member", skip_again)
-    for each in ("mlir", "ebnf-mlir"):
-        app.add_lexer(each, TextLexer)
+    app.connect("build-finished", write_redirect)
+    app.add_lexer("mlir", MLIRLexer)
+    app.add_lexer("ebnf-mlir", TextLexer)

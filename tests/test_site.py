@@ -41,10 +41,11 @@ def test_site(tmp_path: Path):
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    reference = (built / "docs" / "reference.html").read_text()
+    reference = (built / "docs" / "reference" / "fx_importer.html").read_text()
     assert [each for each in vars(fx_importer)["__all__"] if f'id="fx_importer.{each}"' not in reference] == []
     menu = (built / "docs" / "index.html").read_text()
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.ipynb")]
     missing = [each.stem for each in pages if each.stem != "index" and f"{each.stem}.html" not in menu]
     assert missing == []
+    assert "url=docs/index.html" in (built / "index.html").read_text()
     assert "filter.js" in (built / "docs" / "models.html").read_text()

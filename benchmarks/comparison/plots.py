@@ -35,7 +35,7 @@ def draw(results: Sequence[Result], directory: Path) -> None:
         if chosen:
             figure = plot(chosen)
             figure.tight_layout()
-            figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
+            figure.savefig(directory / f"lowering_{name}.svg", metadata={"Date": None})
             plt.close(figure)
 
 
@@ -74,7 +74,7 @@ def _nodes(results: list[Result]) -> Any:
 
 
 def _memory(results: list[Result]) -> Any:
-    """Peak memory beside the model over its weights."""
+    """Peak memory in addition to the model, over its weights."""
     figure, axis = plt.subplots(figsize=(6, 4))
     for side in SIDES:
         for dtype, style in (("fp32", "-"), ("bf16", "--")):
@@ -87,6 +87,6 @@ def _memory(results: list[Result]) -> Any:
             if points:
                 x, y = zip(*points, strict=True)
                 axis.plot(x, y, style, marker="o", color=_SIDE_COLORS[side], label=f"{side}, {dtype}")
-    axis.set(xscale="log", yscale="log", xlabel="MB of weights", ylabel="MB at the peak, beside the model")
+    axis.set(xscale="log", yscale="log", xlabel="MB of weights", ylabel="MB at the peak, without the model")
     axis.legend()
     return figure

@@ -1,4 +1,4 @@
-"""Write figures into docs/performance.md, with a plot, and their means into docs/engines.md."""
+"""Write figures into docs/measurements/calls.md, with a plot, and their means into docs/engines.md."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ _SECTION = "figures of benchmarks/run_time.py --docs"
 
 def write(root: Path, figures: Figures) -> None:
     """Write tables and the plot of ``figures`` under ``root``."""
-    _draw(figures.models, root / "docs" / "performance" / "calls.svg")
-    parts = ("![Speed beside eager](performance/calls.svg)", bars(figures), tables(figures))
-    renew(root / "docs" / "performance.md", _SECTION, "\n" + "\n\n".join(part for part in parts if part) + "\n\n")
+    _draw(figures.models, root / "docs" / "measurements" / "calls.svg")
+    parts = ("![Speed relative to eager](calls.svg)", bars(figures), tables(figures))
+    renew(
+        root / "docs" / "measurements" / "calls.md",
+        _SECTION,
+        "\n" + "\n\n".join(part for part in parts if part) + "\n\n",
+    )
     renew(root / "docs" / "engines.md", _SECTION, f"\n{figures.of_machine}\n\n{_means(figures.models)}\n\n")
 
 
 def _means(runs: Sequence[Run]) -> str:
-    """Geometric means of speeds beside eager with the slowest model: a row for each engine and setting."""
+    """Geometric means of speeds relative to eager with the slowest model: a row for each engine and setting."""
     rows: list[list[str]] = []
     for engine in (each for each in engines_of(runs) if each != "eager"):
         for setting in dict.fromkeys(run.setting for run in runs):
@@ -43,7 +47,7 @@ def _means(runs: Sequence[Run]) -> str:
 
 
 def _draw(runs: Sequence[Run], path: Path) -> None:
-    """Speed beside eager: a group of bars for each model, a plot for each setting."""
+    """Speed relative to eager: a group of bars for each model, a plot for each setting."""
     settings = list(dict.fromkeys(each.setting for each in runs))
     engines = [each for each in engines_of(runs) if each != "eager"]
     figure, axes = plt.subplots(len(settings), 1, figsize=(10, 3.2 * len(settings)), squeeze=False)

@@ -16,7 +16,7 @@ from fx_importer.benchmarking import Measurement
 from fx_importer.benchmarking.measurement import COLUMNS, cells, figure
 
 OWN_ROAD = {"iree": "iree-turbine", "xla": "jax"}
-"""The engine by its own road, for each backend."""
+"""The native front end of each backend."""
 TRAINING = "training"
 """The dtype of training steps, in float32."""
 OURS = "the fastest of ours"
@@ -135,13 +135,13 @@ def tables(figures: Figures) -> str:
     models = figures.models
     for setting in dict.fromkeys(each.setting for each in models):
         chosen = [each for each in models if each.setting == setting]
-        parts += [f"**{described(setting)[0].upper()}{described(setting)[1:]}: speed beside eager**"]
+        parts += [f"**{described(setting)[0].upper()}{described(setting)[1:]}: speed relative to eager**"]
         # With more threads, engines that load at the same time take each other's processors.
         parts += [_speeds(chosen, roofs), _loading(chosen) if setting[2] == 1 else "", _roads(chosen)]
     if figures.saved:
-        parts += ["**MB at the peak of calls: a saved module on the JIT beside eager**", _saved(figures.saved)]
+        parts += ["**MB at the peak of calls: a saved module on the JIT, and eager**", _saved(figures.saved)]
     if figures.training:
-        parts += ["**Training steps: speed beside eager**", _training(figures.training)]
+        parts += ["**Training steps: speed relative to eager**", _training(figures.training)]
     if figures.additions:
         parts += ["**One addition: µs a call, median**", _additions(figures.additions)]
     return "\n\n".join(part for part in parts if part)
@@ -202,7 +202,7 @@ def _loading(runs: Sequence[Run]) -> str:
 
 
 def _roads(runs: Sequence[Run]) -> str:
-    """Return the speeds of what we feed beside engines by their own roads, and beside Inductor."""
+    """Compare the speeds of backends with native front ends, and with Inductor."""
     fed = [each for each in engines_of(runs) if ":" in each]
     pairs = [(each, own) for backend, own in OWN_ROAD.items() for each in fed if each.startswith(f"{backend}:")]
     pairs = [pair for pair in [*pairs, (OURS, "inductor")] if any(run.speed(*pair) for run in runs)]
@@ -215,7 +215,7 @@ def _roads(runs: Sequence[Run]) -> str:
     ]
     rows.append(["geometric mean", *(mean_cell(run.speed(*pair) for run in runs) for pair in pairs)])
     headings = [f"{engine} / {own}" for engine, own in pairs]
-    return "Speed of an engine that we feed, divided by that of its own road, and by Inductor's:\n\n" + markdown(
+    return "Speedup of each backend over its native front end and over Inductor:\n\n" + markdown(
         ["model", *headings], rows
     )
 

@@ -66,17 +66,17 @@ def test_figures_are_beside_what_they_should_be():
 
 
 def test_pages_are_renewed(tmp_path):
-    (tmp_path / "docs" / "performance").mkdir(parents=True)
-    pages = [tmp_path / "docs" / name for name in ("performance.md", "engines.md")]
+    (tmp_path / "docs" / "measurements").mkdir(parents=True)
+    pages = [tmp_path / "docs" / name for name in ("measurements/calls.md", "engines.md")]
     for each in pages:
         mark = "figures of benchmarks/run_time.py --docs"
-        section_of(run_time.ROOT / "docs" / each.name, mark)
+        section_of(run_time.ROOT / each.relative_to(tmp_path), mark)
         each.write_text(f"<!-- begin {mark} -->\n<!-- end {mark} -->\n")
     page.write(tmp_path, FIGURES)
     assert "| mobilenet | 12.0 (11.0-13.0) |" in pages[0].read_text()
     row = "| jit:linalg-on-tensors | batch 1, fp32, 1 thread | 2.00 (1) | 2.00 (mobilenet) | 2.00 (mobilenet) |"
     assert row in pages[1].read_text()
-    assert (tmp_path / "docs" / "performance" / "calls.svg").exists()
+    assert (tmp_path / "docs" / "measurements" / "calls.svg").exists()
 
 
 def test_models_have_their_dtype_and_operations():

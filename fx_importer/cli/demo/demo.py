@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -21,9 +22,20 @@ TOLERANCE = 1e-5
 
 PIPED_WIDTH = 100
 
+NEXT_STEPS = """
+Next:
+  1. Compare the TOSA module with eager PyTorch on every installed engine:
+     {command} verify fx_importer.cli.demo:load_encoder --output-type tosa
+  2. Lower your own model. build() in mine.py returns the model and its example inputs:
+     {command} import mine:build --output-type tosa -o mine.mlir
+  3. Read docs/first-ten-minutes.md: unsupported operators, and what to do about them.
+"""
+
 
 def run_demo(out: Path) -> None:
-    """Lower the encoder to every output type, write the modules to ``out``, and run linalg-on-tensors on sentences.
+    """Lower the encoder to every output type, run linalg-on-tensors on sentences, and name what to try next.
+
+    ``out`` gets the modules, and the explorer's page of linalg-on-tensors.
 
     Raises:
         UsageError: if the extra ``demo`` is not installed, or ``out`` cannot be a directory.
@@ -49,10 +61,8 @@ def run_demo(out: Path) -> None:
             lowered[output_type] = lower(encoder, *inputs, output_type=output_type)
             files[output_type] = out / f"minilm.{output_type.value}.mlirbc"
             lowered[output_type].save(files[output_type])
-    console.print(demo_tables.stages({name: result.trace for name, result in lowered.items()}))
-    console.print(demo_tables.frequent_operations({name: result.module for name, result in lowered.items()}))
-    console.print(demo_tables.files(files))
-
+    console.print(demo_tables.modules(lowered, files))
+    console.print(f"Written as bytecode: {out}/minilm.<output type>.mlirbc\n", markup=False)
     with console.status("running"), torch.no_grad():
         embeddings = lowered[OutputType.LINALG_ON_TENSORS].run(*inputs)
         ours, eager = similarities(embeddings), similarities(encoder(*inputs))
@@ -62,4 +72,19 @@ def run_demo(out: Path) -> None:
     verdict = f"The largest difference from eager PyTorch is {largest:.1e}; {TOLERANCE:.0e} is allowed."
     if not largest <= TOLERANCE:  # true for NaN too
         raise FxImporterError(verdict)
-    console.print(f"[bold]{verdict}[/] {time.perf_counter() - started:.0f} s in all.")
+    console.print(f"[bold]{verdict}[/]\n")
+    page = out / "minilm.html"
+    with console.status("the explorer's page"):
+        lowered[OutputType.LINALG_ON_TENSORS].report(str(page))
+    console.print(f"Open [bold]{page}[/] in a browser: each line of the model, linked with its operations.")
+    console.print(NEXT_STEPS.format(command=_command()), markup=False, soft_wrap=True)
+    console.print(f"{time.perf_counter() - started:.0f} s in all.")
+
+
+def _command() -> str:
+    """Return the command as typed in this shell: its name if it is on the path, its file otherwise."""
+    program = Path(sys.argv[0])
+    if program.name == "__main__.py":
+        return "python -m fx_importer"
+    on_path = shutil.which(program.name)
+    return program.name if on_path and Path(on_path).samefile(program) else str(program)

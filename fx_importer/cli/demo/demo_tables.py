@@ -5,43 +5,31 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 from rich import box
 from rich.table import Table
 
-from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.engine_table import REFERENCE_ENGINE
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import operations
 from fx_importer.output_types import OutputType
+from fx_importer.results.lowered import Lowered
 
-MOST_FREQUENT = 6
-
-
-def stages(traces: Mapping[OutputType, Trace]) -> Table:
-    """Return the duration of each stage in seconds, with a column per output type."""
-    table = _table("Seconds per stage", "stage", *(output_type.value for output_type in traces))
-    seconds = [{record.name: record.seconds for record in trace.stages} for trace in traces.values()]
-    order: TopologicalSorter[str] = TopologicalSorter()
-    for column in seconds:
-        for before, after in itertools.pairwise(column):
-            order.add(after, before)
-    for name in order.static_order():
-        table.add_row(name, *(f"{column[name]:.2f}" if name in column else "" for column in seconds))
-    table.add_section()
-    table.add_row("all", *(f"{sum(column.values()):.2f}" for column in seconds), style="bold")
-    return table
+MOST_FREQUENT = 2
+PAIRS = 5
 
 
-def frequent_operations(modules: Mapping[OutputType, ir.Module]) -> Table:
-    """Return the most frequent operations of each module."""
-    table = _table("Ops", "output type", "ops", "most frequent", right=("ops",))
-    for output_type, module in modules.items():
-        counts = count_ops(module)
+def modules(lowered: Mapping[OutputType, Lowered], files: Mapping[OutputType, Path]) -> Table:
+    """Return a row per output type: seconds of the lowering, operations, and the size of its file."""
+    right = ("seconds", "ops", "MB")
+    table = _table("Modules", "output type", "seconds", "ops", "MB", "most frequent", right=right)
+    for output_type, result in lowered.items():
+        seconds = sum(record.seconds for record in result.trace.stages)
+        counts = count_ops(result.module)
+        size = files[output_type].stat().st_size / 1e6
         frequent = ", ".join(f"{name} {count}" for name, count in counts.most_common(MOST_FREQUENT))
-        table.add_row(output_type.value, f"{counts.total():,}", frequent)
+        table.add_row(output_type.value, f"{seconds:.1f}", f"{counts.total():,}", f"{size:.1f}", frequent)
     return table
 
 
@@ -56,28 +44,19 @@ def count_ops(module: ir.Module) -> Counter[str]:
     )
 
 
-def files(paths: Mapping[OutputType, Path]) -> Table:
-    """Return the files written."""
-    table = _table("Files, as bytecode", "output type", "MB", "file", right=("MB",))
-    for output_type, path in paths.items():
-        table.add_row(output_type.value, f"{path.stat().st_size / 1e6:.1f}", str(path))
-    return table
-
-
 def similarities(sentences: Sequence[str], ours: Sequence[float], eager: Sequence[float]) -> Table:
-    """Return every pair of sentences with its cosine similarity, in descending order."""
+    """Return the `PAIRS` most similar pairs of sentences, with their cosine similarities."""
     columns = "MLIR JIT", REFERENCE_ENGINE
-    table = _table("Cosine similarities", "sentence", "sentence", *columns, right=columns)
-    pairs = itertools.combinations(sentences, 2)
-    for (a, b), mine, theirs in sorted(zip(pairs, ours, eager, strict=True), key=lambda row: -row[1]):
+    table = _table("Most similar sentences, by the cosine", "sentence", "sentence", *columns, right=columns)
+    rows = zip(itertools.combinations(sentences, 2), ours, eager, strict=True)
+    for (a, b), mine, theirs in sorted(rows, key=lambda row: -row[1])[:PAIRS]:
         table.add_row(a, b, f"{mine:.6f}", f"{theirs:.6f}")
     return table
 
 
-def _table(title: str, *columns: str, right: Sequence[str] | None = None) -> Table:
-    """Return an empty table. Columns other than the first are right-aligned unless ``right`` names those that are."""
+def _table(title: str, *columns: str, right: Sequence[str]) -> Table:
+    """Return an empty table, whose columns ``right`` are right-aligned."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(columns):
-        aligned = index > 0 if right is None else column in right
-        table.add_column(column, justify="right" if aligned else "left")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
     return table
