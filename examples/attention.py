@@ -1,4 +1,4 @@
-"""One layer of self-attention: the model of the manual's pictures, and of ``fx-importer view examples.attention:build``."""
+"""One layer of self-attention, for ``fx-importer view examples.attention:build``, and the pictures of the manual."""
 
 import torch
 from torch import Tensor, nn
