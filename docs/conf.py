@@ -49,7 +49,7 @@ python_maximum_signature_line_length = 88
 default_role = "py:obj"
 
 # The text of an attribute is no "type: description", even if there is a colon in it.
-GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())  # type: ignore[method-assign]
+GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())
 
 _SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#]+?)(?:\.md|\.ipynb)\)")
@@ -66,7 +66,7 @@ def add_menu(app: Any, name: str, content: list[str]) -> None:
 
 def skip_again(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
     """Skip what a package has that the section of ``fx_importer`` has already."""
-    if app.env.temp_data.get("autodoc:module") == "fx_importer" or name not in fx_importer.__all__:
+    if app.env.temp_data.get("autodoc:module") == "fx_importer" or name not in vars(fx_importer)["__all__"]:
         return None
     return True if getattr(fx_importer, name) is member else None
 

@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from examples import attention
 from fx_importer import lower
 
 PICTURES = Path(__file__).parents[1] / "docs" / "_static"
-SIZE = {"width": 1280, "height": 720}
+SIZE: ViewportSize = {"width": 1280, "height": 720}
 COLORS = 96
 """Colors of a picture, which keep it below 100 kB."""
 
