@@ -53,6 +53,7 @@ def _silence_other_packages() -> None:
     warnings.showwarning = shown
     if logging.lastResort is not None:  # the handler of loggers that have none
         logging.lastResort.setLevel(logging.ERROR)
+    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)  # torchao registers enums as torch deprecates it
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
