@@ -67,6 +67,10 @@ def llm_import(
         list[str] | None,
         typer.Option(metavar="NAME", help="A linear layer that has one, as q_proj. May be repeated. Default: all."),
     ] = None,
+    source_context: Annotated[
+        int | None,
+        typer.Option(help="The most tokens that an encoder reads. Default: those of the model, at most 512."),
+    ] = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
 ) -> None:
     """Write a module with prefill, decode and score.
@@ -91,6 +95,7 @@ def llm_import(
         draft=draft,
         adapter_rank=adapter_rank,
         adapter_targets=adapter_target,
+        source_context=source_context,
         following=following,
     )
 
@@ -98,7 +103,17 @@ def llm_import(
 @llm.command("run")
 def llm_run(
     folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
-    prompt: Annotated[list[str], typer.Option(help="What to continue. May be repeated, up to the batch.")],
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(help="What to continue; the source of an encoder-decoder. May be repeated, up to the batch."),
+    ] = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A source in a .npy file, as a spectrogram. May be repeated."),
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="What the decoder of an encoder-decoder starts with. Default: the model's.")
+    ] = None,
     engine: _Engine = DEFAULT_ENGINE,
     max_new_tokens: Annotated[int, typer.Option(help="The number of tokens, if nothing ends the text before.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token, more draws among all.")] = 0.0,
@@ -114,7 +129,9 @@ def llm_run(
     """
     from fx_importer.cli.commands.llm import run_language_model
 
-    run_language_model(folder, prompt, engine, max_new_tokens, temperature, top_k, top_p, seed, stop or (), lora)
+    options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    options |= {"seed": seed, "stop": stop or ()}
+    run_language_model(folder, prompt or (), features or (), start, engine, lora, **options)
 
 
 @llm.command("chat")
@@ -148,12 +165,15 @@ def llm_score(
     beside: Annotated[
         Path | None, typer.Option(metavar="DIRECTORY", help="Another import, whose perplexity is printed too.")
     ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="The source of each text, of an encoder-decoder. Repeated as --text is.")
+    ] = None,
     lora: _Adapter = None,
 ) -> None:
     """Print the perplexity of texts, and the number of their tokens."""
     from fx_importer.cli.commands.llm import score_texts
 
-    score_texts(folder, text, engine, beside, lora)
+    score_texts(folder, text, engine, beside, source, lora)
 
 
 @llm.command("serve")

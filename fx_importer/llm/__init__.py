@@ -21,5 +21,6 @@ from fx_importer.llm.loading import load as load
 from fx_importer.llm.sampling import Sampling as Sampling
 from fx_importer.llm.scheduler import Request as Request
 from fx_importer.llm.scheduler import Scheduler as Scheduler
+from fx_importer.llm.source_model import SourceModel as SourceModel
 from fx_importer.llm.speculation import speculate as speculate
 from fx_importer.llm.text_stream import Completion as Completion

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,6 +12,9 @@ from fx_importer.errors import UsageError, first_line
 from fx_importer.llm.decoder import Decoder
 from fx_importer.llm.source_lines import definition, raised_at
 
+if TYPE_CHECKING:
+    from fx_importer.llm.architectures.sources import Source
+
 _CONTEXT, _LONG, _SHORT, _DECODED = 12, 5, 3, 2
 _CHUNK = 4
 _TOLERANCE = 0.02
@@ -18,11 +22,11 @@ _TOLERANCE = 0.02
 _HALF_TOLERANCE = 0.2
 
 
-def check_agreement(model: Any, batch: int) -> None:
+def check_agreement(model: Any, batch: int, source: Source | None = None) -> None:
     """Compare the logits of ``model`` with a cache of ours and without a cache, in eager PyTorch.
 
     Prompts of two lengths, or one if ``batch`` is 1, are followed by decode steps in a cache that is longer than the
-    sequence. This reads all weights.
+    sequence. With an encoder, which reads ``source``, the sources have two lengths instead. This reads all weights.
 
     Raises:
         UsageError: if the model fails with the cache, or logits differ.
@@ -35,15 +39,18 @@ def check_agreement(model: Any, batch: int) -> None:
     name = type(model).__name__
     try:
         with torch.no_grad():
-            cached = _cached_logits(model, tokens, padding)
-            expected = torch.stack([_logits(model, row[pad:]) for row, pad in zip(tokens, padding, strict=True)])
+            if source is None:
+                cached = _cached_logits(Decoder(model, rows, _CONTEXT).eval(), tokens, padding)
+                expected = torch.stack([_logits(model, row[pad:]) for row, pad in zip(tokens, padding, strict=True)])
+            else:
+                cached, expected = _logits_of_sources(model, source, tokens, lengths)
     except UsageError:
         raise
     except Exception as error:  # of transformers, of any type
         raise UsageError(
             f"{name} fails with a cache of {rows} sequences ({raised_at(error, model)}): "
             f"{first_line(error).rstrip('.')}. Accepted are models whose code runs with transformers' static cache"
-            f"{_advice(model, rows)}"
+            f"{_advice(model, rows, source)}"
         ) from error
     tolerance = _TOLERANCE if cached.dtype == torch.float32 else _HALF_TOLERANCE
     difference = float((cached.float() - expected).abs().max() / expected.abs().max())
@@ -51,7 +58,7 @@ def check_agreement(model: Any, batch: int) -> None:
         raise UsageError(
             f"{name} ({definition(type(model))}) computes other logits with a cache of {rows} sequences than without "
             f"one: they differ by {difference:.0%} of the largest. Accepted are models whose code runs with "
-            f"transformers' static cache{_advice(model, rows)}"
+            f"transformers' static cache{_advice(model, rows, source)}"
         )
 
 
@@ -60,27 +67,50 @@ def _logits(model: Any, tokens: Tensor) -> Tensor:
     return model(input_ids=tokens[None], use_cache=False).logits[0, -1].float()
 
 
-def _advice(model: Any, rows: int) -> str:
+def _advice(model: Any, rows: int, source: Source | None) -> str:
     """Return advice to import the model for single sequences, if it agrees then."""
     try:
         if rows > 1:
-            check_agreement(model, 1)
+            check_agreement(model, 1, source)
             return ", and this one for single sequences: import it with batch=1"
     except UsageError:
         pass
     return ""
 
 
-def _cached_logits(model: Any, tokens: Tensor, padding: Tensor) -> Tensor:
+def _logits_of_sources(model: Any, source: Source, tokens: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
+    """Return the logits after the last of ``tokens`` [B, n] with and without our cache, for sources of ``lengths``."""
+    from fx_importer.llm.source_decoder import SourceDecoder, SourceEncoder
+
+    if source.features is not None:
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(len(tokens), *source.features, generator=generator, dtype=torch.float32).to(model.dtype)
+        sources, arguments = list(inputs), (inputs,)
+    else:
+        longest = min(_LONG, source.positions or 1)
+        source = replace(source, positions=min(_LONG + 1, source.positions or 1))
+        numbers = [min(length, longest) for length in lengths]
+        inputs = tokens[:, :longest].flip(1)
+        sources = [row[:number] for row, number in zip(inputs, numbers, strict=True)]
+        arguments = (inputs, torch.tensor(numbers))
+    expected = [
+        model(**{source.argument: one[None], "decoder_input_ids": row[None]}, use_cache=False).logits[0, -1].float()
+        for one, row in zip(sources, tokens, strict=True)
+    ]
+    decoder = SourceDecoder(model, len(tokens), _CONTEXT, source=source).eval()
+    SourceEncoder(decoder).eval()(*arguments)
+    return _cached_logits(decoder, tokens), torch.stack(expected)
+
+
+def _cached_logits(decoder: Decoder, tokens: Tensor, *padding: Tensor) -> Tensor:
     """Return the logits after the last of ``tokens``, [B, vocabulary]."""
-    decoder = Decoder(model, len(tokens), _CONTEXT).eval()
     chunk = 1 if decoder.has_states else _CHUNK
     logits = torch.empty(0)
     for start in range(0, _LONG, chunk):
         part = tokens[:, start : min(start + chunk, _LONG)]
         filled = torch.nn.functional.pad(part, (0, chunk - part.shape[1]))
-        logits = decoder(filled, torch.tensor(start), padding, torch.tensor(part.shape[1] - 1))
+        logits = decoder(filled, torch.tensor(start), *padding, torch.tensor(part.shape[1] - 1))
     for position in range(_LONG, tokens.shape[1]):
-        logits = decoder(tokens[:, position : position + 1], torch.tensor(position), padding)
+        logits = decoder(tokens[:, position : position + 1], torch.tensor(position), *padding)
     assert isinstance(logits, Tensor)
     return logits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,14 +39,22 @@ class BatchModel(LanguageModel):
         logits = self._prefill(tokens, padding)
         self.seconds_of_prefill, self.seconds_of_decode, self.steps = time.perf_counter() - start, 0.0, 0
         for position in range(longest, longest + max_new_tokens):
-            chosen = choice.choose(logits, generator)
+            chosen = choice.choose(self._allowed(logits, position - longest), generator)
             yield chosen[: len(prompts)].tolist()
             if position == min(context, longest + max_new_tokens - 1):
                 return
             start = time.perf_counter()
-            logits = self.caller["decode"](chosen.unsqueeze(1), torch.tensor(position), padding)
+            logits = self._call("decode", chosen.unsqueeze(1), torch.tensor(position), padding)
             self.seconds_of_decode += time.perf_counter() - start
             self.steps += 1
+
+    def _call(self, name: str, *arguments: torch.Tensor) -> torch.Tensor:
+        """Call a function with tokens, their position, the padding and others."""
+        return self.caller[name](*arguments)
+
+    def _allowed(self, logits: torch.Tensor, step: int) -> torch.Tensor:
+        """Return ``logits`` [B, vocabulary] with -inf for tokens that cannot be the new token number ``step``."""
+        return logits
 
     def _generated(
         self,
@@ -62,10 +71,13 @@ class BatchModel(LanguageModel):
 
     def _log_probabilities(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         tokens, padding = self._rows(rows, "texts")
-        targets = tokens.roll(-1, 1)
-        parts = self._in_chunks(self.caller["score"], tokens, padding, targets, most=_SCORED)
-        found = torch.cat(list(parts), 1)[:, : tokens.shape[1] - 1]
+        found = self._scores(tokens, padding)
         return [tuple(found[number, found.shape[1] - len(each) + 1 :].tolist()) for number, each in enumerate(rows)]
+
+    def _scores(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        """Return the log-probabilities of all of ``tokens`` [B, n] but the first, [B, n - 1]."""
+        parts = self._in_chunks(partial(self._call, "score"), tokens, padding, tokens.roll(-1, 1), most=_SCORED)
+        return torch.cat(list(parts), 1)[:, : tokens.shape[1] - 1]
 
     def sequence(self) -> CachedSequence:
         """Return a sequence in the first row of the batch. Calls to `generate` and `score` end it."""
@@ -113,7 +125,7 @@ class BatchModel(LanguageModel):
 
     def _prefill_part(self, *arguments: torch.Tensor) -> torch.Tensor:
         """Call ``prefill``."""
-        return self.caller["prefill"](*arguments)
+        return self._call("prefill", *arguments)
 
     def _in_chunks(
         self,

@@ -20,6 +20,7 @@ from fx_importer.llm.architectures.attention import ATTENTION, FUSED_ATTENTION, 
 from fx_importer.llm.architectures.cache_layers import Steps
 from fx_importer.llm.architectures.model_cache import cache_argument, cache_buffers, cache_layer, model_cache
 from fx_importer.llm.architectures.own_caches import own_cache
+from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, SOURCE_LENGTHS, Source
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, Matrices
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
 from fx_importer.llm.vision import takes_images, with_images
@@ -69,13 +70,10 @@ class _Decoder(torch.nn.Module):
             return found if self._keeps or not isinstance(keep, Tensor) else found.index_select(1, keep)
 
         def call(keep: int | Tensor) -> Tensor:
+            inputs = {"input_ids": tokens if embedded is None else None, "inputs_embeds": embedded}
             return self._model(
-                input_ids=tokens if embedded is None else None,
-                inputs_embeds=embedded,
-                attention_mask=mask,
-                position_ids=positions,
+                **self._arguments(inputs, mask, positions, model_cache(self._model, layers)),
                 use_cache=True,
-                **{self._cache_argument: model_cache(self._model, layers)},
                 **({"logits_to_keep": keep} if self._keeps else {}),
             ).logits
 
@@ -89,6 +87,10 @@ class _Decoder(torch.nn.Module):
                 one = logits(last.reshape(1)) if shared else every.index_select(1, last.reshape(1))
         return one.squeeze(1), every.float().log_softmax(-1).gather(2, targets.unsqueeze(2)).squeeze(2)
 
+    def _arguments(self, inputs: dict[str, Any], mask: Tensor | None, positions: Tensor, cache: Any) -> dict[str, Any]:
+        """Return the model's arguments for new tokens."""
+        return {**inputs, "attention_mask": mask, "position_ids": positions, self._cache_argument: cache}
+
 
 class Decoder(_Decoder):
     """Next-token logits of a model with a static cache: buffers ``cache.0.key``, ``cache.0.value``, …, [B, Hkv, L, D].
@@ -101,6 +103,7 @@ class Decoder(_Decoder):
         context: the number of positions that the cache holds: L, except in layers with a shorter window.
         fused: write single-token attention over a half-precision cache for compilers that fuse reductions.
         adapters: the model's adapters, whose matrices ``forward`` takes.
+        source: what the encoder of ``model`` reads; None if it has none. See `source_decoder`.
     """
 
     def __init__(
@@ -111,11 +114,13 @@ class Decoder(_Decoder):
         *,
         fused: bool = False,
         adapters: AdapterArguments | None = None,
+        source: Source | None = None,
     ):
         super().__init__(model, fused=fused, adapters=adapters)
         self.context = context
+        self.source = source
         self.cache = cache_buffers(
-            model, lambda heads, width, window: (batch, heads, min(context, window or context), width), batch
+            model, lambda heads, width, window: (batch, heads, min(context, window or context), width), batch, source
         )
         own = own_cache(model)
         self._initial = {} if own is None else dict(own.initial)
@@ -124,18 +129,19 @@ class Decoder(_Decoder):
     def has_rings(self) -> bool:
         """Whether some layers hold only the positions of a sliding window."""
         return any(
-            name.endswith("key") and buffer.shape[2] < self.context for name, buffer in self.cache.named_buffers()
+            name.endswith(".key") and buffer.shape[2] < self.context for name, buffer in self.cache.named_buffers()
         )
 
     @property
     def attends(self) -> bool:
         """Whether some layers cache keys and values."""
-        return any(name.endswith("key") for name, _ in self.cache.named_buffers())
+        return any(name.endswith(".key") for name, _ in self.cache.named_buffers())
 
     @property
     def has_states(self) -> bool:
         """Whether some layers have states. A call then takes one token of each sequence."""
-        return any(not name.endswith(("key", "value")) for name, _ in self.cache.named_buffers())
+        stateless = (".key", ".value", CROSS_KEY, CROSS_VALUE, SOURCE_LENGTHS)
+        return any(not name.endswith(stateless) for name, _ in self.cache.named_buffers())
 
     def forward(
         self,

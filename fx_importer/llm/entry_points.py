@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_graph.one_result import with_one_result
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, no_adapter
 from fx_importer.llm.vision import ImageEncoder, example_image, takes_images
+
+if TYPE_CHECKING:
+    from fx_importer.llm.architectures.sources import Source
 
 CACHES = ("static", "paged")
 MOST_DRAFT = 15
@@ -29,6 +32,8 @@ class StaticCache:
     context: int
     page_size: None = None
     pages: None = None
+    source: Source | None = None
+    """What the encoder reads; None if the model has none."""
 
     @property
     def prompts(self) -> int:
@@ -38,11 +43,16 @@ class StaticCache:
     def decoder(self, model: Any, **options: Any) -> torch.nn.Module:
         """Return the module to export for a transformers model."""
         from fx_importer.llm.decoder import Decoder
+        from fx_importer.llm.source_decoder import SourceDecoder
 
-        return Decoder(model, self.batch, self.context, **options)
+        if self.source is None:
+            return Decoder(model, self.batch, self.context, **options)
+        return SourceDecoder(model, self.batch, self.context, source=self.source, **options)
 
-    def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, Tensor], tuple[Shapes, Shapes]]:
+    def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, ...], tuple[Shapes, ...]]:
         """Return example values and dynamic shapes of the arguments that locate the tokens in the cache."""
+        if self.source is not None:
+            return (torch.tensor(0),), (None,)
         return (torch.tensor(0), torch.zeros(batch, dtype=torch.int64)), (None, None)
 
 
@@ -56,6 +66,7 @@ class PagedCache:
     pages: int
 
     prompts = 1
+    source = None
 
     def decoder(self, model: Any, **options: Any) -> torch.nn.Module:
         """Return the module to export for a transformers model."""
@@ -63,7 +74,7 @@ class PagedCache:
 
         return PagedDecoder(model, self.context, self.pages, self.page_size, **options)
 
-    def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, Tensor], tuple[Shapes, Shapes]]:
+    def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, ...], tuple[Shapes, ...]]:
         """Return example values and dynamic shapes of the arguments that locate the tokens in the cache."""
         widest = -(-(self.context + max(chunk or 0, MOST_DRAFT)) // self.page_size)
         width = min(widest, 1 + -(-(chunk or 7) // self.page_size))
@@ -106,7 +117,7 @@ def export_programs(
     """Export ``prefill``, ``score`` and ``decode`` of a transformers model, and ``verify`` if ``draft`` is set.
 
     Return the programs and the chunk, which is 1 for a model with states. If the model takes images, ``prefill`` also
-    takes ``images``, the embeddings that ``encode_image`` returns.
+    takes ``images``, the embeddings that ``encode_image`` returns. An encoder-decoder has ``encode`` too.
 
     Args:
         form: the form of the cache.
@@ -125,21 +136,22 @@ def export_programs(
     from fx_importer.llm.decoder import Decoder
     from fx_importer.llm.repeated_layers import export_layers_once
 
+    name = type(model).__name__
     if takes_images(model) and isinstance(form, PagedCache):
-        raise UsageError(f"{type(model).__name__} takes images, for which the cache has to be static")
+        raise UsageError(f"{name} takes images, for which the cache has to be static")
     decoder = form.decoder(model, fused=fused, adapters=adapters).eval()
     has_states = isinstance(decoder, Decoder) and decoder.has_states
+    if draft is not None and form.source is not None:
+        raise UsageError(f"{name} is an encoder-decoder, whose tokens are not drafted: import it without draft")
     if draft is not None and has_states:
-        raise UsageError(
-            f"{type(model).__name__} has layers with states, which cannot take back tokens: import it without draft"
-        )
+        raise UsageError(f"{name} has layers with states, which cannot take back tokens: import it without draft")
     if draft is not None and isinstance(decoder, Decoder) and decoder.has_rings:
         raise UsageError(
             "a static cache with rings of sliding windows cannot take back tokens: import the model with "
             "cache='paged' to verify drafts"
         )
     if not decoder.is_plain:
-        check_agreement(model, form.batch)
+        check_agreement(model, form.batch, form.source)
     chunk = 1 if has_states else chunk
     length = chunk or min(7, form.context)
     steps: Shapes = None if chunk else {1: Dim("steps", min=1, max=form.context)}
@@ -164,8 +176,25 @@ def export_programs(
         programs["decode"] = export_layers_once(decoder, (one, *place), adapter, (None, *shapes, *rest))
         if takes_images(model):
             programs["encode_image"] = export(ImageEncoder(model), (example_image(model),))
+        if form.source is not None:
+            programs["encode"] = _encoder(decoder, form, is_dynamic=chunk is None)
         if draft is not None:
             several = torch.zeros(form.batch, draft + 1, dtype=torch.int64)
             place, shapes = form.place(form.batch, draft + 1)
             programs["verify"] = export_layers_once(decoder, (several, *place), adapter, (None, *shapes, *rest))
     return programs, chunk
+
+
+def _encoder(decoder: Any, form: StaticCache | PagedCache, *, is_dynamic: bool) -> ExportedProgram:
+    """Export ``encode``, of tokens of any number or, unless ``is_dynamic``, as many as the source has positions."""
+    from fx_importer.llm.source_decoder import SourceEncoder
+
+    source = form.source
+    assert source is not None
+    dtype = decoder.source_dtype
+    if source.positions is None:
+        return export(SourceEncoder(decoder), (source.example(form.batch, dtype),))
+    number = min(7, source.positions) if is_dynamic else None
+    size = Dim("source", min=1, max=source.positions) if is_dynamic and source.positions > 1 else None
+    tokens, lengths = source.example(form.batch, dtype, number), torch.ones(form.batch, dtype=torch.int64)
+    return export(SourceEncoder(decoder), (tokens, lengths), dynamic_shapes=({1: size} if size else None, None))

@@ -26,6 +26,7 @@ from fx_importer.llm.checkpoints.weight_stamps import stamps_of
 from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
 from fx_importer.llm.memory import check_conversion
 from fx_importer.llm.settings import SETTINGS, Settings
+from fx_importer.llm.source_settings import source_form, with_source
 from fx_importer.llm.vision import takes_images
 from fx_importer.mlir.output_files import complete_directory
 from fx_importer.targets import target_for
@@ -57,8 +58,11 @@ def import_model(
     draft: int | None = None,
     adapter_rank: int | None = None,
     adapter_targets: Sequence[str] | None = None,
+    source_context: int | None = None,
 ) -> Path:
     """Compile a language model to a module with ``prefill``, ``decode`` and ``score``, plus the files to run it.
+
+    The module of an encoder-decoder also has ``encode``.
 
     Args:
         folder: a folder with config.json, tokenizer and safetensors, as `save_pretrained` writes it; or a GGUF file.
@@ -84,6 +88,8 @@ def import_model(
         adapter_rank: take a LoRA adapter of at most this rank as arguments: `LanguageModel.use_adapter`.
         adapter_targets: suffixes of the names of the linear layers to adapt, like PEFT's ``target_modules``; by default
             all linear layers except the output head.
+        source_context: the most tokens that the encoder of an encoder-decoder reads; by default the model's maximum,
+            capped at 512.
 
     Returns:
         The folder that was written.
@@ -113,6 +119,7 @@ def import_model(
         check_conversion(path, _DTYPES.get(dtype or ""), quantize is not None)
     loaded = source.load(_DTYPES.get(dtype or ""))
     model = loaded.model
+    form = with_source(form, model, source_context, adapter_rank)
     if lora is not None:
         _merge(model, Path(lora))
     default_engine = language_model_engine(kind)
@@ -140,6 +147,7 @@ def import_model(
                 draft,
                 image_token,
                 adapters and adapters.form,
+                source_form(model, form, chunk),
                 stamps_of(new, weights),
             )
             (new / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")

@@ -23,6 +23,7 @@ from fx_importer.llm.language_model import LanguageModel
 from fx_importer.llm.memory import available_memory
 from fx_importer.llm.paged_model import PagedModel
 from fx_importer.llm.settings import Settings
+from fx_importer.llm.source_model import SourceModel
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.weights import as_passed
 
@@ -80,12 +81,20 @@ def load(
     functions: dict[str, Loaded] = {name: backend.load(module, name) for name in ("prefill", "decode")}
     for name in manifest.functions.keys() - functions.keys():
         functions[name] = _Later(functools.partial(backend.load, module, name))
-    kind = PagedModel if settings.page_size else BatchModel if settings.image_token is None else ImageModel
     caller = Caller(manifest, functions, state)
     if matrices is not None:
         caller = AdaptedCaller(manifest, functions, state)
         caller.adapter = matrices
-    return kind(caller, settings, tokenizer)
+    return _kind(settings)(caller, settings, tokenizer)
+
+
+def _kind(settings: Settings) -> type[LanguageModel]:
+    """Return the class for a module of ``settings``."""
+    if settings.source is not None:
+        return SourceModel
+    if settings.image_token is not None:
+        return ImageModel
+    return PagedModel if settings.page_size else BatchModel
 
 
 def _tokenizer(path: Path) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fx_importer import UsageError
 from fx_importer.json_text import parse_json
@@ -23,6 +24,27 @@ class AdapterForm:
     rank: int
     layers: Mapping[str, tuple[int, int]]
     """K and N of each linear layer, keyed by its path."""
+
+
+@dataclass(frozen=True)
+class SourceForm:
+    """What the encoder of an encoder-decoder reads, and how its decoder starts."""
+
+    positions: int | None
+    """The most tokens of a source; None if the encoder reads features."""
+    is_padded: bool
+    """Whether each call of ``encode`` takes as many tokens as ``positions``."""
+    pad_token: int
+    start: tuple[int, ...]
+    """The tokens that the decoder starts with; none if each call passes them."""
+    forced: int | None = None
+    """The first token that every sequence generates; None if any can be the first."""
+    forced_last: int | None = None
+    """The token that ends sequences of the most new tokens; None if any can be the last."""
+    suppressed: tuple[int, ...] = ()
+    """Tokens that are never generated."""
+    suppressed_first: tuple[int, ...] = ()
+    """Tokens that are not generated first."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +69,8 @@ class Settings:
     """The token that image embeddings replace; None if the model takes no images."""
     adapter: AdapterForm | None = None
     """The adapter arguments of the functions; None if they take no adapter."""
+    source: SourceForm | None = None
+    """What the encoder reads; None if the model has none."""
     files: Mapping[str, Stamp] | None = None
     """The files of the weights as they were at the import, by path; None in folders of older versions."""
 
@@ -63,6 +87,8 @@ class Settings:
             found = parse_json(path.read_bytes())
             form = found.get("adapter")
             found["adapter"] = None if form is None else AdapterForm(**form)
+            source = found.get("source")
+            found["source"] = None if source is None else _source_form(source)
             stamps = found.get("files")
             found["files"] = None if stamps is None else {name: Stamp(**each) for name, each in stamps.items()}
             settings = cls(**found | {name: tuple(found[name]) for name in ("stop_tokens", "weights")})
@@ -81,6 +107,19 @@ class Settings:
             raise UsageError(
                 f"'{folder}' is not a folder that `fx-importer llm import` wrote: {type(error).__name__}: {error}"
             ) from None
+
+
+def _source_form(entries: Mapping[str, Any]) -> SourceForm:
+    """Return the form of a source. Raises ValueError if a field is of another type, or a number is out of range."""
+    lists = ("start", "suppressed", "suppressed_first")
+    form = SourceForm(**{**entries, **{name: tuple(entries[name]) for name in lists}})
+    optional = [number for number in (form.positions, form.forced, form.forced_last) if number is not None]
+    numbers = (*optional, form.pad_token, *form.start, *form.suppressed, *form.suppressed_first)
+    if {*map(type, numbers)} != {int} or type(form.is_padded) is not bool:
+        raise ValueError("the form of sources is of another type")
+    if min(numbers) < 0 or max(numbers) > _MAX_NUMBER or form.positions == 0:
+        raise ValueError("a number is out of range")
+    return form
 
 
 def _check_records(settings: Settings) -> None:

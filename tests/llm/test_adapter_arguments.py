@@ -63,7 +63,7 @@ def test_the_command_takes_an_adapter(tiny, capsys):
     folder = tiny[0]
     texts = []
     for lora in (None, folder / "adapter"):
-        run_language_model(folder / "out", ["Hello"], "jit", 8, 0.0, None, None, 0, (), lora)
+        run_language_model(folder / "out", ["Hello"], [], None, "jit", lora, max_new_tokens=8)
         texts.append(capsys.readouterr().out)
     assert texts[0] != texts[1]
 

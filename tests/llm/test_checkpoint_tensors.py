@@ -208,7 +208,7 @@ GPT_NEO = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "attention_types"
         ("bert", "BertModel", BERT, r"config\.json calls the model BertModel: 'cls\.predictions\.bias' is missing"),
         ("bert", "BertForMaskedLM", BERT, r"is an encoder: its 'bert\.encoder\.layer\.0\.attention\.self' attends to"),
         ("roberta", "RobertaForMaskedLM", BERT, "RobertaForCausalLM is an encoder"),
-        ("bart", "BartForConditionalGeneration", BART, r"no weight 'model\.encoder\.embed_positions\.weight'"),
+        ("bart", "BartForSequenceClassification", BART, "the model has no weight 'classification_head.dense.bias'"),
         ("bart", "BartForCausalLM", BART, r"decoder of an encoder-decoder: its 'model\.decoder\.layers\.0\.encoder_a"),
         ("whisper", "WhisperForCausalLM", BART, "WhisperForCausalLM is the decoder of an encoder-decoder"),
         ("llama", "LlamaForSequenceClassification", BERT, "'lm_head.weight' is missing; .*weight 'score.weight'"),

@@ -83,7 +83,9 @@ def test_draws_are_those_of_transformers(tiny, loaded, sampling):
 
 def test_the_command_prints_several_texts(tiny, loaded, capsys):
     prompts = ["Hello", "A longer prompt"]
-    run_language_model(tiny[2], prompts, "jit", 6, 0.9, 30, 0.9, 4, ())
+    run_language_model(
+        tiny[2], prompts, [], None, "jit", None, max_new_tokens=6, temperature=0.9, top_k=30, top_p=0.9, seed=4
+    )
     found = loaded.generate(prompts, max_new_tokens=6, temperature=0.9, top_k=30, top_p=0.9, seed=4)
     out, err = capsys.readouterr()
     assert out == "".join(printable(f"{prompt}{each.text}\n") for prompt, each in zip(prompts, found, strict=True))

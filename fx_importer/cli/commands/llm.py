@@ -10,7 +10,7 @@ from typing import Any
 
 from fx_importer.cli.following import Following
 from fx_importer.cli.terminal import echo
-from fx_importer.errors import NotInstalledError
+from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.mlir.output_files import check_directory
 from fx_importer.output_types import OutputType
 from fx_importer.process.optional_packages import is_installed
@@ -32,48 +32,81 @@ def import_language_model(
 def run_language_model(
     folder: Path,
     prompts: Sequence[str],
+    features: Sequence[Path],
+    start: str | None,
     engine: str,
-    max_new_tokens: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    seed: int,
-    stop: Sequence[str],
-    lora: Path | None = None,
+    lora: Path | None,
+    **options: Any,
 ) -> None:
-    """Print what the model writes after each prompt: of one as it comes, of several in the end."""
-    model = quiet_llm().load(folder, engine=engine, lora=lora)
-    streams = len(prompts) == 1
+    """Print what the model writes after each prompt, or for each source of ``features``, with `generate`'s options.
+
+    The text of one is printed as it comes, those of several in the end. With ``start``, the decoder of an
+    encoder-decoder starts with it.
+    """
+    inputs, labels = _inputs(prompts, features)
+    llm = quiet_llm()
+    model = llm.load(folder, engine=engine, lora=lora)
+    if isinstance(model, llm.SourceModel):
+        options["start"] = start
+        labels = [f"{label}: " for label in labels]
+    elif features or start is not None:
+        raise UsageError(f"--features or --start for '{folder}', which has no encoder: pass --prompt")
+    streams = len(inputs) == 1
 
     def show(number: int, text: str) -> None:
         if streams:
             echo(text, end="", flush=True)
 
-    generations = model.generate(
-        prompts,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        stop=stop,
-        on_text=show,
-    )
+    generations = model.generate(inputs, **options, on_text=show)
     if streams:
         echo()
     else:
-        for prompt, generation in zip(prompts, generations, strict=True):
-            echo(f"{prompt}{generation.text}")
+        for label, generation in zip(labels, generations, strict=True):
+            echo(f"{label}{generation.text}")
     count = sum(len(generation.tokens) for generation in generations)
-    rate = f", {len(prompts) * model.steps / model.seconds_of_decode:.1f} tokens per second" if model.steps else ""
+    rate = f", {len(inputs) * model.steps / model.seconds_of_decode:.1f} tokens per second" if model.steps else ""
     echo(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
 
 
-def score_texts(folder: Path, texts: Sequence[str], engine: str, beside: Path | None, lora: Path | None = None) -> None:
+def _inputs(prompts: Sequence[str], features: Sequence[Path]) -> tuple[list[Any], list[str]]:
+    """Return what the model generates for, and labels of them. Raises `UsageError` for none, both, or no .npy file."""
+    if bool(prompts) == bool(features):
+        raise UsageError("pass --prompt, or --features for an encoder of features, and not both")
+    if prompts:
+        return list(prompts), list(prompts)
+    import numpy as np
+    import torch
+
+    arrays: list[Any] = []
+    for file in features:
+        try:
+            arrays.append(torch.from_numpy(np.load(file, allow_pickle=False)))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"'{file}' is not an array of floats that numpy.save wrote: {error}") from None
+    return arrays, [str(file) for file in features]
+
+
+def score_texts(
+    folder: Path,
+    texts: Sequence[str],
+    engine: str,
+    beside: Path | None,
+    sources: Sequence[str] | None,
+    lora: Path | None = None,
+) -> None:
     """Print the perplexity of each text, and its perplexity by the import in ``beside``."""
     llm = quiet_llm()
-    scores = llm.load(folder, engine=engine, lora=lora).score(texts)
-    others = llm.load(beside, engine=engine).score(texts) if beside is not None else []
+
+    def scored(path: Path, adapter: Path | None) -> Any:
+        model = llm.load(path, engine=engine, lora=adapter)
+        if isinstance(model, llm.SourceModel):
+            return model.score(texts, sources=sources)
+        if sources:
+            raise UsageError(f"--source for '{path}', which has no encoder: leave it out")
+        return model.score(texts)
+
+    scores = scored(folder, lora)
+    others = scored(beside, None) if beside is not None else []
     for number, score in enumerate(scores):
         other = f"; {others[number].perplexity:.4f} in {beside}" if others else ""
         echo(f"perplexity {score.perplexity:.4f}, {len(score.tokens)} tokens{other}")

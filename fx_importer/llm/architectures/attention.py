@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
-from fx_importer.errors import UsageError
 from fx_importer.frontend.torch_patches import tracing
 
 ATTENTION, FUSED_ATTENTION = "fx_importer", "fx_importer_fused"
@@ -28,26 +27,35 @@ def attention(
     scaling: float | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
     *,
     fused: bool = False,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Return attention of (B, H, n, D) over (B, Hkv, L, D), as (B, n, H, D), with transformers' signature.
 
-    With ``softcap`` c, scores s become c * tanh(s / c). ``s_aux`` [H] holds attention sinks: per head, the score of one
-    extra key whose value is zero. With ``fused``, a single query and a half-precision cache use elementwise multiplies
-    and sums instead of matmuls, for compilers that fuse these with the conversion to float32.
+    With ``softcap`` c, scores s become c * tanh(s / c). ``s_aux`` [H] holds attention sinks: per head, the score of
+    one extra key whose value is zero. ``position_bias``, [B or 1, H, n, L], is added to scores, as in T5. With
+    ``fused``, a single query and a half-precision cache use elementwise multiplies and sums instead of matmuls, for
+    compilers that fuse these with the conversion to float32.
     """
-    if others.get("position_bias") is not None:
-        raise UsageError(f"{type(module).__name__} attends with a bias, which fx_importer.llm does not handle")
+    if attention_mask is not None and attention_mask.dtype != torch.bool:  # numbers to add, by the model's own code
+        position_bias = attention_mask if position_bias is None else position_bias + attention_mask
+        attention_mask = None
     grouped = query.shape[1] != key.shape[1]
     summed = fused and key.dtype in (torch.float16, torch.bfloat16) and _is_one(query)
     if softcap is None and s_aux is None and not summed:
+        mask = attention_mask
+        if position_bias is not None:
+            bias = position_bias.to(query.dtype)
+            mask = bias if mask is None else torch.where(mask, bias, -torch.inf)
         result = torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attention_mask, scale=scaling, enable_gqa=grouped
+            query, key, value, mask, scale=scaling, enable_gqa=grouped
         )
     else:
-        result = _grouped_attention(query, key, value, attention_mask, scaling, softcap, s_aux, summed=summed)
+        result = _grouped_attention(
+            query, key, value, attention_mask, scaling, softcap, s_aux, position_bias, summed=summed
+        )
     return result.transpose(1, 2).contiguous(), None
 
 
@@ -63,6 +71,7 @@ def _grouped_attention(
     scaling: float | None,
     softcap: float | None,
     sinks: Tensor | None,
+    bias: Tensor | None,
     *,
     summed: bool,
 ) -> Tensor:
@@ -77,6 +86,7 @@ def _grouped_attention(
     scores = scores * (width**-0.5 if scaling is None else scaling)
     scores = scores if softcap is None else torch.tanh(scores / softcap) * softcap
     scores = scores.reshape(batch, heads, steps, length)
+    scores = scores if bias is None else scores + bias
     if mask is not None:
         scores = scores.masked_fill(mask.logical_not(), -torch.inf)
     if sinks is not None:
@@ -100,21 +110,27 @@ def mask(
     q_offset: Tensor | int,
     kv_offset: Tensor | int,
     mask_function: Callable[..., Tensor],
+    attention_mask: Tensor | None = None,
     **others: Any,
 ) -> Tensor:
     """Return the mask for one layer type, [B, 1, n, L], true where a query sees a key, with transformers' signature.
 
     ``kv_offset`` comes from `CacheLayer.get_mask_sizes`: the positions of the keys, [B, L], which also mark padding.
     ``mask_function`` takes indices of sequences, heads, queries and keys, so it need not handle ring buffers. Other
-    caches pass the position of the first key. ``q_offset`` is the position of the first query, [] or per sequence [B].
+    caches, and none, pass the position of the first key, and ``attention_mask`` [B, L], false for padding. ``q_offset``
+    is the position of the first query, [] or per sequence [B].
     """
+    real = None
     if not isinstance(kv_offset, Tensor):
+        real = attention_mask
         kv_offset = (kv_offset + torch.arange(kv_length)).expand(batch_size, -1)
     sequences = torch.arange(batch_size).reshape(-1, 1, 1, 1)
     queries = q_offset.reshape(-1, 1) if isinstance(q_offset, Tensor) else q_offset
     queries = (queries + torch.arange(q_length)).reshape(-1, 1, q_length, 1)
     keys = kv_offset.reshape(batch_size, 1, 1, kv_length)
     seen = mask_function(sequences, torch.zeros_like(sequences), queries, keys)
+    if real is not None:
+        seen = seen & real.bool().reshape(batch_size, 1, 1, kv_length)
     return seen.expand(batch_size, -1, q_length, kv_length)
 
 

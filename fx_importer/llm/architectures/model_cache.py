@@ -15,6 +15,7 @@ from transformers.cache_utils import (
     DynamicCache,
     DynamicLayer,
     DynamicSlidingWindowLayer,
+    EncoderDecoderCache,
     LinearAttentionAndFullAttentionLayer,
     LinearAttentionAndSlidingWindowAttentionLayer,
     LinearAttentionCacheLayerMixin,
@@ -28,6 +29,7 @@ from fx_importer.llm.architectures.cache_layers import CacheLayer, SlidingCacheL
 from fx_importer.llm.architectures.causality import checked_causal
 from fx_importer.llm.architectures.layers_cache import LayersCache
 from fx_importer.llm.architectures.own_caches import LayerTensors, own_cache
+from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, Source, has_encoder
 from fx_importer.llm.architectures.state_layers import (
     CONVOLUTION,
     RECURRENCE,
@@ -72,26 +74,30 @@ def model_cache(model: PreTrainedModel, layers: Sequence[Any]) -> Any:
     if own is not None:
         return own.cache(layers)
     cache = LayersCache(layers=list(layers))
-    cache.counts = not uses_interface(model)
+    cache.counts = not uses_interface(model) and not has_encoder(model.config)
     return cache
 
 
 def cache_buffers(
-    model: PreTrainedModel, shape: Callable[[int, int, int | None], Shape], batch: int | None
+    model: PreTrainedModel,
+    shape: Callable[[int, int, int | None], Shape],
+    batch: int | None,
+    source: Source | None = None,
 ) -> torch.nn.ModuleList:
-    """Return a module per layer, with zero-filled buffers ``key`` and ``value`` and the buffers of `StateLayer`.
+    """Return a module per layer, with zero-filled buffers ``key`` and ``value``, of `StateLayer` and `CrossLayer`.
 
     Args:
         model: a transformers model. A call with fake tensors determines what its layers cache.
         shape: returns the shape of a buffer of keys or values, given the number of key heads, their width, and the
             layer's window, if any.
         batch: the number of sequences of the states; None if the cache cannot hold states.
+        source: what the encoder of ``model`` reads; None if it has none.
 
     Raises:
         UsageError: if a layer caches something else, or the model is not a decoder that runs alone.
     """
     buffers = torch.nn.ModuleList()
-    for layer in _cached(model):
+    for layer in _cached(model) if source is None else _cached_of_both(model, source):
         if layer.states and batch is None:
             raise UsageError(
                 f"{type(model).__name__} has layers with states, which a cache in pages does not hold: import the "
@@ -103,6 +109,10 @@ def cache_buffers(
                 module.register_buffer(name, zeros(shape(tensor.shape[1], tensor.shape[3], layer.window), tensor.dtype))
         for name, tensor in layer.states.items():
             module.register_buffer(name, zeros((batch or 0, *tensor.shape[1:]), tensor.dtype))
+        for name, tensor in layer.cross.items():
+            heads, positions, width = tensor.shape[1:]
+            positions = (source and source.positions) or positions
+            module.register_buffer(name, zeros((batch or 0, heads, positions, width), tensor.dtype))
         buffers.append(module)
     return buffers
 
@@ -122,11 +132,43 @@ def _cached(model: PreTrainedModel) -> list[LayerTensors]:
     except UsageError:
         raise
     except Exception as error:  # of transformers, of any type
-        raise UsageError(
-            f"{type(model).__name__} cannot run one token with an empty cache ({raised_at(error, model)}): "
-            f"{first_line(error)}"
-        ) from error
+        raise _cannot_run(model, error) from error
     return [_tensors(model, layer) for layer in cache.layers]
+
+
+def _cached_of_both(model: PreTrainedModel, source: Source) -> list[LayerTensors]:
+    """Return what each layer of the decoder caches after one token of an encoder-decoder, as fake tensors."""
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    arguments = {
+        "decoder_input_ids": torch.zeros(1, 1, dtype=torch.int64),
+        cache_argument(model): cache,
+    }
+    try:
+        with tracing(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            encoded = model.get_encoder()(**{source.argument: source.example(1, model.dtype, 1)}, return_dict=True)
+            model(encoder_outputs=encoded, **arguments, use_cache=True)
+    except Exception as error:  # of transformers, of any type
+        raise _cannot_run(model, error) from error
+    own = [_tensors(model, layer) for layer in cache.self_attention_cache.layers]
+    cross = [_tensors(model, layer) for layer in cache.cross_attention_cache.layers]
+    if not own or len(own) != len(cross):
+        raise UsageError(
+            f"the decoder of {type(model).__name__} ({definition(type(model))}) caches {len(own)} layers of its own "
+            f"tokens and {len(cross)} of the source: accepted are decoders that cache both in each layer, in "
+            "transformers' EncoderDecoderCache"
+        )
+    return [
+        LayerTensors(ours.key, ours.value, ours.window, cross={CROSS_KEY: theirs.key, CROSS_VALUE: theirs.value})
+        for ours, theirs in zip(own, cross, strict=True)
+        if theirs.key is not None and theirs.value is not None
+    ]
+
+
+def _cannot_run(model: PreTrainedModel, error: Exception) -> UsageError:
+    return UsageError(
+        f"{type(model).__name__} cannot run one token with an empty cache ({raised_at(error, model)}): "
+        f"{first_line(error)}"
+    )
 
 
 def _tensors(model: PreTrainedModel, layer: Any) -> LayerTensors:
@@ -155,7 +197,7 @@ def cache_layer(buffers: torch.nn.Module, context: int, steps: Steps, initial: d
         steps: the tokens to append.
         initial: see `StateLayer`.
     """
-    names = {name for name, _ in buffers.named_buffers()}
+    names = {name for name, _ in buffers.named_buffers()} - {CROSS_KEY, CROSS_VALUE}
     if not names:
         return DummyLayer()
     if "key" not in names:

@@ -25,6 +25,8 @@ class LayerTensors:
     window: int | None = None
     states: Mapping[str, Tensor] = field(default_factory=dict)
     """The states by the names of their buffers in `StateLayer`."""
+    cross: Mapping[str, Tensor] = field(default_factory=dict)
+    """The keys and values of the encoder's results, by the names of their buffers in `CrossLayer`."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 
 from fx_importer.errors import UsageError, first_line
 from fx_importer.json_text import parse_json
+from fx_importer.llm.architectures.sources import has_encoder
 from fx_importer.llm.checkpoints.checkpoint_tensors import load_checkpoint
 from fx_importer.llm.vision import VISION
 from fx_importer.weights import stored_in
@@ -32,6 +33,12 @@ TOKENIZER_FILES = (
 )
 """Names of tokenizer files in transformers."""
 _ANY_OF = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json")
+_ENCODER_DECODERS = (
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING",
+)
+"""The tables of transformers with classes of encoder-decoders."""
 _WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
 
 
@@ -75,7 +82,8 @@ class ModelSource(ABC):
     def positions(self) -> int | None:
         """The maximum number of positions in the model's configuration; None if it does not have one."""
         text = self.config.get_text_config()
-        return getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+        names = ("max_position_embeddings", "n_positions", "max_target_positions")
+        return next((number for name in names if (number := getattr(text, name, None))), None)
 
     def checked_context(self, context: int | None) -> int:
         """Return the number of positions in the cache.
@@ -104,7 +112,7 @@ class ModelFolder(ModelSource):
             UsageError: if files are missing, listing all of them, or if the architecture is not supported.
         """
         from transformers import AutoConfig
-        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        from transformers.models.auto import modeling_auto
 
         if not (path / "config.json").is_file():
             raise UsageError(
@@ -119,11 +127,13 @@ class ModelFolder(ModelSource):
             _check_numbers(config, path)
         except (OSError, ValueError, AttributeError) as error:
             raise UsageError(f"'{path / 'config.json'}' is not a configuration: {error}") from None
-        if kind not in (*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *VISION):
+        encoders = {name for table in _ENCODER_DECODERS for name in getattr(modeling_auto, f"{table}_NAMES")}
+        if kind not in (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *VISION, *encoders):
             raise UsageError(
                 f"'{path}' holds a model of the architecture {kind!r}, of which transformers has no causal language "
                 "model: accepted are Llama, Qwen, Mistral, Gemma, Phi-3, GPT-2, OLMo and others of "
-                "AutoModelForCausalLM, and SmolVLM and Idefics 3, which take images"
+                "AutoModelForCausalLM, encoder-decoders such as T5, BART and Whisper, and SmolVLM and Idefics 3, which "
+                "take images"
             )
         try:
             return cls(path, AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False))
@@ -140,9 +150,12 @@ class ModelFolder(ModelSource):
 
         stored = {name: each.read(each.type) for name, each in stored_in(self.path).items() if each.type is not None}
         try:
-            images = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-            texts = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
-            kind: Any = (images if self.config.model_type in VISION else texts)[type(self.config)]
+            if has_encoder(self.config):
+                kind: Any = encoder_decoder_class(self.config)
+            else:
+                images = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+                texts = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
+                kind = (images if self.config.model_type in VISION else texts)[type(self.config)]
             if self.is_quantized:
                 model = load_words(kind, self.config, stored, dtype, self.path)
             else:
@@ -207,6 +220,20 @@ _DEFAULT_CONTEXT = 4096
 _MAX_NUMBER = 2**63
 _LAYERS = re.compile(r"(^|_)(num|n)_(hidden_)?layers?$")
 _SIZES = re.compile(r"(^|_)(size|dim|heads?|experts|n_embd|n_inner|rank)$")
+
+
+def encoder_decoder_class(config: Any) -> Any:
+    """Return the transformers class of an encoder-decoder. Raises `UsageError` if there is none for ``config``."""
+    from transformers.models.auto import modeling_auto
+
+    for name in _ENCODER_DECODERS:
+        table: Any = getattr(modeling_auto, name)
+        if type(config) in table:
+            return table[type(config)]
+    raise UsageError(
+        f"transformers has no model that generates text for {type(config).__name__}: accepted are encoder-decoders of "
+        "AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq and AutoModelForImageTextToText"
+    )
 
 
 def check_batch(batch: int) -> None:
