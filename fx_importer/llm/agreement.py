@@ -13,7 +13,7 @@ from fx_importer.llm.decoder import Decoder
 from fx_importer.llm.source_lines import definition, raised_at
 
 if TYPE_CHECKING:
-    from fx_importer.llm.architectures.sources import Source
+    from fx_importer.llm.architectures.sources import EncoderInput
 
 _CONTEXT, _LONG, _SHORT, _DECODED = 12, 5, 3, 2
 _CHUNK = 4
@@ -22,7 +22,7 @@ _TOLERANCE = 0.02
 _HALF_TOLERANCE = 0.2
 
 
-def check_agreement(model: Any, batch: int, source: Source | None = None) -> None:
+def check_agreement(model: Any, batch: int, source: EncoderInput | None = None) -> None:
     """Compare the logits of ``model`` with a cache of ours and without a cache, in eager PyTorch.
 
     Prompts of two lengths, or one if ``batch`` is 1, are followed by decode steps in a cache that is longer than the
@@ -67,7 +67,7 @@ def _logits(model: Any, tokens: Tensor) -> Tensor:
     return model(input_ids=tokens[None], use_cache=False).logits[0, -1].float()
 
 
-def _advice(model: Any, rows: int, source: Source | None) -> str:
+def _advice(model: Any, rows: int, source: EncoderInput | None) -> str:
     """Return advice to import the model for single sequences, if it agrees then."""
     try:
         if rows > 1:
@@ -78,7 +78,7 @@ def _advice(model: Any, rows: int, source: Source | None) -> str:
     return ""
 
 
-def _logits_of_sources(model: Any, source: Source, tokens: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
+def _logits_of_sources(model: Any, source: EncoderInput, tokens: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
     """Return the logits after the last of ``tokens`` [B, n] with and without our cache, for sources of ``lengths``."""
     from fx_importer.llm.source_decoder import SourceDecoder, SourceEncoder
 

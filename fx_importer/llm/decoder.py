@@ -20,7 +20,7 @@ from fx_importer.llm.architectures.attention import ATTENTION, FUSED_ATTENTION, 
 from fx_importer.llm.architectures.cache_layers import Steps
 from fx_importer.llm.architectures.model_cache import cache_argument, cache_buffers, cache_layer, model_cache
 from fx_importer.llm.architectures.own_caches import own_cache
-from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, SOURCE_LENGTHS, Source
+from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, SOURCE_LENGTHS, EncoderInput
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, Matrices
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
 from fx_importer.llm.vision import takes_images, with_images
@@ -114,7 +114,7 @@ class Decoder(_Decoder):
         *,
         fused: bool = False,
         adapters: AdapterArguments | None = None,
-        source: Source | None = None,
+        source: EncoderInput | None = None,
     ):
         super().__init__(model, fused=fused, adapters=adapters)
         self.context = context

@@ -16,7 +16,7 @@ from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, no_adap
 from fx_importer.llm.vision import ImageEncoder, example_image, takes_images
 
 if TYPE_CHECKING:
-    from fx_importer.llm.architectures.sources import Source
+    from fx_importer.llm.architectures.sources import EncoderInput
 
 CACHES = ("static", "paged")
 MOST_DRAFT = 15
@@ -32,7 +32,7 @@ class StaticCache:
     context: int
     page_size: None = None
     pages: None = None
-    source: Source | None = None
+    source: EncoderInput | None = None
     """What the encoder reads; None if the model has none."""
 
     @property

@@ -20,7 +20,14 @@ from fx_importer.errors import ExportError, FxImporterError, first_line
 from fx_importer.fx_graph.programs import rename_state
 from fx_importer.llm.checkpoints import gguf_blocks
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments
-from fx_importer.llm.checkpoints.model_folder import GgufFile, LoadedModel, ModelFolder, check_batch, read_source
+from fx_importer.llm.checkpoints.model_folder import (
+    GgufFile,
+    LoadedModel,
+    ModelFolder,
+    ModelSource,
+    check_batch,
+    read_source,
+)
 from fx_importer.llm.checkpoints.packed_weights import check_format
 from fx_importer.llm.checkpoints.weight_stamps import stamps_of
 from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
@@ -62,8 +69,6 @@ def import_model(
 ) -> Path:
     """Compile a language model to a module with ``prefill``, ``decode`` and ``score``, plus the files to run it.
 
-    The module of an encoder-decoder also has ``encode``.
-
     Args:
         folder: a folder with config.json, tokenizer and safetensors, as `save_pretrained` writes it; or a GGUF file.
         output: the folder to write, which is complete or left as it was: ``model.mlirbc`` and its manifest,
@@ -88,8 +93,8 @@ def import_model(
         adapter_rank: take a LoRA adapter of at most this rank as arguments: `LanguageModel.use_adapter`.
         adapter_targets: suffixes of the names of the linear layers to adapt, like PEFT's ``target_modules``; by default
             all linear layers except the output head.
-        source_context: the most tokens that the encoder of an encoder-decoder reads; by default the model's maximum,
-            capped at 512.
+        source_context: for an encoder-decoder, whose module also has ``encode``, the most tokens that this takes; by
+            default the model's maximum, capped at 512.
 
     Returns:
         The folder that was written.
@@ -106,17 +111,12 @@ def import_model(
     if adapter_targets is not None and adapter_rank is None:
         raise UsageError("adapter_targets without adapter_rank, the largest rank of adapters that are arguments")
     source = read_source(path)
-    if source.is_quantized and (quantize is not None or lora is not None):
-        raise UsageError(
-            f"the weights in '{path}' stay as they are: quantize and lora need a model that is not quantized"
-        )
+    _check_weights(source, path, dtype, is_changed=quantize is not None or lora is not None, packs=quantize is not None)
     positions = source.checked_context(context)
     form = cache_form(cache, batch, positions, page_size, pages)
     output_target = target_for(kind)
     dynamic = output_target.dynamic_shapes and not output_target.specializes_sizes
     chunk = None if dynamic else math.gcd(positions, _CHUNK)  # the number of tokens of a prompt in one call
-    if isinstance(source, ModelFolder) and not source.is_quantized:
-        check_conversion(path, _DTYPES.get(dtype or ""), quantize is not None)
     loaded = source.load(_DTYPES.get(dtype or ""))
     model = loaded.model
     form = with_source(form, model, source_context, adapter_rank)
@@ -168,6 +168,16 @@ def _check_arguments(dtype: str | None, quantize: str | Any, engine: str | None,
         raise UsageError(f"the engine {engine!r}: accepted are {', '.join(language_model_engines())}")
     if draft is not None and not 1 <= draft <= MOST_DRAFT:
         raise UsageError(f"a draft of {draft} tokens: accepted are 1 to {MOST_DRAFT}")
+
+
+def _check_weights(source: ModelSource, path: Path, dtype: str | None, *, is_changed: bool, packs: bool) -> None:
+    """Raise `UsageError` if the weights are packed and to be changed, or do not fit into memory once converted."""
+    if source.is_quantized and is_changed:
+        raise UsageError(
+            f"the weights in '{path}' stay as they are: quantize and lora need a model that is not quantized"
+        )
+    if isinstance(source, ModelFolder) and not source.is_quantized:
+        check_conversion(path, _DTYPES.get(dtype or ""), packs)
 
 
 def _exported(

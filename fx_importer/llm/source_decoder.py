@@ -16,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from fx_importer.llm.architectures.attention import own_attention, uses_interface
 from fx_importer.llm.architectures.cache_layers import zeros
 from fx_importer.llm.architectures.model_cache import cache_argument
-from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, SOURCE_LENGTHS, Source, both_caches
+from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, SOURCE_LENGTHS, EncoderInput, both_caches
 from fx_importer.llm.checkpoints.lora_arguments import Matrices
 from fx_importer.llm.decoder import Decoder
 
@@ -35,7 +35,7 @@ class SourceDecoder(Decoder):
         options: see `Decoder`.
     """
 
-    def __init__(self, model: PreTrainedModel, batch: int, context: int, *, source: Source, **options: Any):
+    def __init__(self, model: PreTrainedModel, batch: int, context: int, *, source: EncoderInput, **options: Any):
         super().__init__(model, batch, context, source=source, **options)
         self._batch = batch
         if source.positions is not None:

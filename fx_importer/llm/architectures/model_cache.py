@@ -29,7 +29,7 @@ from fx_importer.llm.architectures.cache_layers import CacheLayer, SlidingCacheL
 from fx_importer.llm.architectures.causality import checked_causal
 from fx_importer.llm.architectures.layers_cache import LayersCache
 from fx_importer.llm.architectures.own_caches import LayerTensors, own_cache
-from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, Source, has_encoder
+from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, EncoderInput, has_encoder
 from fx_importer.llm.architectures.state_layers import (
     CONVOLUTION,
     RECURRENCE,
@@ -82,7 +82,7 @@ def cache_buffers(
     model: PreTrainedModel,
     shape: Callable[[int, int, int | None], Shape],
     batch: int | None,
-    source: Source | None = None,
+    source: EncoderInput | None = None,
 ) -> torch.nn.ModuleList:
     """Return a module per layer, with zero-filled buffers ``key`` and ``value``, of `StateLayer` and `CrossLayer`.
 
@@ -136,7 +136,7 @@ def _cached(model: PreTrainedModel) -> list[LayerTensors]:
     return [_tensors(model, layer) for layer in cache.layers]
 
 
-def _cached_of_both(model: PreTrainedModel, source: Source) -> list[LayerTensors]:
+def _cached_of_both(model: PreTrainedModel, source: EncoderInput) -> list[LayerTensors]:
     """Return what each layer of the decoder caches after one token of an encoder-decoder, as fake tensors."""
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     arguments = {

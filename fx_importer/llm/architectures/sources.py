@@ -37,7 +37,7 @@ def has_encoder(config: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Source:
+class EncoderInput:
     """What an encoder reads: tokens, padded at the end, or features of a fixed shape."""
 
     argument: str
@@ -54,7 +54,7 @@ class Source:
         return torch.zeros(batch, length or self.positions or 1, dtype=torch.int64)
 
 
-def source_of(model: PreTrainedModel, positions: int | None) -> Source:
+def source_of(model: PreTrainedModel, positions: int | None) -> EncoderInput:
     """Return what the encoder of ``model`` reads.
 
     Args:
@@ -73,7 +73,7 @@ def source_of(model: PreTrainedModel, positions: int | None) -> Source:
         if number < 1 or (most is not None and number > most):
             bound = "" if most is None else f" and at most {most}, for which the model was made"
             raise UsageError(f"a source of {number} positions: accepted is at least 1{bound}")
-        return Source(argument, None, number)
+        return EncoderInput(argument, None, number)
     if config.model_type not in _FEATURES:
         raise UsageError(
             f"the encoder of {type(model).__name__} ({definition(type(model))}) reads '{argument}': accepted are "
@@ -84,7 +84,7 @@ def source_of(model: PreTrainedModel, positions: int | None) -> Source:
             f"source_context={positions} for {type(model).__name__}, whose encoder reads features of a fixed shape: "
             "import it without source_context"
         )
-    return Source(argument, tuple(_FEATURES[config.model_type](config)), None)
+    return EncoderInput(argument, tuple(_FEATURES[config.model_type](config)), None)
 
 
 class CrossLayer(CacheLayerMixin):
