@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import fx
+from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves
 
-from fx_importer.fx_graph.operators import aten
-
+SymNumber = SymInt | SymFloat | SymBool
 _KEPT_METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 
 
@@ -27,11 +26,22 @@ def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any)
     """Insert a call before ``before`` with its source location, and compute the example value."""
     node = insert_call(before, target, args, kwargs)
     values = map_aggregate((args, kwargs), value_of)
-    # The C++ kernel of a pad takes no symbolic sizes.
-    dispatcher = enable_python_dispatcher() if target is aten.constant_pad_nd.default else nullcontext()
+    # C++ kernels of composites, such as a pad, fix symbolic sizes.
+    dispatcher = enable_python_dispatcher() if has_symbolic_sizes(values) else nullcontext()
     with torch.no_grad(), fake_mode_of_values(before, values), dispatcher:
         node.meta["val"] = target(*values[0], **values[1])
     return node
+
+
+def has_symbolic_sizes(value: Any) -> bool:
+    """Return whether ``value`` contains a symbolic number or a tensor with a dynamic dimension."""
+    if isinstance(value, Tensor):
+        return any(type(size) is not int for size in value.shape)
+    if isinstance(value, dict):
+        return any(map(has_symbolic_sizes, value.values()))
+    if isinstance(value, tuple | list):
+        return any(map(has_symbolic_sizes, value))
+    return isinstance(value, SymNumber)
 
 
 def insert_call(

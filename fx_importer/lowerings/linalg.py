@@ -139,7 +139,7 @@ class LinalgEmitter(TargetEmitter):
         return self.op("tensor.concat", [kind], tensors, {"dim": self.i64(axis)}).result
 
     def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
-        sizes = [size or 0 for size in self.shape(kind)]
+        sizes = [self.linalg.size(x, axis) if size is None else size for axis, size in enumerate(self.shape(kind))]
         return self.linalg.extract_slice(x, starts, sizes, range(len(sizes)))
 
     # --- reductions and products ------------------------------------------------------------------------------------

@@ -63,8 +63,20 @@ class TargetEmitter(ElementwiseEmitter):
         shape[axis] = None if None in along else sum(size or 0 for size in along)
         return self._concat(tensors, axis, self.tensor(shape, self.element(tensors[0])))
 
-    def slice(self, x: ir.Value, starts: Sequence[int], sizes: Sequence[int]) -> ir.Value:
-        """The slice of ``x`` from ``starts``, with ``sizes``."""
+    def slice(self, x: ir.Value, starts: Sequence[int], sizes: Sequence[int | None]) -> ir.Value:
+        """The slice of ``x`` from ``starts``, with ``sizes``; None takes a dynamic axis whole.
+
+        Raises:
+            CannotEmit: for other numbers of starts or sizes than axes, None with a start other than zero or for a
+                static axis, and None in StableHLO.
+        """
+        wrong = [
+            axis
+            for axis, (old, start, size) in enumerate(zip(self.shape(x), starts, sizes, strict=False))
+            if size is None and (start or old is not None)
+        ]
+        if wrong:
+            raise CannotEmit(f"a slice takes no axis but a dynamic one whole, and not axis {wrong[0]} of {x.type}")
         if not len(starts) == len(sizes) == len(self.shape(x)):
             raise CannotEmit(f"a slice of a tensor of rank {len(self.shape(x))} takes as many starts and sizes")
         return self._slice(x, starts, self.tensor(sizes, self.element(x)))

@@ -85,7 +85,7 @@ class TosaEmitter(TargetEmitter):
         return self.op("tosa.concat", [kind], tensors, {"axis": self._axis(axis)}).result
 
     def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
-        sizes = [size or 0 for size in self.shape(kind)]
+        sizes = [-1 if size is None else size for size in self.shape(kind)]
         return self.value("tosa.slice", kind, x, self.tosa.const_shape(starts), self.tosa.const_shape(sizes))
 
     def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:

@@ -39,7 +39,8 @@ def emit_upper_byte(emit: TosaEmitter, mantissa: ir.Value) -> ir.Value:
 
 def emit_product(emit: TosaEmitter, x: ir.Value, y: ir.Value, shift: int) -> ir.Value:
     """Emit the product of i32, halved ``shift`` times and rounded to the nearest, halves up."""
-    sizes = [max(a or 0, b or 0) for a, b in zip(emit.shape(x), emit.shape(y), strict=True)]
+    pairs = zip(emit.shape(x), emit.shape(y), strict=True)
+    sizes = [None if a is None or b is None else max(a, b) for a, b in pairs]
     return emit.value("tosa.mul", emit.tensor(sizes, "i32"), x, y, emit.constant_i8(shift))
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.fx_graph.emission import emit
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.core_forms import without_core_forms
 from fx_importer.quantization.families import MOVES, RULES
@@ -26,7 +26,6 @@ from fx_importer.quantization.families.rescaling import fold_rescale, load, stor
 from fx_importer.quantization.float_results import has_sums, scaled_sums
 from fx_importer.quantization.functional_form import functional
 from fx_importer.quantization.graph_constants import GraphConstants
-from fx_importer.quantization.integer_operators import EAGER_FORMS
 from fx_importer.quantization.qdq import is_quantized, kind_of, params_of
 from fx_importer.quantization.rule import Scope
 from fx_importer.quantization.scales import NoIntegerForm, Params
@@ -175,13 +174,7 @@ class _Folder(Scope):
 
     def call(self, at: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """Insert a call before ``at``, with its source line and an example value."""
-        with self.graph.inserting_before(at):
-            made = self.graph.call_function(target, args, kwargs)
-        made.meta |= {key: at.meta[key] for key in ("stack_trace", "nn_module_stack") if key in at.meta}
-        examples = map_arg((args, kwargs), lambda each: each.meta["val"])
-        compute: Any = EAGER_FORMS.get(target, target)
-        made.meta["val"] = compute(*examples[0], **examples[1])
-        return made
+        return emit(at, target, *args, **kwargs)
 
     def moves(self, node: fx.Node) -> bool:
         """Return whether ``node`` moves elements without computing."""

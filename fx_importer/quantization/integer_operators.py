@@ -27,9 +27,6 @@ INTEGER_LIBRARY = "fx_importer_integer"
 
 _LIBRARY = torch.library.Library(INTEGER_LIBRARY, "DEF")
 
-EAGER_FORMS: dict[Any, Callable[..., Tensor]] = {}
-"""The function of each operator. Called as an operator with dynamic fake tensors, it would fix their sizes."""
-
 _OUT = "int out_zero_point, int low, int high, int bits=8"
 
 PER_TENSOR = f"int multiplier, int shift, {_OUT}"
@@ -45,7 +42,6 @@ def defines(schema: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tens
     def define(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         name = _LIBRARY.define(f"{function.__name__}({schema}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
         _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-        EAGER_FORMS[getattr(integer, function.__name__).default] = function
         return function
 
     return define

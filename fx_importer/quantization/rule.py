@@ -116,13 +116,30 @@ def arguments(node: fx.Node) -> dict[str, Any]:
     return values | dict(node.kwargs)
 
 
-def shape_of(node: object) -> list[int]:
-    """Return the static sizes of the value of ``node``. Raises `NoIntegerForm` for dynamic ones."""
+BATCH = (0,)
+"""The axes of an image, ``[N, C, H, W]``, or a signal that may be dynamic."""
+
+
+def shape_of(node: object, dynamic: Collection[int] = ()) -> list[Any]:
+    """Return the sizes of the value of ``node``: numbers, and at most one symbolic size, along an axis of ``dynamic``.
+
+    One, since a reshape of TOSA infers one. Raises `NoIntegerForm` for other dynamic sizes.
+    """
     assert isinstance(node, fx.Node)
     value = node.meta.get("val")
-    if not isinstance(value, Tensor) or not all(isinstance(size, int) for size in value.shape):
+    if not isinstance(value, Tensor):
+        raise NoIntegerForm(DYNAMIC_SIZES)
+    symbolic = [axis for axis, size in enumerate(value.shape) if not isinstance(size, int)]
+    if len(symbolic) > 1 or not set(symbolic) <= set(dynamic):
         raise NoIntegerForm(DYNAMIC_SIZES)
     return list(value.shape)
+
+
+def axes_before(node: object, last: int) -> range:
+    """Return the axes of the value of ``node`` before its ``last`` ones."""
+    assert isinstance(node, fx.Node)
+    value = node.meta.get("val")
+    return range(value.dim() - last) if isinstance(value, Tensor) else range(0)
 
 
 def is_activation(node: fx.Node) -> bool:

@@ -27,7 +27,10 @@ def emit_integer_dot(emit: StablehloEmitter, a: ir.Value, b: ir.Value, batches: 
 def emit_integer_matmul(
     emit: LinalgEmitter, name: str, a: ir.Value, b: ir.Value, result: ir.Type, attributes: dict[str, ir.Attribute]
 ) -> ir.Value:
-    """Emit a named operation that adds products of integers, extended to the type of the result, to zeros."""
+    """Emit a named operation that adds products of integers, extended to the type of the result, to zeros.
+
+    A dynamic size of the result is the size of ``a`` along the same axis.
+    """
     kind = emit.element(result)
 
     def body(inside: LinalgOps, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
@@ -35,7 +38,7 @@ def emit_integer_matmul(
         product = inside.value("arith.muli", kind, left, right)
         return [inside.value("arith.addi", kind, elements[2], product)]
 
-    sizes = [size or 0 for size in emit.shape(result)]
+    sizes = [emit.linalg.size(a, axis) if size is None else size for axis, size in enumerate(emit.shape(result))]
     zeros = emit.linalg.fill_with_zeros(emit.linalg.empty(sizes, ir.RankedTensorType(result).element_type))
     return emit.linalg.structured(
         name, [a, b], [zeros], body, attributes | {"operandSegmentSizes": emit.segments(2, 1)}

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import with_element
+
+
+def static_shape(emit: TargetEmitter, x: ir.Value | ir.Type, first: int = 0) -> list[int]:
+    """Return the sizes from the axis ``first`` on, which are static: rules refuse others."""
+    sizes = emit.shape(x)[first:]
+    static = [size for size in sizes if size is not None]
+    assert len(static) == len(sizes), sizes
+    return static
 
 
 def to_nhwc(emit: TosaEmitter, x: ir.Value) -> ir.Value:
@@ -38,12 +47,13 @@ def emit_exact_windows(
 
     ``extents`` are the sizes of a window: TOSA requires that the windows divide the axis.
     """
-    sizes, pad = [size or 0 for size in emit.shape(x)], list(padding)
+    sizes, pad = list(emit.shape(x)), list(padding)
     for axis, (extent, step) in enumerate(zip(extents, stride, strict=True)):
         before, after = pad[2 * axis : 2 * axis + 2]
-        unread = (sizes[axis + 1] + before + after - extent) % step
+        size = static_shape(emit, x, axis + 1)[0]
+        unread = (size + before + after - extent) % step
         pad[2 * axis + 1] -= min(after, unread)
-        sizes[axis + 1] -= unread - min(after, unread)
+        sizes[axis + 1] = size - unread + min(after, unread)
     if tuple(sizes) != emit.shape(x):
         x = emit.slice(x, [0] * 4, sizes)
     return x, pad
@@ -62,10 +72,10 @@ def emit_convolution(
 ) -> ir.Value:
     """Emit the sums of a convolution of ``x[N, H, W, C]`` with ``weight[O, C / groups, h, w]``, in i32 or i48."""
     sums = accumulator_type(emit, x)
-    channels, depth, *kernel = (size or 0 for size in emit.shape(weight))
+    channels, depth, *kernel = static_shape(emit, weight)
     extents = [by * (size - 1) + 1 for by, size in zip(dilation, kernel, strict=True)]
     x, pad = emit_exact_windows(emit, x, extents, stride, padding)
-    batch, *sizes, of_x = (size or 0 for size in emit.shape(x))
+    batch, (*sizes, of_x) = emit.shape(x)[0], static_shape(emit, x, 1)
     counts = [
         (size + sum(pad[2 * axis : 2 * axis + 2]) - extents[axis]) // stride[axis] + 1
         for axis, size in enumerate(sizes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from fx_importer.quantization.rule import shape_of
+from fx_importer.quantization.rule import BATCH, shape_of
 from fx_importer.quantization.scales import NoIntegerForm
 
 
@@ -34,7 +34,7 @@ def pool_windows(node: fx.Node) -> tuple[list[int], list[int], list[int]]:
     The padding has the elements that ``ceil_mode`` adds. Raises `NoIntegerForm` for a dilation, and without a batch.
     """
     arguments = [*node.args[1:]]
-    sizes, results = shape_of(node.args[0])[-2:], shape_of(node)
+    sizes, results = shape_of(node.args[0], BATCH)[-2:], shape_of(node, BATCH)
     if len(results) != 4:
         raise NoIntegerForm("its operand has no batch axis")
     if str(node.target).startswith("aten.max_pool2d") and len(arguments) > 3 and pair(arguments[3]) != [1, 1]:

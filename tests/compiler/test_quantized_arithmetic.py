@@ -211,17 +211,56 @@ def test_dynamic_sizes_are_warned_of(net: tuple[nn.Module, list[Tensor], Any]) -
         assert ratio(lowered.run(x), model(x)) > 25
 
 
-def test_tables_keep_dynamic_sizes() -> None:
+class Layers(nn.Module):
+    """Layers with an integer form for a dynamic batch: strided, depthwise and grouped convolutions, norms, pools."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.depthwise, self.grouped = (
+            nn.Conv2d(2, 4, 3, stride=2, padding=1),
+            nn.Conv2d(4, 4, 3, padding=1, groups=4),
+            nn.Conv2d(4, 4, 1, groups=2),
+        )
+        self.up, self.norm, self.wide, self.head = (
+            nn.ConvTranspose2d(4, 4, 2, stride=2),
+            nn.GroupNorm(2, 4),
+            nn.LayerNorm(4),
+            nn.Linear(4, 3),
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = self.norm(nn.functional.gelu(self.depthwise(self.conv(x))))
+        pooled = nn.functional.max_pool2d(self.up(x), 3, 2, 1) + nn.functional.avg_pool2d(self.grouped(x), 1)
+        wide = nn.functional.interpolate(pooled, scale_factor=2.0).flatten(2)
+        tokens = self.wide(wide.transpose(1, 2))
+        return self.head(tokens).softmax(-1), tokens @ wide, wide.mean(2)
+
+
+@pytest.mark.in_turn("output_type")
+@pytest.mark.parametrize("output_type", [*ENGINES])
+def test_dynamic_batches_are_integer_bit_for_bit(output_type: str) -> None:
+    torch.manual_seed(0)
+    batch = ({0: torch.export.Dim("batch", max=16)},)
+    inputs = [torch.randn(2, 2, 5, 5) for _ in range(3)]
+    quantized = quantize(Layers().eval(), inputs, dynamic_shapes=batch)
+    options: dict[str, Any] = {"output_type": output_type, "quantized": "integer"}
+    dynamic = lower(quantized, inputs[0], dynamic_shapes=batch, **options)
+    x = torch.cat(inputs)[:5]
+    static = lower(quantized, x, **options)
+    assert dynamic.trace.stages[0].remarks == static.trace.stages[0].remarks
+    assert all(map(torch.equal, dynamic.run(x), static.run(x)))
+
+
+def test_dynamic_length_of_linear_layers() -> None:
     """The example's size became the only one: integer operators had no rule for fake tensors."""
     torch.manual_seed(0)
     rows = torch.export.Dim("rows", max=64)
-    model, inputs = nn.Sequential(nn.Linear(4, 4), nn.GELU()).eval(), [torch.randn(2, 4) for _ in range(9)]
-    quantized = quantize(model, inputs, dynamic_shapes=({0: rows},))
-    with pytest.warns(QuantizationWarning, match="since their sizes are dynamic: linear"):
-        lowered = lower(quantized, inputs[0], output_type="linalg-on-tensors", dynamic_shapes=({0: rows},))
-    x = torch.cat(inputs[:2])[:3]
-    assert lowered.trace.stages[0].remarks[0].startswith("quantized: 1 of 2 operators are integer")
-    assert lowered.run(x).shape == (3, 4)
+    model, inputs = nn.Sequential(nn.Linear(4, 4), nn.GELU()).eval(), [torch.randn(1, 2, 4) for _ in range(9)]
+    quantized = quantize(model, inputs, dynamic_shapes=({1: rows},))
+    lowered = lower(quantized, inputs[0], output_type="linalg-on-tensors", dynamic_shapes=({1: rows},))
+    x = torch.cat(inputs[:2], 1)[:, :3]
+    assert lowered.trace.stages[0].remarks[0].startswith("quantized: 2 of 2 operators are integer")
+    assert lowered.run(x).shape == (1, 3, 4)
     assert ratio(lowered.run(x), model(x)) > 20
 
 

@@ -17,9 +17,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbol
 from torch.fx.passes import shape_prop
 
 from fx_importer.decompositions.engine.kept.kept_rule import KeptRule
-from fx_importer.decompositions.engine.local.rule_tracing import has_symbolic_sizes, inferring_result_type
+from fx_importer.decompositions.engine.local.rule_tracing import inferring_result_type
 from fx_importer.decompositions.engine.table import LayeredRule
 from fx_importer.frontend.torch_patches import GUARD_CHECK, GUARD_LOG, TENSOR_METADATA, patched
+from fx_importer.fx_graph.emission import has_symbolic_sizes
 
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 

@@ -12,7 +12,7 @@ from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
-from fx_importer.quantization.rule import Family, Rule, Scope, shape_of, two_activations
+from fx_importer.quantization.rule import Family, Rule, Scope, axes_before, shape_of, two_activations
 from fx_importer.quantization.scales import ADDED_BITS, NoIntegerForm, Params, multiplier_and_shift, out_of, rescaled
 from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
 
@@ -23,7 +23,7 @@ def _fold_binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     if node.kwargs.get("alpha", 1) != 1:
         raise NoIntegerForm("it has a factor alpha")
     (a, of_a), (b, of_b) = scope.quantized(left), scope.quantized(right)
-    shape_of(node)
+    shape_of(node, axes_before(node, 0))
     if kind == "mul":
         scales, out = [1.0, 1.0], of_a.scale * of_b.scale / params.scale
         bound = float(of_a.reach * of_b.reach)

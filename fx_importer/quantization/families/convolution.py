@@ -17,16 +17,23 @@ from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.constant_weights import constant_weight, weight_and_scales
 from fx_importer.quantization.integer_operators import PER_CHANNEL, defines, integer, pad_image, requantized_by_channel
-from fx_importer.quantization.rule import Family, FloatSums, Rule, Scope, arguments, never, shape_of
+from fx_importer.quantization.rule import BATCH, Family, FloatSums, Rule, Scope, arguments, never, shape_of
 from fx_importer.quantization.scales import SUMS, NoIntegerForm, Params, out_of
 from fx_importer.quantization.sums_emission import emit_integer_matmul
-from fx_importer.quantization.tosa_emission import emit_convolution, emit_i48_bias, emit_requantized, to_nchw, to_nhwc
+from fx_importer.quantization.tosa_emission import (
+    emit_convolution,
+    emit_i48_bias,
+    emit_requantized,
+    static_shape,
+    to_nchw,
+    to_nhwc,
+)
 from fx_importer.quantization.windows import four_sides, pair, same_padding
 
 
 def _fold_convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
-    if given.get("transposed") or len(shape_of(node)) != 4:
+    if given.get("transposed") or len(shape_of(node, BATCH)) != 4:
         raise NoIntegerForm("it is not a convolution over a batch and two axes")
     return _fold_windows(scope, node, given, params)
 
@@ -34,7 +41,7 @@ def _fold_convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 def _fold_convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     """Emit a convolution over ``[N, C, L]`` as one over ``[N, C, 1, L]``."""
     given = arguments(node)
-    if len(shape_of(node)) != 3:
+    if len(shape_of(node, BATCH)) != 3:
         raise NoIntegerForm("it is not a convolution over a batch and one axis")
 
     def wide(values: Any) -> list[int]:
@@ -181,7 +188,7 @@ def tosa_wide_conv2d(
     *out: int,
 ) -> ir.Value:
     """Emit a convolution of channels last, with its rescale; one for each group, since TOSA joins no tensors of i48."""
-    image, (channels, depth, *kernel) = to_nhwc(emit, x), (size or 0 for size in emit.shape(weight))
+    image, (channels, depth, *kernel) = to_nhwc(emit, x), static_shape(emit, weight)
 
     def emitted(x: ir.Value, weight: ir.Value, groups: int, part: slice) -> ir.Value:
         held = emit_i48_bias(emit, bias[part])
@@ -191,7 +198,7 @@ def tosa_wide_conv2d(
 
     if groups == 1 or depth == 1:
         return to_nchw(emit, emitted(image, weight, groups, slice(None)))
-    batch, *sizes, _ = (size or 0 for size in emit.shape(image))
+    batch, *sizes, _ = emit.shape(image)
     count = channels // groups
     parts: list[ir.Value] = []
     for group in range(groups):
@@ -233,18 +240,19 @@ def linalg_conv2d_sums(
         name: emit.attribute(f"dense<{list(each)}> : tensor<2xi64>")
         for name, each in (("strides", stride), ("dilations", dilation))
     }
-    batch, channels, *sizes = (size or 0 for size in emit.shape(x))
-    filters, depth, *kernel = (size or 0 for size in emit.shape(weight))
+    channels, *sizes = static_shape(emit, x, 1)
+    filters, depth, *kernel = static_shape(emit, weight)
     if groups == 1:
         return emit_integer_matmul(emit, "conv_2d_nchw_fchw", x, weight, result, attributes)
     if groups == channels == filters:
         weight = emit.reshape(weight, [filters, *kernel])
         return emit_integer_matmul(emit, "depthwise_conv_2d_nchw_chw", x, weight, result, attributes)
-    x = emit.reshape(x, [batch, groups, channels // groups, *sizes])
+    x = emit.reshape(x, [-1, groups, channels // groups, *sizes])
     weight = emit.reshape(weight, [groups, filters // groups, depth, *kernel])
-    grouped = emit.tensor([batch, groups, filters // groups, *emit.shape(result)[2:]], emit.element(result))
+    places = static_shape(emit, result, 2)
+    grouped = emit.tensor([emit.shape(x)[0], groups, filters // groups, *places], emit.element(result))
     sums = emit_integer_matmul(emit, "conv_2d_ngchw_gfchw", x, weight, grouped, attributes)
-    return emit.reshape(sums, [size or 0 for size in emit.shape(result)])
+    return emit.reshape(sums, [-1, filters, *places])
 
 
 _RULE = Rule(_fold_convolution, sums=_sums, weight_axis=0)

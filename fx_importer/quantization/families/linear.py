@@ -18,7 +18,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.constant_weights import constant_weight, weight_and_scales
 from fx_importer.quantization.integer_operators import PER_CHANNEL, defines, integer, requantized_by_channel
 from fx_importer.quantization.qdq import QuantizedWeight
-from fx_importer.quantization.rule import Family, FloatSums, Rule, Scope, arguments, never, shape_of
+from fx_importer.quantization.rule import Family, FloatSums, Rule, Scope, arguments, axes_before, never, shape_of
 from fx_importer.quantization.scales import SUMS, NoIntegerForm, Params, out_of
 from fx_importer.quantization.sums_emission import emit_integer_dot, emit_integer_matmul
 from fx_importer.quantization.tosa_emission import emit_convolution, emit_i48_bias, emit_requantized
@@ -42,7 +42,7 @@ def _addmm_weight(scope: Scope, given: dict[str, Any]) -> QuantizedWeight:
 
 
 def _fold_product(scope: Scope, node: fx.Node, x: Any, weight: QuantizedWeight, bias: Any, params: Params) -> fx.Node:
-    shape_of(node)
+    shape_of(node, axes_before(node, 1))
     source, of_x = scope.quantized(x)
     integers, *biases, scales = weight_and_scales(scope, weight, bias, of_x, params)
     if of_x.bits == 16:
@@ -159,7 +159,7 @@ def _emit_linear(
     bias = bias if isinstance(bias, ir.Value) else emit_i48_bias(emit, bias)
     sums = emit_convolution(emit, rows, kernel, bias, (1, 1), (0, 0, 0, 0), (1, 1), 1, zero_point)
     result = emit_requantized(emit, sums, multipliers, shifts, *out)
-    return emit.reshape(result, [*(size or 0 for size in shape[:-1]), channels or 0])
+    return emit.reshape(result, [*(-1 if size is None else size for size in shape[:-1]), channels or 0])
 
 
 @lowers(integer.linear_sums.default, into="stablehlo")

@@ -14,15 +14,15 @@ from fx_importer.lowerings.stablehlo import StablehloEmitter
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.integer_operators import PER_TENSOR, defines, integer, requantized
-from fx_importer.quantization.rule import Family, FloatSums, Rule, Scope, shape_of, two_activations
+from fx_importer.quantization.rule import Family, FloatSums, Rule, Scope, axes_before, shape_of, two_activations
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, sums_of_scale
 from fx_importer.quantization.sums_emission import emit_integer_dot, emit_integer_matmul
-from fx_importer.quantization.tosa_emission import accumulator_type, emit_requantized, emit_scalar
+from fx_importer.quantization.tosa_emission import accumulator_type, emit_requantized, emit_scalar, static_shape
 
 
 def _fold_matmul(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     left, right = node.args[:2]
-    shapes = shape_of(left), shape_of(right)
+    shapes = shape_of(left, axes_before(left, 2)), shape_of(right, axes_before(right, 2))
     if min(map(len, shapes)) < 2 or shapes[0][:-2] != shapes[1][:-2]:
         raise NoIntegerForm(f"its operands of sizes {shapes[0]} and {shapes[1]} are no batches of equal size")
     (a, of_a), (b, of_b) = scope.quantized(left), scope.quantized(right)
@@ -73,12 +73,12 @@ def tosa_matmul(
     emit: TosaEmitter, a: ir.Value, b: ir.Value, zero_points: Sequence[int], multiplier: int, shift: int, *out: int
 ) -> ir.Value:
     """Emit a batched matmul."""
-    left, right = (emit.reshape(x, [-1, *(size or 0 for size in emit.shape(x)[-2:])]) for x in (a, b))
+    left, right = (emit.reshape(x, [-1, *static_shape(emit, x, -2)]) for x in (a, b))
     zeros = [emit_scalar(emit, zero_point, emit.element(a)) for zero_point in zero_points]
     kind = emit.tensor([*emit.shape(left)[:2], emit.shape(right)[-1]], accumulator_type(emit, a))
     result = emit_requantized(emit, emit.value("tosa.matmul", kind, left, right, *zeros), [multiplier], [shift], *out)
     sizes = [*emit.shape(a)[:-1], emit.shape(b)[-1]]
-    return emit.reshape(result, [size or 0 for size in sizes])
+    return emit.reshape(result, [-1 if size is None else size for size in sizes])
 
 
 @lowers(integer.matmul_sums.default, into="stablehlo")

@@ -22,7 +22,7 @@ from fx_importer.quantization.byte_tables import (
     lookup_bytes,
 )
 from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
-from fx_importer.quantization.rule import Family, Rule, Scope, arguments, shape_of
+from fx_importer.quantization.rule import BATCH, Family, Rule, Scope, arguments, axes_before, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, rescaled
 from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
 
@@ -36,7 +36,7 @@ _SUM_BITS = 30
 def _fold_layer_norm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
     axes = len(given["normalized_shape"])
-    shape = shape_of(node)
+    shape = shape_of(node, axes_before(node, axes))
     x, of_x = scope.quantized(given["input"])
     gain, offset = (_known(scope, given[name]) for name in ("weight", "bias"))
     last = list(range(len(shape) - axes, len(shape)))
@@ -45,7 +45,8 @@ def _fold_layer_norm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 
 def _fold_rms_norm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
-    axes, shape = len(given["normalized_shape"]), shape_of(node)
+    axes = len(given["normalized_shape"])
+    shape = shape_of(node, axes_before(node, axes))
     x, of_x = scope.quantized(given["input"])
     eps = torch.finfo(torch.float32).eps if given["eps"] is None else given["eps"]
     last = list(range(len(shape) - axes, len(shape)))
@@ -54,15 +55,15 @@ def _fold_rms_norm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 
 def _fold_group_norm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
-    batch, channels, *sizes = shape = shape_of(node)
+    channels, *sizes = shape_of(node, BATCH)[1:]
     groups = given["num_groups"]
     inner = [groups, channels // groups, math.prod(sizes)]
     x, of_x = scope.quantized(given["input"])
     factors = [_known(scope, given[name]) for name in ("weight", "bias")]
     gain, offset = (None if factor is None else factor.reshape(*inner[:2], 1) for factor in factors)
-    x = scope.call(node, aten.reshape.default, x, [batch, *inner])
+    x = scope.call(node, aten.reshape.default, x, [-1, *inner])
     made = _fold_normalize(scope, node, x, of_x, [2, 3], True, gain, offset, given["eps"], params)
-    return scope.call(node, aten.reshape.default, made, shape)
+    return scope.call(node, aten.reshape.default, made, [-1, channels, *sizes])
 
 
 def _known(scope: Scope, factor: Any) -> Tensor | None:
@@ -87,7 +88,9 @@ def _fold_normalize(
     params: Params,
 ) -> fx.Node:
     """Emit the normalization of ``x`` along ``axes``; ``gain`` and ``offset`` broadcast to it."""
-    count = math.prod(shape_of(x)[axis] for axis in axes)
+    rank = len(axes_before(x, 0))
+    sizes = shape_of(x, set(range(rank)) - set(axes))
+    count = math.prod(sizes[axis] for axis in axes)
     fraction = 15 - of_x.reach.bit_length()
     halvings = max((count - 1).bit_length(), 2)
     mean = multiplier_and_shift(2.0**fraction / count, float(count * of_x.reach))
@@ -102,7 +105,6 @@ def _fold_normalize(
     factor = gain * math.sqrt(count / 2**halvings) * 2.0 ** (bits - ROOT_BITS)
     shift = min(max(_GAIN_BITS - math.ceil(math.log2(max(float(factor.abs().max()), 1e-30))), 0), 62)
     scale = multiplier_and_shift(2.0**-bits, bound * 2**bits)
-    rank = len(shape_of(x))
     whole = [(factor * 2.0**shift).round(), (offset * 2.0**bits).round()]
     constants = [scope.constants.add(_of_rank(each.to(torch.int32), rank)) for each in whole]
     tables = [scope.constants.add(each) for each in _root_table()]

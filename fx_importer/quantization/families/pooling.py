@@ -15,7 +15,7 @@ from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.families.reductions import fold_reduction
 from fx_importer.quantization.integer_operators import defines, integer, pad_image, requantized
-from fx_importer.quantization.rule import Family, Rule, Scope, arguments, shape_of
+from fx_importer.quantization.rule import BATCH, Family, Rule, Scope, arguments, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, reciprocal
 from fx_importer.quantization.tosa_emission import emit_exact_windows, to_nchw, to_nhwc
 from fx_importer.quantization.windows import pair, pool_windows
@@ -27,7 +27,7 @@ def _move_max_pool(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Nod
 
 
 def _fold_adaptive_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    sizes, counts = shape_of(node.args[0]), pair(node.args[1])
+    sizes, counts = shape_of(node.args[0], BATCH), pair(node.args[1])
     if counts == [1, 1]:
         return fold_reduction(scope, node, [len(sizes) - 2, len(sizes) - 1], True, params, mean=True)
     if len(sizes) != 4 or any(size % count for size, count in zip(sizes[2:], counts, strict=True)):

@@ -14,7 +14,7 @@ from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
-from fx_importer.quantization.rule import Family, Rule, Scope, arguments, shape_of
+from fx_importer.quantization.rule import Family, Rule, Scope, arguments, axes_before, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
 from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
 
@@ -34,8 +34,9 @@ def _fold_sum_of_all(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 
 
 def fold_reduction(scope: Scope, node: fx.Node, axes: Any, keepdim: bool, params: Params, *, mean: bool) -> fx.Node:
-    sizes = shape_of(node.args[0])
-    axes = sorted({axis % len(sizes) for axis in ([axes] if isinstance(axes, int) else axes or range(len(sizes)))})
+    rank = len(axes_before(node.args[0], 0))
+    axes = sorted({axis % rank for axis in ([axes] if isinstance(axes, int) else axes or range(rank))})
+    sizes = shape_of(node.args[0], set(range(rank)) - set(axes))
     count = math.prod(sizes[axis] for axis in axes)
     x, of_x = scope.quantized(node.args[0])
     ratio = of_x.scale / params.scale / (count if mean else 1)

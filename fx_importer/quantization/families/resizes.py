@@ -16,9 +16,9 @@ from fx_importer.lowerings import Lowerings, NoMatch, lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
-from fx_importer.quantization.rule import Family, Rule, Scope, shape_of
+from fx_importer.quantization.rule import BATCH, Family, Rule, Scope, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
-from fx_importer.quantization.tosa_emission import emit_convolution, emit_requantized, to_nchw, to_nhwc
+from fx_importer.quantization.tosa_emission import emit_convolution, emit_requantized, static_shape, to_nchw, to_nhwc
 
 _NEAREST = (aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec)
 
@@ -76,7 +76,7 @@ def _bilinear_places(node: fx.Node) -> Places:
 
 
 def _sizes(node: fx.Node) -> tuple[list[int], list[int]]:
-    before, after = shape_of(node.args[0]), shape_of(node)
+    before, after = shape_of(node.args[0], BATCH), shape_of(node, BATCH)
     return before[2:], after[2:]
 
 
@@ -266,7 +266,7 @@ def convolve_bilinear(
 
 def _factors(emit: TosaEmitter, x: ir.Value) -> tuple[int, int] | None:
     """Return how often the rows and columns of ``x[N, C, H, W]`` are in the result; None if that is not whole."""
-    before, after = ([size or 0 for size in shape[2:]] for shape in (emit.shape(x), emit.shape(emit.results[0])))
+    before, after = (static_shape(emit, each, 2) for each in (x, emit.results[0]))
     if any(out % size for size, out in zip(before, after, strict=True)):
         return None
     return after[0] // before[0], after[1] // before[1]
@@ -286,19 +286,19 @@ def _taps(factor: int, numerator: int, denominator: int, offset: int) -> list[li
 def _with_edges(emit: TosaEmitter, x: ir.Value) -> ir.Value:
     """Emit ``x[N, H, W, C]`` with its first and last rows and columns twice."""
     for axis in (1, 2):
-        sizes = [size or 0 for size in emit.shape(x)]
+        sizes = list(emit.shape(x))
         one = [*sizes[:axis], 1, *sizes[axis + 1 :]]
-        last = [sizes[axis] - 1 if each == axis else 0 for each in range(4)]
+        last = [static_shape(emit, x, 1)[axis - 1] - 1 if each == axis else 0 for each in range(4)]
         x = emit.concat([emit.slice(x, [0] * 4, one), x, emit.slice(x, last, one)], axis)
     return x
 
 
 def _interleaved(emit: TosaEmitter, parts: Sequence[Sequence[ir.Value]]) -> ir.Value:
     """Interleave the rows and columns of ``parts[row][column]``, each ``[N, H, W, C]``."""
-    batch, height, width, channels = (size or 0 for size in emit.shape(parts[0][0]))
-    wide = [emit.reshape(emit.concat(list(row), 3), [batch, height, width * len(row), channels]) for row in parts]
+    height, width, channels = static_shape(emit, parts[0][0], 1)
+    wide = [emit.reshape(emit.concat(list(row), 3), [-1, height, width * len(row), channels]) for row in parts]
     result = emit.concat(wide, 2)
-    return emit.reshape(result, [batch, height * len(parts), width * len(parts[0]), channels])
+    return emit.reshape(result, [-1, height * len(parts), width * len(parts[0]), channels])
 
 
 WITHOUT_RESIZE = Lowerings((repeat_nearest, convolve_bilinear))

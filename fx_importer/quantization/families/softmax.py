@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -22,7 +23,7 @@ from fx_importer.quantization.byte_tables import (
 )
 from fx_importer.quantization.families.elementwise import emit_interpolated
 from fx_importer.quantization.integer_operators import PER_TENSOR, defines, integer, requantized
-from fx_importer.quantization.rule import Family, Rule, Scope, shape_of
+from fx_importer.quantization.rule import Family, Rule, Scope, axes_before, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, rescaled
 from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
 from fx_importer.quantization.wide_tables import FRACTION, interpolate
@@ -40,9 +41,16 @@ def _scores_of(softmax: fx.Node) -> tuple[fx.Node, fx.Node | None]:
     return source, None
 
 
-def _fold_softmax(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    sizes, axis = shape_of(node), node.args[1]
+def _sizes_and_axis(softmax: fx.Node) -> tuple[list[Any], int]:
+    """Return the sizes of the value of a softmax, and its axis, whose size is static."""
+    axis, rank = softmax.args[1], len(axes_before(softmax, 0))
     assert isinstance(axis, int)
+    axis %= max(rank, 1)
+    return shape_of(softmax, set(range(rank)) - {axis}), axis
+
+
+def _fold_softmax(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    sizes, axis = _sizes_and_axis(node)
     if not sizes or sizes[axis] > 2**15:
         raise NoIntegerForm(f"the sum along its axis of sizes {sizes} can exceed 32 bits")
     scores, mask = _scores_of(node)
@@ -53,7 +61,7 @@ def _fold_softmax(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
         return _fold_wide_softmax(scope, node, x, of_x, divisor, mask, (*scale, *out_of(params)))
     powers = (torch.arange(-255, 1).double() * of_x.scale).exp().mul(_POWER).round().long()
     tables = [scope.constants.add(each) for each in bytes_of(powers)]
-    arguments = (divisor, mask, axis % len(sizes))
+    arguments = (divisor, mask, axis)
     return scope.call(node, integer.softmax.default, x, *tables, *arguments, *scale, *out_of(params))
 
 
@@ -67,14 +75,13 @@ def _fold_wide_softmax(
     out: tuple[int, ...],
 ) -> fx.Node:
     """Emit a softmax of int16; powers below e⁻¹¹ vanish in 15 bits."""
-    sizes, axis = shape_of(node), node.args[1]
-    assert isinstance(axis, int)
+    _, axis = _sizes_and_axis(node)
     places = torch.arange(513).double() * 128 - 2**15
     step = 11.0 / 2**16
     powers = ((places - (2**15 - 1)) * step).clamp(max=0).exp().mul(_POWER).round()
     by = multiplier_and_shift(of_x.scale / step, 2.0**16)
     entries = scope.constants.add(powers.to(torch.int16))
-    return scope.call(node, integer.wide_softmax.default, x, entries, divisor, *by, mask, axis % len(sizes), *out)
+    return scope.call(node, integer.wide_softmax.default, x, entries, divisor, *by, mask, axis, *out)
 
 
 @defines(f"Tensor x, Tensor high, Tensor low, Tensor[] reciprocals, Tensor? mask, int axis, {PER_TENSOR}")

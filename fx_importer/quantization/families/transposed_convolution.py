@@ -15,7 +15,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.constant_weights import constant_weight, weight_and_scales
 from fx_importer.quantization.integer_operators import PER_CHANNEL, defines, integer, pad_image, requantized_by_channel
 from fx_importer.quantization.qdq import QuantizedWeight
-from fx_importer.quantization.rule import Family, Rule, Scope, arguments, shape_of
+from fx_importer.quantization.rule import BATCH, Family, Rule, Scope, arguments, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, out_of
 from fx_importer.quantization.tosa_emission import emit_requantized, to_nchw, to_nhwc
 from fx_importer.quantization.windows import pair
@@ -23,7 +23,7 @@ from fx_importer.quantization.windows import pair
 
 def _fold_transposed_convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
-    if len(shape_of(node)) != 4:
+    if len(shape_of(node, BATCH)) != 4:
         raise NoIntegerForm("it is not a convolution over a batch and two axes")
     stride, padding, extra, dilation = (
         pair(given[name]) for name in ("stride", "padding", "output_padding", "dilation")
@@ -55,14 +55,14 @@ def _by_groups(
 ) -> fx.Node:
     """Emit a transposed convolution in groups as a convolution of elements that zeros lie between."""
     (stride, sides), kernel = windows, weight.values.shape[2:]
-    batch, channels, *sizes = shape_of(x)
+    channels, *sizes = shape_of(x, BATCH)[1:]
     for axis, step in zip((2, 3), stride, strict=True):
         if step > 1:
             x = scope.call(node, aten.unsqueeze.default, x, axis + 1)
             ends = [0] * (2 * (3 - axis)) + [0, step - 1]
             x = scope.call(node, aten.constant_pad_nd.default, x, ends, of_x.zero_point)
             sizes[axis - 2] = sizes[axis - 2] * step
-            x = scope.call(node, aten.reshape.default, x, [batch, channels, *sizes])
+            x = scope.call(node, aten.reshape.default, x, [-1, channels, *sizes])
             sizes[axis - 2] -= step - 1
             x = scope.call(node, aten.slice.Tensor, x, axis, 0, sizes[axis - 2])
     sides = [kernel[index // 2] - 1 + side for index, side in enumerate(sides)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import SymBool, SymFloat, SymInt, Tensor, fx
+from torch import SymInt, Tensor, fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -27,10 +27,10 @@ from fx_importer.decompositions.engine.local.operator_properties import (
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.frontend.recurrent_states import lstm_without_onednn
 from fx_importer.fx_graph.aliasing import mutated_arguments, updates_running_statistics, view_bases
+from fx_importer.fx_graph.emission import SymNumber, has_symbolic_sizes
 from fx_importer.fx_graph.operators import aten
 
 Rules = Mapping[Any, Callable[..., Any]]
-SymNumber = SymInt | SymFloat | SymBool
 
 inferring_result_type: ContextVar[bool] = ContextVar("inferring_result_type", default=False)
 """Set while a kept operator infers the type of its result: its guards on sizes are checks of its operands."""
@@ -245,14 +245,3 @@ def live_calls(graph: fx.Graph, result: Any) -> tuple[fx.Node, ...]:
 
 def _writes(node: fx.Node) -> bool:
     return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
-
-
-def has_symbolic_sizes(value: Any) -> bool:
-    """Return whether ``value`` contains a symbolic number or a tensor with a dynamic dimension."""
-    if isinstance(value, Tensor):
-        return any(type(size) is not int for size in value.shape)
-    if isinstance(value, dict):
-        return any(map(has_symbolic_sizes, value.values()))
-    if isinstance(value, tuple | list):
-        return any(map(has_symbolic_sizes, value))
-    return isinstance(value, SymNumber)
