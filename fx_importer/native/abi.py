@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Argument, Function, Manifest, Result
-from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.functions import functions_of
 from fx_importer.rewrites.llvm.entry_point import required_fact
 from fx_importer.rewrites.llvm.runtime_checks import MESSAGES
 from fx_importer.rewrites.native.destinations import DESTINATIONS
@@ -61,6 +62,8 @@ class Value:
     shape: tuple[int | str, ...] | None
     """None for a number that is passed by value; a text is an expression of `EntryPoint.sizes`."""
     written: bool = False
+    in_memory: bool = False
+    """Whether the code takes a number in memory, as a tensor of rank 0."""
 
     @property
     def c_type(self) -> str:
@@ -129,7 +132,11 @@ def entry_of(module: ir.Module, name: str, manifest: Manifest) -> EntryPoint:
     """
     function = manifest.functions[name]
     taken: list[str] = []
-    arguments = tuple(_argument(each, taken) for each in function.arguments)
+    (code,) = (each for each in functions_of(module).values() if each.name.value == name)
+    arguments = tuple(
+        _argument(each, taken, isinstance(kind, ir.MemRefType))
+        for each, kind in zip(function.arguments, code.type.inputs, strict=False)
+    )
     sizes = _sizes(function, arguments, taken)
     positions = required_fact(module, DESTINATIONS)
     results = tuple(
@@ -175,13 +182,14 @@ def _in_manifest_order(positions: Sequence[int], function: Function) -> Sequence
     return written
 
 
-def _argument(argument: Argument, taken: list[str]) -> Value:
-    return _value(argument.kind, argument, taken, argument.overwritten)
+def _argument(argument: Argument, taken: list[str], in_memory: bool) -> Value:
+    value = _value(argument.kind, argument, taken, argument.overwritten)
+    return replace(value, in_memory=in_memory and value.shape is None)
 
 
 def _result(result: Result, taken: list[str]) -> Value:
     value = _value("input" if result.kind == "input" else result.kind, result, taken, True)
-    return value if value.shape is not None else Value(value.kind, value.name, value.c_name, value.dtype, (), True)
+    return value if value.shape is not None else replace(value, shape=())
 
 
 def _value(kind: str, described: Argument | Result, taken: list[str], written: bool) -> Value:
@@ -210,11 +218,3 @@ def _sizes(function: Function, arguments: Sequence[Value], taken: list[str]) -> 
                     taken.append(c_name)
                     found.append(Size(symbol, c_name, least, greatest))
     return tuple(found)
-
-
-def code_arguments(function: func_d.FuncOp) -> list[tuple[int, str]]:
-    """Return the rank and element type of each argument of the code; rank -1 for a scalar."""
-    return [
-        (kind.rank, str(kind.element_type)) if isinstance(kind, ir.MemRefType) else (-1, str(kind))
-        for kind in function.type.inputs
-    ]

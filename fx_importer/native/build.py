@@ -19,8 +19,10 @@ from fx_importer.engines.jit.weight_table import Resource, elide_weights, read_b
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import Function
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.element_types import DTYPES
 from fx_importer.mlir.functions import dialects_of, functions_of
 from fx_importer.mlir.module_contents import copy_module
+from fx_importer.mlir.resources import key_of
 from fx_importer.native.abi import EntryPoint, entry_of, identifier
 from fx_importer.native.header import header
 from fx_importer.native.ir_text import llvm_ir
@@ -28,6 +30,7 @@ from fx_importer.native.library import Library, Part
 from fx_importer.native.linking import link, shared_suffix
 from fx_importer.native.targets import NativeTarget, target_named
 from fx_importer.native.toolchain import compile_file, find_zig
+from fx_importer.native.weight_reader import file_header
 from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
 from fx_importer.pipelines.native import buffers, machine_code
 from fx_importer.pipelines.runner import run_stage
@@ -122,9 +125,14 @@ def _write_sources(
         entries.append(entry)
         sources.append(source := folder / f"{name}_{entry.c_name}.ll")
         source.write_text(_machine_code(module, function, name, entry, target), encoding="utf-8")
-    passed, size = _block(lowered, resources, hoisted, folder / "weights.bin")
+    read, passed = _write_block(lowered, resources, hoisted, block := folder / "weights.bin")
     state = _state(lowered.manifest.functions, passed)
-    library = Library(name, tuple(entries), state, {part.name: part.offset for part in passed}, size, weights, target)
+    size = block.stat().st_size
+    before = file_header([*read, *passed], block) if weights == "file" and size else b""
+    offsets = {part.name: part.offset for part in passed}
+    library = Library(name, tuple(entries), state, offsets, size, weights, target, before)
+    if before:
+        _prepend(before, block, folder / f"{name}.safetensors")
     (folder / f"{name}.h").write_text(header(library), encoding="utf-8")
     (source := folder / f"{name}.c").write_text(wrapper(library), encoding="utf-8")
     sources.append(source)
@@ -164,35 +172,71 @@ def _state(functions: Mapping[str, Function], passed: Sequence[Part]) -> tuple[P
     return tuple(part for part in passed if part.name in names)
 
 
-def _block(
+_FILE_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.bool: "BOOL",
+}
+
+
+def _write_block(
     lowered: LoweredRecord, resources: Sequence[Resource], hoisted: Sequence[HoistedWeight], path: Path
-) -> tuple[list[Part], int]:
-    """Write the block of weights; return the parts that entry points take as arguments, and its bytes."""
+) -> tuple[list[Part], list[Part]]:
+    """Write the block of weights; return the parts that code reads, and those that entry points take as arguments."""
     offsets = offsets_of(hoisted)
+    read: list[Part] = []
     passed: list[Part] = []
     with path.open("wb") as file:
         for weight, offset in zip(hoisted, offsets, strict=False):
+            resource = resources[weight.number]
+            array = np.ascontiguousarray(read_buffer(weight, resource.data))
             file.seek(offset)
-            file.write(np.ascontiguousarray(read_buffer(weight, resources[weight.number].data)).data)
+            file.write(array.data)
+            dtype = DTYPES[str(ir.RankedTensorType(resource.value.type).element_type)][0]
+            shape = weight.shape if weight.order is None else tuple(weight.shape[axis] for axis in weight.order)
+            name = f"{key_of(resource.value)}{'' if weight.order is None else f'.transposed_{weight.number}'}"
+            read.append(_part(name, offset, array.nbytes, dtype, shape))
         end = offsets[-1]
-        values = lowered.initial_state()
-        kinds = {
-            each.name: each
-            for function in lowered.manifest.functions.values()
-            for each in function.arguments
-            if each.kind in ("state", "weight")
-        }
-        for name, argument in kinds.items():
-            tensor = dense(values[name].detach().cpu())
-            if argument.passed_as is not None and not tensor.is_complex():
-                tensor = tensor.to(getattr(torch, argument.passed_as))
-            data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        for name, tensor in _passed_tensors(lowered).items():
             file.seek(end)
-            file.write(data)
-            passed.append(Part(name, end, len(data)))
-            end = aligned(end + len(data))
+            file.write(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+            passed.append(_part(name, end, tensor.nbytes, tensor.dtype, tuple(tensor.shape)))
+            end = aligned(end + tensor.nbytes)
         file.truncate(end)
-    return passed, end
+    return read, passed
+
+
+def _part(name: str, offset: int, nbytes: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Part:
+    if dtype not in _FILE_DTYPES:
+        return Part(name, offset, nbytes, "U8", (nbytes,))
+    return Part(name, offset, nbytes, _FILE_DTYPES[dtype], shape)
+
+
+def _passed_tensors(lowered: LoweredRecord) -> dict[str, torch.Tensor]:
+    """Return the initial state, and the weights that entry points take as arguments, as the code reads them."""
+    values = lowered.initial_state()
+    tensors: dict[str, torch.Tensor] = {}
+    for function in lowered.manifest.functions.values():
+        for argument in function.arguments:
+            if argument.kind in ("state", "weight"):
+                tensor = dense(values[argument.name].detach().cpu())
+                if argument.passed_as is not None and not tensor.is_complex():
+                    tensor = tensor.to(getattr(torch, argument.passed_as))
+                tensors[argument.name] = tensor
+    return tensors
+
+
+def _prepend(before: bytes, block: Path, path: Path) -> None:
+    """Write ``before`` and the bytes of ``block`` to ``path``."""
+    with path.open("wb") as file, block.open("rb") as weights:
+        file.write(before)
+        shutil.copyfileobj(weights, file, 1 << 20)
 
 
 def _embed(library: Library, folder: Path) -> Path:

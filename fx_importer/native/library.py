@@ -34,6 +34,9 @@ class Part:
     name: str
     offset: int
     nbytes: int
+    dtype: str = "U8"
+    """As safetensors spells it."""
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Library:
     weights: str
     """``embedded``, ``file`` or ``pointer``."""
     target: NativeTarget
+    file_header: bytes = b""
+    """What stands before the block in a file of weights."""
     model: str = ""
     """What it was made of, for the header."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fx_importer.errors import UsageError
 from fx_importer.native.library import Library
+from fx_importer.native.program import program
 from fx_importer.native.targets import NativeTarget
 from fx_importer.native.toolchain import compile_file, flags, run_zig
 
@@ -36,7 +38,26 @@ def link(library: Library, kind: str, objects: Sequence[Path], folder: Path) -> 
         linker = {"wasm32": "wasm-ld"}.get(target.architecture, "ld.lld")
         run_zig(target, [linker, "-r", *inputs, "-o", str(output := folder / f"{name}_all.o")], folder)
         return output.rename(folder / f"{name}.o")
-    raise UsageError(f"kind='{kind}' is not there yet")
+    if kind == "executable":
+        return _link_program(library, inputs, folder)
+    raise UsageError(f"kind='{kind}' is not written by the linker")
+
+
+def _link_program(library: Library, inputs: Sequence[str], folder: Path) -> Path:
+    """Link a program that reads and writes raw tensors, with all that it needs."""
+    target = _static(library.target)
+    (source := folder / f"{library.name}_program.c").write_text(program(library), encoding="utf-8")
+    compile_file(target, source, made := source.with_suffix(".o"))
+    output = folder / f"{library.name}{'.wasm' if target.architecture == 'wasm32' else ''}"
+    run_zig(target, ["cc", *flags(target), "-s", *inputs, str(made), "-lm", "-o", str(output)], folder)
+    return output
+
+
+def _static(target: NativeTarget) -> NativeTarget:
+    """Return ``target`` with musl as its C library, which is linked statically."""
+    if target.system != "linux":
+        return target
+    return replace(target, triple=f"{target.architecture}-linux-musl{'eabihf' * target.architecture.startswith('arm')}")
 
 
 def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> None:

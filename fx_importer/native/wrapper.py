@@ -147,7 +147,8 @@ def _declarations(library: Library, entry: EntryPoint) -> str:
     """Return the declaration of the code, in which a memref is two pointers, an offset, sizes and strides."""
     types: list[str] = []
     for value in entry.arguments:
-        types += [value.c_type] if value.shape is None else _memref_types(value.c_type, len(value.sizes), value.dtype)
+        by_value = value.shape is None and not value.in_memory
+        types += [value.c_type] if by_value else _memref_types(value.c_type, len(value.sizes), value.dtype)
     types += _memref_types("unsigned char", 1)
     for value in entry.outputs:
         types += _memref_types(value.c_type, len(value.sizes), value.dtype)
@@ -207,7 +208,7 @@ def _passed(library: Library, entry: EntryPoint, names: Mapping[str, str]) -> li
             place = f"(const {value.c_type} *)(const void *)({base} + {library.passed[value.name]})"
             passed += _memref(value, place, names)
         elif value.shape is None:
-            passed.append(value.c_name)
+            passed += _memref(value, f"&{value.c_name}", names) if value.in_memory else [value.c_name]
         else:
             passed += _memref(value, value.c_name, names)
     passed += [base, base, "0", str(library.weights_bytes), "1"]

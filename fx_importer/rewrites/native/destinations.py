@@ -15,6 +15,8 @@ from fx_importer.rewrites.llvm.entry_point import entry_point, write_fact
 
 DESTINATIONS = "result_arguments"
 """The fact which argument each result is written to, in order: a new one, or that of the state that it replaces."""
+INPUTS = "inputs"
+"""The fact how many arguments the model has; the weights follow them."""
 
 
 @rewrite("fx-importer-return-by-destination")
@@ -28,6 +30,7 @@ def return_by_destination(module: ir.Operation) -> None:
     end = terminator(function.body.blocks[len(function.body.blocks) - 1])
     returned = list(end.operands)
     aliases = state_aliases(function)
+    write_fact(module, INPUTS, len(function.arguments) - 1)
     positions: list[int] = []
     copies: list[tuple[ir.Value, ir.Value]] = []
     with function.context, function.location:
@@ -85,7 +88,7 @@ def _copy(emit: ArithOps, copies: Sequence[tuple[ir.Value, ir.Value]]) -> None:
     """Emit copies. What may be a view of an argument is copied to memory of its own before any argument is written."""
     sources: list[ir.Value] = []
     for value, _ in copies:
-        if len(copies) > 1 and isinstance(value.type, ir.MemRefType) and memory_of(value) in ("arguments", None):
+        if len(copies) > 1 and isinstance(value.type, ir.MemRefType) and not isinstance(memory_of(value), ir.Value):
             kind = ir.MemRefType(value.type)
             plain = ir.MemRefType.get(kind.shape, kind.element_type, loc=emit.location)
             sizes = [emit.index(emit.size(value, axis)) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]

@@ -14,8 +14,9 @@ from fx_importer.mlir.emit.emitter import Size, attributes_of, producer, replace
 from fx_importer.mlir.functions import body_of
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.llvm.arena import ALIGNMENT, aligned, view_of_block
-from fx_importer.rewrites.llvm.entry_point import entry_point, write_fact
+from fx_importer.rewrites.llvm.entry_point import entry_point, required_fact, write_fact
 from fx_importer.rewrites.llvm.processor import processor_of
+from fx_importer.rewrites.native.destinations import INPUTS
 from fx_importer.rewrites.native.linkage import EXPORTED
 
 ARENA = "arena"
@@ -198,10 +199,11 @@ def _place_in_slots(
         if slot is None:
             slots.append(slot := [])
         slot.append(buffer)
+    inputs = required_fact(function.operation.parent, INPUTS)
     dimensions = [
         (number, axis)
-        for number, argument in enumerate(function.arguments)
-        if isinstance(argument.type, ir.MemRefType) and argument != arena
+        for number, argument in enumerate(list(function.arguments)[:inputs])
+        if isinstance(argument.type, ir.MemRefType)
         for axis in range(argument.type.rank)
         if argument.type.is_dynamic_dim(axis)
     ]
