@@ -23,7 +23,7 @@ from fx_importer.llm.architectures.own_caches import own_cache
 from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, SOURCE_LENGTHS, EncoderInput
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, Matrices
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
-from fx_importer.llm.vision import takes_images, with_images
+from fx_importer.llm.vision import attends_to_prompt, first_position, takes_images, with_images
 
 
 class _Decoder(torch.nn.Module):
@@ -169,11 +169,12 @@ class Decoder(_Decoder):
             The logits, [B, vocabulary] for one token or [B, n, vocabulary] for several. With ``targets``, also the
             log-probability of each target after its token, float32 [B, n].
         """
-        steps = Steps(position, tokens.shape[1], padding, last)
+        is_prefix = images is not None and attends_to_prompt(self._model)
+        steps = Steps(position, tokens.shape[1], padding, last, is_prefix=is_prefix)
         return self._results(
             tokens,
             [cache_layer(each, self.context, steps, self._initial) for each in self.cache],
-            (steps.positions.unsqueeze(0) - padding.unsqueeze(1)).clamp(min=0),
+            (steps.positions.unsqueeze(0) - padding.unsqueeze(1)).clamp(min=0) + first_position(self._model),
             torch.arange(self.context).unsqueeze(0) >= padding.unsqueeze(1) if self.attends else None,
             last,
             targets,

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.one_result import with_one_result
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, no_adapter
-from fx_importer.llm.vision import ImageEncoder, example_image, takes_images
+from fx_importer.llm.vision import ImageEncoder, attends_to_prompt, example_image, takes_images
 
 if TYPE_CHECKING:
     from fx_importer.llm.architectures.sources import EncoderInput
@@ -116,7 +116,8 @@ def export_programs(
 ) -> tuple[dict[str, ExportedProgram], int | None]:
     """Export ``prefill``, ``score`` and ``decode`` of a transformers model, and ``verify`` if ``draft`` is set.
 
-    Return the programs and the chunk, which is 1 for a model with states. If the model takes images, ``prefill`` also
+    Return the programs and the chunk, which is 1 for a model with states, and the context where a prompt's tokens
+    attend to the whole prompt. If the model takes images, ``prefill`` also
     takes ``images``, the embeddings that ``encode_image`` returns. An encoder-decoder has ``encode`` too.
 
     Args:
@@ -153,6 +154,13 @@ def export_programs(
     if not decoder.is_plain:
         check_agreement(model, form.batch, form.source)
     chunk = 1 if has_states else chunk
+    if attends_to_prompt(model):
+        if isinstance(decoder, Decoder) and decoder.has_rings:
+            raise UsageError(
+                f"tokens of a prompt of {name} attend to all of it, and a context of {form.context} positions exceeds "
+                "its sliding window: import it with a shorter context"
+            )
+        chunk = form.context
     length = chunk or min(7, form.context)
     steps: Shapes = None if chunk else {1: Dim("steps", min=1, max=form.context)}
     programs: dict[str, ExportedProgram] = {}

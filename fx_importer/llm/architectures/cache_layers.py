@@ -19,9 +19,11 @@ class Steps:
         number: n; symbolic if it is dynamic.
         padding: int64 [B], the number of padding positions at the start of each sequence.
         last: int64 [], the index of the last real token; everything after it is padding. By default there is none.
+        is_prefix: whether each of the tokens attends to all of them, and not only to those before it.
     """
 
-    def __init__(self, first: Tensor, number: int, padding: Tensor, last: Tensor | None):
+    def __init__(self, first: Tensor, number: int, padding: Tensor, last: Tensor | None, *, is_prefix: bool = False):
+        self.is_prefix = is_prefix
         self.first, self.number, self.padding = first, number, padding
         self.positions = first + torch.arange(number)
         self.end = first + (number if last is None else last + 1)
@@ -30,8 +32,13 @@ class Steps:
         """The states, by `id`, that sequences that start have initialized: see `StateLayer`."""
 
     def seen(self, positions: Tensor) -> Tensor:
-        """Return the key ``positions`` [L] for each sequence, [B, L]; hidden keys get a position after all queries."""
+        """Return the key ``positions`` [L] for each sequence, [B, L]; hidden keys get a position after all queries.
+
+        In a prefix, keys up to the last real token get the position of the first query, so all queries see them.
+        """
         hidden = (positions < self.padding.unsqueeze(1)) | (positions < 0)
+        if self.is_prefix:
+            positions = torch.where(positions < self.end, positions.minimum(self.first), positions)
         return torch.where(hidden, self.first + self.number, positions)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ from fx_importer.llm.architectures.state_layers import (
     StateLayer,
 )
 from fx_importer.llm.source_lines import definition, raised_at
+from fx_importer.llm.vision import attends_to_prompt
 
 Shape = tuple[int, ...]
 _ARGUMENTS = ("cache", "past_key_values", "cache_params", "state")
@@ -123,8 +125,9 @@ def _cached(model: PreTrainedModel) -> list[LayerTensors]:
     tokens = torch.zeros(1, 1, dtype=torch.int64)
     if own is not None:
         own.prepare(model)
+    checked = nullcontext() if attends_to_prompt(model) else checked_causal(model)
     try:
-        with tracing(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), checked_causal(model):
+        with tracing(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), checked:
             if own is not None:
                 return own.tensors(getattr(model(input_ids=tokens, use_cache=True), name))
             cache = DynamicCache(config=model.config.get_text_config(decoder=True))

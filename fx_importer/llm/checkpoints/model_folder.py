@@ -132,8 +132,8 @@ class ModelFolder(ModelSource):
             raise UsageError(
                 f"'{path}' holds a model of the architecture {kind!r}, of which transformers has no causal language "
                 "model: accepted are Llama, Qwen, Mistral, Gemma, Phi-3, GPT-2, OLMo and others of "
-                "AutoModelForCausalLM, encoder-decoders such as T5, BART and Whisper, and SmolVLM and Idefics 3, which "
-                "take images"
+                "AutoModelForCausalLM, encoder-decoders such as T5, BART and Whisper, and models that take images: "
+                f"{', '.join(VISION)}"
             )
         try:
             return cls(path, AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False))
