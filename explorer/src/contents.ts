@@ -35,6 +35,16 @@ export interface View {
   nodes: GraphNode[];
 }
 
+/** First rows before and after, from 0, and rows with a sign: "-", "+" or " ". */
+export type Hunk = [before: number, after: number, rows: string[]];
+
+export interface PassChange {
+  stage: number;
+  name: string;
+  operations: number;
+  hunks: Hunk[];
+}
+
 export interface Problem {
   title: string;
   operator: string;
@@ -84,6 +94,7 @@ export interface Contents {
   stages: Stage[];
   not_reached: string[];
   views: View[];
+  passes?: PassChange[];
   node_names: string[];
   modules: Record<string, string>;
   site_sets: number[][];

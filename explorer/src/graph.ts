@@ -3,9 +3,11 @@
 import dagre from "@dagrejs/dagre";
 import { data, viewName, within } from "./contents";
 import { draw, make, setAddress } from "./dom";
+import { groupDetails, operationDetails } from "./details";
 import { type Group, type GraphModel, graphModel, type Item } from "./graph_model";
 import { panes } from "./panes";
 import { onLink, selection } from "./selection";
+import { Viewport } from "./viewport";
 
 const HEIGHT = 26;
 const TITLE = 24;
@@ -20,34 +22,38 @@ interface Placed {
 }
 
 const labelOf = (item: Item): string =>
-  item.kind === "operation" ? item.name.replace(/^torch\.aten\.|^aten\./, "aten.") : `${item.label} · ${item.size.toLocaleString("en")}`;
+  item.kind === "group" ? `${item.label} · ${item.size.toLocaleString("en")}` : item.name.replace(/^torch\.aten\.|^aten\./, "aten.");
 
 class Graph {
   readonly element: HTMLElement;
   private readonly host = make("div", { class: "graph-host", tabindex: "0", role: "region", "aria-label": "Graph" });
+  private readonly aside = make("aside", { class: "details", "aria-label": "Details", tabindex: "0" });
   private readonly select: HTMLSelectElement;
+  private readonly viewport: Viewport;
+  private size = { width: 1, height: 1 };
   private model!: GraphModel;
   private readonly open = new Set<Group>();
-  private scale = 1;
 
   constructor() {
     this.select = make("select", { "aria-label": "Graph of", onchange: () => this.show(Number(this.select.value)) });
     data.views.forEach((view, index) => {
       if (view.nodes.length) this.select.append(make("option", { value: index }, viewName(index)));
     });
-    const zoom = (by: number, text: string, label: string) =>
-      make("button", { "aria-label": label, onclick: () => this.zoom(by) }, text);
-    const bar = make("div", { class: "bar-top" }, this.select, zoom(1.25, "+", "Zoom in"), zoom(0.8, "−", "Zoom out"),
-      make("button", { onclick: () => this.close() }, "Close all"),
-      make("span", { class: "muted" }, "Choose a group to open it, an operation to link it."));
-    this.element = make("div", { class: "graph" }, bar, this.host);
+    this.viewport = new Viewport(this.host, () => this.host.querySelector<SVGGElement>(".picture"), () => this.size);
+    const button = (text: string, label: string, run: () => void) => make("button", { "aria-label": label, title: label, onclick: run }, text);
+    const bar = make("div", { class: "bar-top" }, this.select, button("+", "Zoom in", () => this.viewport.zoom(1.25)),
+      button("−", "Zoom out", () => this.viewport.zoom(0.8)), button("Fit", "Fit the graph", () => this.viewport.fit()),
+      button("Close all", "Close all groups", () => this.close()));
+    this.element = make("div", { class: "graph" }, bar, make("div", { class: "graph-body" }, this.host, this.aside));
     onLink(() => this.mark());
     this.show(Number(this.select.value));
+    new ResizeObserver(() => this.viewport.fit()).observe(this.host);
   }
 
   show(view: number): void {
     this.model = graphModel(view);
     this.select.value = String(view);
+    this.aside.replaceChildren(make("p", { class: "muted" }, "Choose an operation for its types, its lines and its neighbours; a group to open it."));
     this.close();
   }
 
@@ -55,6 +61,7 @@ class Graph {
     this.open.clear();
     this.open.add(this.model.root);
     this.draw();
+    this.viewport.fit();
   }
 
   /** Open the groups around a submodule, and the submodule. */
@@ -65,7 +72,8 @@ class Graph {
     };
     visit(this.model.root);
     this.draw();
-    this.host.querySelector(`[data-path="${CSS.escape(path)}"]`)?.scrollIntoView({ block: "start", inline: "center" });
+    const shown = this.host.querySelector(`[data-path="${CSS.escape(path)}"] > .hit`);
+    if (shown) this.viewport.reveal(shown);
   }
 
   private toggle(group: Group): void {
@@ -73,21 +81,9 @@ class Graph {
     this.draw();
     const again = this.host.querySelector<SVGElement>(`[data-path="${CSS.escape(group.path)}"] > .hit`);
     again?.focus();
-    again?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (again) this.viewport.reveal(again);
+    this.aside.replaceChildren(groupDetails(group));
     setAddress(`graph/${this.model.view}/${group.path}`);
-  }
-
-  private zoom(by: number): void {
-    this.scale = Math.min(3, Math.max(0.1, this.scale * by));
-    this.resize();
-  }
-
-  private resize(): void {
-    const svg = this.host.querySelector("svg");
-    if (!svg) return;
-    const { width, height } = svg.viewBox.baseVal;
-    svg.setAttribute("width", String(width * this.scale));
-    svg.setAttribute("height", String(height * this.scale));
   }
 
   private place(group: Group): Placed {
@@ -121,12 +117,12 @@ class Graph {
 
   private draw(): void {
     const placed = this.place(this.model.root);
+    this.size = { width: placed.width, height: placed.height };
     const arrow = draw("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7,
       orient: "auto-start-reverse" }, draw("path", { d: "M0,0L8,4L0,8z", class: "arrow" }));
-    const svg = draw("svg", { viewBox: `0 0 ${placed.width} ${placed.height}` }, draw("defs", {}, arrow));
-    svg.append(this.drawGroup(this.model.root, placed, 0, 0, 0));
-    this.host.replaceChildren(svg);
-    this.resize();
+    const picture = draw("g", { class: "picture" }, this.drawGroup(this.model.root, placed, 0, 0, 0));
+    this.host.replaceChildren(draw("svg", {}, draw("defs", {}, arrow), picture));
+    this.viewport.apply();
     this.mark();
   }
 
@@ -147,14 +143,19 @@ class Graph {
     if (item.kind === "group" && placed) return this.drawGroup(item, placed, x, y, depth + 1, width);
     const path: Record<string, string> =
       item.kind === "group" ? { "data-path": item.path } : { "data-node": String(item.node) };
-    return draw("g", { transform: `translate(${x},${y})`, class: item.kind === "group" ? "group closed" : "operation",
+    const border = item.kind === "operation" && /^(input|output)\b/.test(item.name) ? " border" : "";
+    return draw("g", { transform: `translate(${x},${y})`, class: item.kind === "group" ? "group closed" : `operation${border}`,
       "data-depth": depth + 1, ...path },
       draw("rect", { class: "box", width, height, rx: item.kind === "group" ? 6 : 12 }), this.title(item, width, false));
   }
 
   /** The text of an item, which is its button. */
   private title(item: Item, width: number, open: boolean): SVGGElement {
-    const act = () => (item.kind === "group" ? this.toggle(item) : this.choose(item.line));
+    const act = () => {
+      if (this.viewport.moved) this.viewport.moved = false;
+      else if (item.kind === "group") this.toggle(item);
+      else this.choose(item.node);
+    };
     const key = (event: KeyboardEvent) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
@@ -174,13 +175,19 @@ class Graph {
     return data.views[this.model.view]!.lines[line]!.trim();
   }
 
-  /** Link the line of an operation, in a pane that shows the view. */
-  private choose(line: number): void {
+  /** Link the line of an operation, in a pane that shows the view, and describe it. */
+  private choose(node: number): void {
     const value = String(this.model.view);
+    const line = data.views[this.model.view]!.nodes[node]![0];
     const pane = panes.all.find((each) => each.name !== "source" && each.value === value) ?? panes.all[panes.all.length - 1]!;
     if (pane.value !== value) pane.show(value);
     pane.choose(line);
     pane.scrollTo(line);
+    for (const group of this.model.groupsOf[node]!) this.open.add(group);
+    if (!this.host.querySelector(`[data-node="${node}"]`)) this.draw();
+    const shown = this.host.querySelector<SVGElement>(`[data-node="${node}"] > .hit`);
+    if (shown) this.viewport.reveal(shown);
+    this.aside.replaceChildren(operationDetails(this.model, node, (other) => this.choose(other)));
   }
 
   /** Mark operations of linked sites, groups that hold some, and refused operators. */
@@ -217,5 +224,3 @@ export const graph = (): Graph => (made ??= new Graph());
 
 /** Whether a view has operations to draw. */
 export const hasGraph = (): boolean => data.views.some((each) => each.nodes.length);
-
-

@@ -38,7 +38,7 @@ const group = (path: string, label: string): Group => ({ kind: "group", path, la
 
 export function graphModel(view: number): GraphModel {
   const { nodes } = data.views[view]!;
-  const root = group("", data.modules[""] || "model");
+  const root = group("", data.modules[""] || data.title);
   const made = new Map<string, Group>([["", root]]);
   const groupAt = (path: string): Group => {
     let found = made.get(path);
@@ -53,7 +53,8 @@ export function graphModel(view: number): GraphModel {
   };
   nodes.forEach(([line, name], node) => {
     const operation: Operation = { kind: "operation", node, name: data.node_names[name]!, line };
-    groupAt(moduleOf(data.views[view]!, line) ?? "").items.push(operation);
+    const outside = /^(input|output)\b/.test(operation.name);
+    groupAt(outside ? "" : (moduleOf(data.views[view]!, line) ?? "")).items.push(operation);
   });
   arrange(root);
 

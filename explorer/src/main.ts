@@ -7,7 +7,9 @@ import { graph, hasGraph } from "./graph";
 import { foldTo, modules } from "./modules";
 import { panes } from "./panes";
 import { search } from "./search";
+import { passes, passesWithEffect } from "./passes";
 import { lineKey, link, refusedLines, sitesAt } from "./selection";
+import { facts } from "./facts";
 import { checks, constants, functions, operations, problems, stages } from "./tables";
 
 interface Tab {
@@ -25,6 +27,7 @@ function listedTabs(): Tab[] {
   const tabs: (Tab & { shown: boolean })[] = [
     { name: "problems", text: `Refused (${data.problems.length || 1})`, build: problems, bad: true, shown: data.error !== null },
     { name: "graph", text: "Graph", build: () => graph().element, shown: hasGraph() },
+    { name: "passes", text: `Passes (${passesWithEffect()})`, build: passes, shown: passesWithEffect() > 0 },
     { name: "modules", text: "Modules", build: modules, shown: data.views.length > 0 },
     { name: "stages", text: `Stages (${data.stages.length})`, build: stages, shown: true },
     { name: "operations", text: "Operations", build: operations, shown: data.views.length > 0 },
@@ -40,7 +43,7 @@ function openTab(name: string | null): void {
   buttons.forEach((button, each) => button.setAttribute("aria-expanded", String(each === name)));
   const overview = byId("overview");
   overview.hidden = name === null;
-  overview.classList.toggle("tall", name === "graph");
+  overview.classList.toggle("tall", name === "graph" || name === "passes");
   const tab = listedTabs().find((each) => each.name === name);
   if (tab) overview.replaceChildren(tab.build());
 }
@@ -56,7 +59,7 @@ function makeTabs(): void {
     if (bad) button.classList.add("bad");
     buttons.set(name, button);
   }
-  byId("tabs").append(...buttons.values());
+  byId("tabs").append(...buttons.values(), make("span", { id: "hidden-panes" }));
 }
 
 /** Go to the place that the address names. Returns whether it names one. */
@@ -93,8 +96,10 @@ function keys(event: KeyboardEvent): void {
     event.preventDefault();
     field.focus();
     field.select();
-  } else if (event.key === "g" && event.target !== field && hasGraph()) {
-    buttons.get("graph")!.click();
+  } else if ((event.key === "g" || event.key === "p") && event.target !== field) {
+    buttons.get(event.key === "g" ? "graph" : "passes")?.click();
+  } else if (event.key === "?" && event.target !== field) {
+    (byId("help") as HTMLDialogElement).showModal();
   } else if (event.key === "Escape") {
     field.value = "";
     field.blur();
@@ -109,7 +114,7 @@ function keys(event: KeyboardEvent): void {
 function chooseTheme(): void {
   const button = byId("theme");
   const themes = ["light dark", "light", "dark"];
-  const names = ["as the system", "light", "dark"];
+  const names = ["auto", "light", "dark"];
   let at = 0;
   const apply = () => {
     document.documentElement.style.colorScheme = themes[at]!;
@@ -123,11 +128,13 @@ function chooseTheme(): void {
 }
 
 byId("title").textContent = data.title;
-byId("summary").textContent = `${data.output_type}${data.outcome === "lowered" ? "" : ", failed"} — ${data.generator}`;
+byId("generator").textContent = data.generator;
+byId("facts").append(...facts((tab) => openTab(tab)));
+byId("help-button").addEventListener("click", () => (byId("help") as HTMLDialogElement).showModal());
 chooseTheme();
+makeTabs();
 panes.open();
 panes.onShow = search;
-makeTabs();
 if (data.error !== null) openTab("problems");
 if (!follow()) {
   const problem = data.problems.flatMap((each) => each.places).find(({ file, line }) =>
@@ -139,7 +146,7 @@ if (!follow()) {
     source.scrollTo(problem.line! - 1);
   } else if (source) {
     const traced = [...sitesAt.keys()].map((each) => each.split(":").map(Number)).filter(([file]) => file === 0);
-    source.scrollTo(Math.min(...traced.map(([, line]) => line! - 1)));
+    if (traced.length) source.scrollTo(Math.max(0, Math.min(...traced.map(([, line]) => line! - 1)) - 3), "start");
   }
 }
 addEventListener("hashchange", follow);

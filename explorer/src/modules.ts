@@ -13,7 +13,7 @@ interface Submodule {
 }
 
 function tree(): Submodule {
-  const root: Submodule = { name: data.modules[""] ?? "model", path: "", children: new Map(), counts: [0, 0] };
+  const root: Submodule = { name: data.modules[""] || data.title, path: "", children: new Map(), counts: [0, 0] };
   const ends = [data.views[0], data.views[data.views.length - 1]];
   ends.forEach((view, end) => {
     for (const [line] of view?.nodes ?? []) {

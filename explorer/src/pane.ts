@@ -28,6 +28,8 @@ export interface Document {
   margin?(row: number): string;
   /** Runs of rows that are folded at first: first and last. */
   folded?: [number, number][];
+  /** The row at the top at first. */
+  start?: number;
 }
 
 export interface Choice {
@@ -57,11 +59,13 @@ export abstract class Pane {
   found = new Set<number>();
   readonly element: HTMLElement;
   protected readonly select: HTMLSelectElement;
+  protected readonly bar: HTMLElement;
   private readonly size = make("span", { class: "muted" });
   private readonly editor: EditorView;
 
   constructor(
     readonly name: string,
+    title: string,
     readonly label: string,
     readonly choices: Choice[],
     private readonly group: PaneGroup,
@@ -70,8 +74,8 @@ export abstract class Pane {
     choices.forEach(({ value, text }) => this.select.append(make("option", { value }, text)));
     const close = make("button", { class: "close", "aria-label": `Hide ${label}`, onclick: () => group.toggle(this) }, "×");
     const host = make("div", { class: "code" });
-    const bar = make("div", { class: "bar-top" }, this.select, this.size, close);
-    this.element = make("section", { class: "pane", id: `pane-${name}`, "aria-label": label }, bar, host);
+    this.bar = make("div", { class: "bar-top" }, make("strong", {}, title), this.select, this.size, close);
+    this.element = make("section", { class: "pane", id: `pane-${name}`, "aria-label": label }, this.bar, host);
     this.editor = new EditorView({ parent: host, extensions: EditorView.cspNonce.of(nonce) });
     this.editor.contentDOM.addEventListener("click", (event) => {
       const row = this.rowAt(event);
@@ -100,7 +104,7 @@ export abstract class Pane {
     this.select.title = choice.text;
     this.chosen = -1;
     this.document = choice.open();
-    const { margin, language, lines, folded } = this.document;
+    const { margin, language, lines, folded, start } = this.document;
     this.size.textContent = `${lines.length.toLocaleString("en")} lines`;
     this.editor.setState(
       EditorState.create({
@@ -122,6 +126,7 @@ export abstract class Pane {
       }),
     );
     this.fold(folded ?? []);
+    if (start) this.scrollTo(start, "start");
     this.group.shown(this);
   }
 
@@ -157,9 +162,9 @@ export abstract class Pane {
     this.editor.dispatch({ effects: redraw.of(null) });
   }
 
-  scrollTo(row: number): void {
+  scrollTo(row: number, y: "center" | "start" = "center"): void {
     const { from } = this.editor.state.doc.line(Math.min(row + 1, this.editor.state.doc.lines));
-    this.editor.dispatch({ effects: EditorView.scrollIntoView(from, { y: "center" }) });
+    this.editor.dispatch({ effects: EditorView.scrollIntoView(from, { y, yMargin: y === "start" ? 0 : 5 }) });
   }
 
   focus(): void {

@@ -1,8 +1,9 @@
 /** The panes of the page: the Python source, and programs and modules after stages. */
 
 import { changesOf } from "./changes";
-import { data, moduleOf, shortPaths, viewName, within } from "./contents";
+import { data, moduleOf, shortPaths, type View, viewName, within } from "./contents";
 import { byId, make, setAddress } from "./dom";
+import { splitter } from "./splitter";
 import { mlir, python } from "./languages";
 import { type Choice, type Document, Pane, type PaneGroup } from "./pane";
 import { continued, lineKey, link, refusedLines, selection, sitesAt } from "./selection";
@@ -20,6 +21,27 @@ class SourcePane extends Pane {
 }
 
 class ViewPane extends Pane {
+  private readonly before = make("button", { class: "step", "aria-label": "Stage before", onclick: () => this.step(-1) }, "‹");
+  private readonly after = make("button", { class: "step", "aria-label": "Stage after", onclick: () => this.step(1) }, "›");
+
+  /** Add the buttons for the stages before and after. */
+  withSteps(): this {
+    this.select.before(this.before);
+    this.select.after(this.after);
+    return this;
+  }
+
+  show(value: string): void {
+    super.show(value);
+    const at = parseInt(this.value);
+    this.before.disabled = at <= 0;
+    this.after.disabled = at >= data.views.length - 1;
+  }
+
+  private step(by: number): void {
+    this.show(String(parseInt(this.value) + by));
+  }
+
   reveal(): void {
     const row = this.document.linkedRow();
     if (row >= 0) this.scrollTo(row);
@@ -59,9 +81,14 @@ export function viewDocument(index: number): Document {
   const view = data.views[index]!;
   const refused = new Set(view.refused);
   const sitesOf = (row: number) => data.site_sets[view.site_sets[row]!] ?? [];
+  const first = view.nodes.find(([, name]) => !data.node_names[name]!.startsWith("input "));
+  const folded = constantRuns(view);
+  const unfolded = folded.reduce((rows, [from, to]) => rows - (first && to < first[0] ? to - from : 0), first?.[0] ?? 0);
   return {
     lines: view.lines,
     language: mlir,
+    folded,
+    start: first && unfolded > MOST_BEFORE ? first[0] : 0,
     sitesOf,
     titleOf: (row) => titleOf(sitesOf(row)),
     linkedRow: () => {
@@ -74,6 +101,24 @@ export function viewDocument(index: number): Document {
       ...(refused.has(row) ? ["refused"] : []),
     ],
   };
+}
+
+/** Lines before the first operation that are in sight at first. */
+const MOST_BEFORE = 8;
+
+const CONSTANT = /^\s*%[\w#:]+ = (?:placeholder |get_attr |"?[\w.]*(?:constant|literal|tosa\.const|const_shape)\b)/;
+
+/** Runs of lines that only make constants or take weights. */
+function constantRuns(view: View): [number, number][] {
+  const inputs = new Set(view.nodes.filter(([, name]) => data.node_names[name]!.startsWith("input ")).map(([line]) => line));
+  const runs: [number, number][] = [];
+  view.lines.forEach((line, row) => {
+    if (!CONSTANT.test(line) || inputs.has(row)) return;
+    const run = runs[runs.length - 1];
+    if (run && run[1] === row - 1) run[1] = row;
+    else runs.push([row, row]);
+  });
+  return runs.filter(([first, last]) => last - first > 1);
 }
 
 /** The lines of two views, with those that only one has marked, and runs of the others folded. */
@@ -115,15 +160,17 @@ class Panes implements PaneGroup {
 
   open(): void {
     const last = data.views.length - 1;
-    const imported = data.views.findIndex((each) => each.kind === "mlir");
-    const shown = [...new Set([0, imported, last])].filter((each) => each >= 0 && each <= last);
-    if (sources.length) this.all.push(new SourcePane("source", "Python source", sources, this));
-    const labels = ["An early stage", "A middle stage", "A late stage"].slice(-Math.max(shown.length, 1));
-    const names = ["first", "middle", "last"].slice(-Math.max(shown.length, 1));
-    if (last >= 0) shown.forEach((_, at) => this.all.push(new ViewPane(names[at]!, labels[at]!, views, this)));
-    byId("panes").append(...this.all.map((each) => each.element));
-    this.all.forEach((pane, at) => pane.show(pane.name === "source" ? "0" : String(shown[at - (sources.length ? 1 : 0)])));
-    byId("hidden-panes").replaceChildren();
+    const imported = Math.max(0, data.views.findIndex((each) => each.kind === "mlir"));
+    const readable = data.files.some((each) => each.lines !== null);
+    if (sources.length) this.all.push(new SourcePane("source", "Source", "Python source", sources, this));
+    if (last > 0) this.all.push(new ViewPane("first", "Stage", "An earlier stage", views, this).withSteps());
+    if (last >= 0) this.all.push(new ViewPane("last", "Result", "The result", views, this).withSteps());
+    for (const pane of this.all) {
+      byId("panes").append(...(pane === this.all[0] ? [] : [splitter()]), pane.element);
+      pane.element.hidden = pane.name === "source" ? !readable : pane.name === "first" && readable;
+    }
+    const at: Record<string, number> = { source: 0, first: imported === last ? 0 : imported, last };
+    this.all.forEach((pane) => pane.show(String(at[pane.name])));
     this.resize();
   }
 
@@ -137,15 +184,20 @@ class Panes implements PaneGroup {
 
   toggle(pane: Pane): void {
     pane.element.hidden = !pane.element.hidden;
-    const hidden = this.all.filter((each) => each.element.hidden);
-    byId("hidden-panes").replaceChildren(
-      ...hidden.map((each) => make("button", { onclick: () => this.toggle(each) }, `Show ${each.label}`)),
-    );
     this.resize();
   }
 
+  /** Show a splitter between each two visible panes, and a button for each hidden one. */
   private resize(): void {
-    byId("panes").style.setProperty("--panes", String(this.visible.length));
+    const shown = this.visible;
+    byId("panes").querySelectorAll<HTMLElement>(".splitter").forEach((each) => {
+      each.hidden = !shown.some((pane) => pane.element === each.nextElementSibling && pane !== shown[0]);
+    });
+    const texts: Record<string, string> = { source: "Show the source", first: "Compare with another stage", last: "Show the result" };
+    const hidden = this.all.filter((each) => each.element.hidden);
+    byId("hidden-panes").replaceChildren(
+      ...hidden.map((each) => make("button", { onclick: () => this.toggle(each) }, texts[each.name]!)),
+    );
   }
 
   choose(pane: Pane, row: number, remember: boolean): void {

@@ -4,6 +4,7 @@ import { changesOf } from "./changes";
 import { type Counts, data, type Place, readableBytes, shortPaths } from "./contents";
 import { make, numeric, table } from "./dom";
 import { panes } from "./panes";
+import { showPlace } from "./places";
 import { searchFor } from "./search";
 
 const total = (counts: Counts | null): number => Object.values(counts ?? {}).reduce((sum, each) => sum + each, 0);
@@ -98,17 +99,11 @@ export const functions = (): HTMLElement =>
 
 /** Buttons that show the source lines of places. */
 function placeButtons(places: Place[]): Node[] {
-  const source = panes.get("source");
   const named = new Map<string, Node>();
   for (const { file, line, module } of places) {
-    if (file === null || line === null || !source) continue;
+    if (file === null || line === null || !panes.get("source")) continue;
     const text = `${shortPaths[file]}:${line}${module ? ` in ${module}` : ""}`;
-    const open = () => {
-      source.show(String(file));
-      source.choose(line - 1);
-      source.scrollTo(line - 1);
-    };
-    named.set(text, make("button", { onclick: open }, text));
+    named.set(text, make("button", { onclick: () => showPlace(file, line) }, text));
   }
   return [...named.values()];
 }

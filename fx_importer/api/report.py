@@ -9,6 +9,7 @@ from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.compiler.diagnose import investigator
 from fx_importer.compiler.driver import stages_of
 from fx_importer.diagnostics.explorer import Contents, Recorder, contents_of
+from fx_importer.diagnostics.observers import observing
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.importing import FxImporter
@@ -24,10 +25,11 @@ def contents_of_models(title: str, calls: Mapping[str, Call], options: Options) 
     """
     recorder = Recorder()
     compilation = Compilation.of(options)
-    trace = Trace(None, investigator(compilation), recorder, tuple(stage.name for stage in stages_of(compilation)))
+    trace = Trace(None, investigator(compilation), planned=tuple(stage.name for stage in stages_of(compilation)))
     kind = options.output_type.value
     try:
-        compiled = compile_programs(calls, FxImporter(), options, trace=trace)
+        with observing(recorder):
+            compiled = compile_programs(calls, FxImporter(), options, trace=trace)
     except UsageError:
         raise
     except FxImporterError as error:

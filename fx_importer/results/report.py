@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fx_importer.diagnostics.explorer import Contents, Recorder, Report, contents_of, html_page, json_text
+from fx_importer.diagnostics.observers import observing
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError
 from fx_importer.mlir.module_summary import summary_of
@@ -51,17 +52,18 @@ def report_of_lowered(
 def contents_of_lowered(lowered: Lowered, verdict: Verdict | None = None, *divergences: Divergence | None) -> Contents:
     """Return the report of a result, whose programs are lowered again; without programs, the report of its module."""
     recorder = Recorder()
-    trace = Trace(dumps=recorder)
-    if lowered.exported:
-        module = lowered.recompile(lowered.exported, (), None, trace=trace).module
-    else:
-        module = lowered.module
-        with trace.stage(lowered.manifest.output_type, module):
-            pass  # the stages are not known: only what came out of them
+    trace = Trace(planned=tuple(stage.name for stage in lowered.trace.stages) or (lowered.manifest.output_type,))
+    with observing(recorder):
+        if lowered.exported:
+            module = lowered.recompile(lowered.exported, (), None, trace=trace).module
+        else:
+            module = lowered.module
+            with trace.stage(lowered.manifest.output_type, module):
+                pass  # the stages are not known: only what came out of them
     seconds = {stage.name: stage.seconds for stage in lowered.trace.stages}
     summary = summary_of(module.operation, lowered.manifest)
     return contents_of(
-        ", ".join(summary.functions),
+        recorder.sites.classes.get("") or ", ".join(summary.functions),
         lowered.manifest.output_type,
         trace,
         recorder,

@@ -72,7 +72,7 @@ def test_report(tmp_path: Path):
     lowered = lower(Scaled(), torch.ones(3, 4), output_type="stablehlo")
     lowered.report(tmp_path / "model.json")
     report = lowered.report(tmp_path / "model.html")
-    assert repr(report) == f"<Report stablehlo: main, lowered, {len(lowered.trace.stages)} stages>"
+    assert repr(report) == f"<Report stablehlo: Scaled, lowered, {len(lowered.trace.stages)} stages>"
     page = (tmp_path / "model.html").read_text()
     found = json.loads((tmp_path / "model.json").read_text())
     scripts = Scripts(page)

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from fx_importer.diagnostics.causes import Cause
-from fx_importer.diagnostics.explorer.recorder import Recorder
+from fx_importer.diagnostics.explorer.recorder import PROGRAM, Recorder
 from fx_importer.diagnostics.explorer.sites import Frame, Site
 from fx_importer.diagnostics.explorer.statements import long_statements
 from fx_importer.diagnostics.explorer.view import ExplorerView
@@ -47,6 +47,7 @@ def contents_of(
         checks: the outputs that were compared with eager's, as in the JSON.
         divergences: the first operations that differ, as in the JSON; files of places by their paths.
     """
+    recorder.release()
     views, stages = _views_and_stages(trace, recorder, seconds or {})
     problems = _problems(error, trace.stages)
     sites = list(recorder.sites.numbers)
@@ -64,14 +65,15 @@ def contents_of(
         "functions": dict(summary.functions) if summary else {},
         "stages": stages,
         "not_reached": list(trace.not_reached()) if error else [],
-        "views": [_view(view, _refused(view, recorder, sites, problems), names) for view in views],
+        "views": [_view(view, _refused(view, recorder, sites, located), names) for view in views],
+        "passes": [asdict(each) for each in recorder.passes],
         "node_names": list(names),
         "modules": dict(recorder.sites.classes),
         "site_sets": [list(each) for each in recorder.sites.sets],
         "sites": [
             {"module": site.module, "frames": [[files[path], line] for path, line in site.frames]} for site in sites
         ],
-        "files": [_file(path) for path in paths],
+        "files": [_file(path, recorder.program_lines if path == PROGRAM else None) for path in paths],
         "constants": [asdict(constant) for constant in summary.constants] if summary else [],
         "problems": _with_files(problems, files),
         "checks": list(checks),
@@ -113,7 +115,10 @@ def _view(view: ExplorerView, refused: list[int], names: dict[str, int]) -> Cont
     }
 
 
-def _file(path: str) -> Contents:
+def _file(path: str, lines: Sequence[str] | None) -> Contents:
+    """Return a file by its ``lines``, which are read if they are None."""
+    if lines is not None:
+        return {"path": path, "lines": list(lines), "statements": []}
     lines = source_lines(path)
     return {"path": path, "lines": lines, "statements": list(long_statements("\n".join(lines or ())))}
 
@@ -170,17 +175,23 @@ def _frames(sites: Sequence[Site], problems: Sequence[Contents]) -> list[Frame]:
 
 
 def _refused(view: ExplorerView, recorder: Recorder, sites: Sequence[Site], problems: Sequence[Contents]) -> list[int]:
-    """Return the numbers of the lines of ``view`` that are operators which were refused, at their places."""
-    wanted: dict[str, set[Frame]] = {}
+    """Return the numbers of the lines of ``view`` that are operators which were refused or differ, at their places.
+
+    Where no line has the name of the operator, as after a conversion to another dialect, all from its place count.
+    """
+    found: set[int] = set()
+    at = [{sites[number] for number in each} for each in recorder.sites.sets]
     for problem in problems:
         name = ".".join(problem["operator"].split(".")[:2])
-        if name:
-            wanted.setdefault(name, set()).update((place["file"], place["line"]) for place in problem["places"])
-    if not wanted:
-        return []
-    at = [{frame for number in each for frame in sites[number].frames} for each in recorder.sites.sets]
-    return [
-        number
-        for number, (line, place) in enumerate(zip(view.lines, view.sites, strict=True))
-        if any(name in line and frames & at[place] for name, frames in wanted.items())
-    ]
+        places = {(place["file"], place["line"]) for place in problem["places"]}
+        modules = {place["module"] for place in problem["places"]}
+        if not name:
+            continue
+        rows = [
+            number
+            for number, place in enumerate(view.sites)
+            if any(places.intersection(site.frames) and modules & {site.module, None} for site in at[place])
+        ]
+        named = [row for row in rows if name in view.lines[row]]
+        found.update(named or (rows if "node" in problem else []))
+    return sorted(found)

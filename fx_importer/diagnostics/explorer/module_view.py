@@ -11,9 +11,12 @@ from fx_importer.diagnostics.reports.report_contents import READABLE_LIMIT
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.walk import operations
 
+NAME = "fx_importer.name"
+"""The attribute of arguments and results of functions that has their name."""
+
 _FILE = "fx-importer-explorer"
 _MARK = re.compile(rf' loc\("{_FILE}":(\d+):0\)')
-_CONSTANT = re.compile(r"constant|literal|tosa\.const")
+_CONSTANT = re.compile(r"constant|literal|tosa\.const|tensor\.(empty|splat)|\.iota")
 
 
 def module_view(module: ir.Operation, sites: Sites) -> ExplorerView:
@@ -100,14 +103,32 @@ def _nodes(ops: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
         for block in function.regions[0].blocks:
             for argument in block.arguments:
                 nodes[_key(argument)] = len(nodes)
-                yield Node(starts.get(_number(function), 0), "argument", ())
+                name = _name(function, "arg_attrs", argument.arg_number) or f"arg{argument.arg_number}"
+                yield Node(starts.get(_number(function), 0), f"input {name}", ())
             for op in (op.operation for op in block.operations):
                 number = _number(op)
-                if number not in starts or (not op.operands and _CONSTANT.search(op.name)):
-                    continue
                 used = tuple(inputs(op))
+                constant = _CONSTANT.search(op.name) if not op.operands else op.results and not op.regions and not used
+                if number not in starts or constant:  # what many share says nothing about the flow of data
+                    continue
                 nodes[number, -1] = len(nodes)
-                yield Node(starts[number], op.name, used)
+                yield Node(starts[number], _label(function, op), used)
+
+
+def _label(function: ir.Operation, op: ir.Operation) -> str:
+    """Return the name of ``op``; of a return, ``output`` and the names of the results."""
+    if op.name not in ("func.return", "return"):
+        return op.name
+    names = (_name(function, "res_attrs", number) for number in range(len(op.operands)))
+    return " ".join(("output", ", ".join(filter(None, names)))).strip()
+
+
+def _name(function: ir.Operation, attribute: str, number: int) -> str:
+    """Return the name of an argument or a result of ``function``; empty without one."""
+    if attribute not in function.attributes:
+        return ""
+    attributes = ir.DictAttr(ir.ArrayAttr(function.attributes[attribute])[number])
+    return ir.StringAttr(attributes[NAME]).value if NAME in attributes else ""
 
 
 def _key(value: ir.Value) -> tuple[int, int]:

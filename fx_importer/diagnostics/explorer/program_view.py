@@ -13,14 +13,18 @@ from fx_importer.diagnostics.explorer.sites import Sites
 from fx_importer.diagnostics.explorer.view import ExplorerView, Node
 
 
-def program_view(programs: Mapping[str, ExportedProgram], sites: Sites) -> ExplorerView:
-    """Return the graphs of ``programs``, a line for each node."""
+def program_view(
+    programs: Mapping[str, ExportedProgram], sites: Sites, starts: dict[fx.Node, int] | None = None
+) -> ExplorerView:
+    """Return the graphs of ``programs``, a line for each node. The row of each is added to ``starts``."""
+    starts = {} if starts is None else starts
     rows: list[tuple[str, int]] = []
     nodes: list[Node] = []
     for name, program in programs.items():
         arguments = set(program.graph_signature.user_inputs)
         for graph_name, graph in _graphs(name, program.graph_module):
-            _append_graph(graph_name, graph, sites, rows, nodes, arguments if graph is program.graph_module else set())
+            own = arguments if graph is program.graph_module else set()
+            _append_graph(graph_name, graph, sites, rows, nodes, own, starts)
     return ExplorerView("fx", tuple(text for text, _ in rows), tuple(number for _, number in rows), tuple(nodes))
 
 
@@ -38,13 +42,15 @@ def _append_graph(
     rows: list[tuple[str, int]],
     nodes: list[Node],
     arguments: Container[object],
+    starts: dict[fx.Node, int],
 ) -> None:
     numbers: dict[fx.Node, int] = {}
     rows.append((f"graph {name} {{", 0))
     for node in graph.graph.nodes:
+        starts[node] = len(rows)
         if node.op == "call_function" or node.op == "output" or node.name in arguments:
             inputs = tuple(numbers[source] for source in node.all_input_nodes if source in numbers)
-            called = {"call_function": str(node.target), "placeholder": "argument"}.get(node.op, node.op)
+            called = {"call_function": target_name(node), "placeholder": f"input {node.target}"}.get(node.op, node.op)
             numbers[node] = len(nodes)
             nodes.append(Node(len(rows), called, inputs))
         place = sites.of_node(node)
@@ -58,11 +64,16 @@ def _node_text(node: fx.Node) -> str:
     arguments = [_value(argument) for argument in node.args] + [
         f"{key}={_value(argument)}" for key, argument in node.kwargs.items()
     ]
-    called = str(node.target) if node.op == "call_function" else f"{node.op} {node.target}"
-    if callable(node.target) and not isinstance(node.target, torch._ops.OpOverload):
-        called = getattr(node.target, "__name__", called)
+    called = target_name(node) if node.op == "call_function" else f"{node.op} {node.target}"
     type_ = _type(node.meta.get("val"))
     return f"  %{node.name} = {called}({', '.join(arguments)})" + (f" : {type_}" if type_ else "")
+
+
+def target_name(node: fx.Node) -> str:
+    """Return the name of what a node calls: ``aten.add.Tensor``, or ``ge`` for a function of Python."""
+    if callable(node.target) and not isinstance(node.target, torch._ops.OpOverload):
+        return getattr(node.target, "__name__", None) or str(node.target)
+    return str(node.target)
 
 
 def _value(argument: object) -> str:
@@ -89,4 +100,4 @@ def node_counts(programs: Mapping[str, ExportedProgram]) -> dict[str, int]:
         for _, graph in _graphs(name, program.graph_module)
         for node in graph.graph.nodes
     ]
-    return dict(Counter(str(node.target) for node in nodes if node.op == "call_function").most_common())
+    return dict(Counter(target_name(node) for node in nodes if node.op == "call_function").most_common())

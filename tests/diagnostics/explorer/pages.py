@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from fx_importer import lower
 from fx_importer.api.report import contents_of_models
@@ -84,6 +86,7 @@ class Failing(nn.Module):
         return torch.ops.aten._standard_gamma(torch.relu(y) + 1)
 
 
+@functools.cache
 def failing() -> Contents:
     return lowered_page(Failing(), (torch.ones(3, 4),), OutputType.STABLEHLO)
 
@@ -93,9 +96,20 @@ class Small(nn.Module):
         return torch.softmax(x * 2, -1)
 
 
+@functools.cache
 def verified() -> Contents:
     lowered = lower(Small(), torch.ones(2, 3), output_type="linalg-on-tensors")
     return contents_of_lowered(lowered, lowered.verify(backends=["jit"], atol=0, rtol=0))
+
+
+def gradients() -> Contents:
+    """The gradients of a layer, whose nodes have no Python lines."""
+
+    def loss(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda each: torch.tanh(x @ each).sum())(weight)
+
+    inputs = (torch.ones(3, 2), torch.ones(4, 3))
+    return lowered_page(make_fx(loss)(*inputs), inputs, OutputType.LINALG_ON_TENSORS)
 
 
 def large(count: int = 10_000, modules: int = 20) -> Contents:

@@ -24,7 +24,7 @@ def checked(contents: dict[str, Any]) -> dict[str, Any]:
         assert max(view["site_sets"]) < len(contents["site_sets"])
         for number, (line, name, inputs) in enumerate(view["nodes"]):
             written = contents["node_names"][name].removeprefix("func.")
-            assert written == "argument" or written in view["lines"][line]
+            assert written.startswith(("input ", "output")) or written in view["lines"][line]
             assert all(each < number for each in inputs)
     return contents
 
@@ -35,9 +35,26 @@ def test_lowered_and_verified():
     assert (check["backend"], check["output"], check["dtype"], check["shape"]) == ("jit", "output", "float32", [2, 3])
     nodes = contents["views"][0]["nodes"]
     names = [contents["node_names"][name] for _, name, _ in nodes]
-    assert names == ["argument", "aten.mul.Tensor", "aten.softmax.int", "output"]
+    assert names == ["input x", "aten.mul.Tensor", "aten.softmax.int", "output"]
     assert [inputs for _, _, inputs in nodes] == [[], [0], [1], [2]]
-    assert contents["modules"][""] == "Small"
+    assert contents["modules"][""] == contents["title"] == "Small"
+    assert contents["node_names"][contents["views"][-1]["nodes"][-1][1]].startswith("output")
+
+
+def test_passes_with_and_without_effect():
+    contents = checked(pages.verified())
+    changes = {each["name"]: each["hunks"] for each in contents["passes"]}
+    assert any("-" in row[0] and "aten.softmax.int" in row for _, _, rows in changes["decompose"] for row in rows)
+    assert changes["fold-constants"] == []
+    assert contents["stages"][contents["passes"][-1]["stage"]]["name"] == "contract"
+
+
+def test_gradients_are_linked_by_lines_of_the_program():
+    contents = checked(pages.gradients())
+    assert contents["files"][0]["path"] == "exported program"
+    for view in contents["views"]:
+        operations = [line for line, name, _ in view["nodes"] if "." in contents["node_names"][name]]
+        assert all(contents["site_sets"][view["site_sets"][line]] for line in operations)
 
 
 def test_failing():
