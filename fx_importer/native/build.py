@@ -41,7 +41,8 @@ from fx_importer.rewrites.native.memory_plan import ARENA_BYTES
 if TYPE_CHECKING:
     from fx_importer.results.lowered_record import LoweredRecord
 
-KINDS = ("shared", "static", "object", "executable", "c")
+SOURCE = "c"
+KINDS = ("shared", "static", "object", "executable", SOURCE)
 WEIGHTS = ("embedded", "file", "pointer")
 
 
@@ -62,6 +63,8 @@ def build_native(
 ) -> Built:
     """Build ``lowered`` as the files that begin with ``path``; see `Lowered.build`."""
     prefix, chosen = _checked(lowered, path, target, kind, weights)
+    if kind == SOURCE:
+        return _build_source(lowered, prefix, weights)
     find_zig()
     with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
         folder = Path(scratch)
@@ -73,12 +76,26 @@ def build_native(
         made = [link(library, kind, objects, folder), folder / f"{library.name}.h"]
         if weights == "file" and library.weights_bytes:
             made.append(folder / f"{library.name}.safetensors")
-        files: list[Path] = []
-        for each in made:  # all is there: from now on only renames can fail
-            shutil.move(each, temporary := prefix.parent / f".{each.name}.{os.getpid()}")
-            temporary.rename(final := prefix.parent / each.name)
-            files.append(final)
-    return Built(tuple(files), library)
+        return Built(_moved(made, prefix.parent), library)
+
+
+def _build_source(lowered: LoweredRecord, prefix: Path, weights: str) -> Built:
+    """Write C source, which needs no toolchain."""
+    from fx_importer.native.c_source.source import write_c_source  # imports `to_buffers`
+
+    with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
+        library, files = write_c_source(lowered, prefix.name, weights, Path(scratch))
+        return Built(_moved(files, prefix.parent), library)
+
+
+def _moved(made: Sequence[Path], folder: Path) -> tuple[Path, ...]:
+    """Move files that are complete to ``folder``: from now on only renames can fail."""
+    files: list[Path] = []
+    for each in made:
+        shutil.move(each, temporary := folder / f".{each.name}.{os.getpid()}")
+        temporary.rename(final := folder / each.name)
+        files.append(final)
+    return tuple(files)
 
 
 def _checked(
@@ -88,6 +105,8 @@ def _checked(
     prefix, chosen = Path(path), target_named(target)
     if kind not in KINDS:
         raise UsageError(f"no kind '{kind}' of native code: accepted are {', '.join(KINDS)}")
+    if kind == SOURCE and target is not None:
+        raise UsageError(f"kind='c' is source for any processor, and target='{target}' is one: leave the target out")
     if weights not in WEIGHTS:
         raise UsageError(f"weights='{weights}' is not known: accepted are {', '.join(WEIGHTS)}")
     if prefix.suffix or identifier(prefix.name) != prefix.name.lower() or not prefix.name:

@@ -56,6 +56,8 @@ class Library:
     target: NativeTarget
     file_header: bytes = b""
     """What stands before the block in a file of weights."""
+    arrays: Mapping[int, str] | None = None
+    """The arrays with the parts of `passed`, by offset, in C source, which has no block of weights."""
     model: str = ""
     """What it was made of, for the header."""
 

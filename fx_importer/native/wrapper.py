@@ -72,15 +72,12 @@ def _state(library: Library) -> str:
     if not library.state:
         return ""
     name, macro = library.name, library.macro
-    base = "weights" if library.takes_weights else f"{name}_weight_data"
     argument = ", const void *weights" if library.takes_weights else ""
     weights = "const void *weights, " if library.takes_weights else ""
     copies, offset = list[str](), 0
     for part in library.state:
         start = library.passed[part.name]
-        copies.append(
-            f"  __builtin_memcpy(state->bytes + {offset}, (const unsigned char *){base} + {start}, {part.nbytes});"
-        )
+        copies.append(f"  __builtin_memcpy(state->bytes + {offset}, {_address(library, start)}, {part.nbytes});")
         offset += aligned(part.nbytes)
     checked = "state == NULL || weights == NULL" if library.takes_weights else "state == NULL"
     return f"""struct {name}_state {{
@@ -125,6 +122,8 @@ def _entry(library: Library, entry: EntryPoint) -> str:
             f"  if (arena_bytes < {needed}) return {macro('ERROR_ARENA')};",
             f"  if ((uintptr_t)arena % {ALIGNMENT}) return {macro('ERROR_ALIGNMENT')};",
         ]
+    elif library.arrays is not None:
+        lines.append("  (void)arena;\n  (void)arena_bytes;")
     if library.takes_weights:
         lines.append(f"  if ((uintptr_t)weights % {ALIGNMENT}) return {macro('ERROR_ALIGNMENT')};")
     for value in (*inputs_of(entry), *outputs_of(entry)):
@@ -143,8 +142,18 @@ def _entry(library: Library, entry: EntryPoint) -> str:
     return "\n".join([*lines, f"  return {macro('OK')};", "}\n"])
 
 
+def _address(library: Library, offset: int) -> str:
+    """Return the address of a part of the weights."""
+    if library.arrays is not None:
+        return library.arrays[offset]
+    base = "weights" if library.takes_weights else f"{library.name}_weight_data"
+    return f"(const unsigned char *){base} + {offset}"
+
+
 def _declarations(library: Library, entry: EntryPoint) -> str:
     """Return the declaration of the code, in which a memref is two pointers, an offset, sizes and strides."""
+    if library.arrays is not None:
+        return ""
     types: list[str] = []
     for value in entry.arguments:
         by_value = value.shape is None and not value.in_memory
@@ -183,7 +192,8 @@ def _size_checks(library: Library, entry: EntryPoint, names: Mapping[str, str]) 
         taken = ", ".join(["intptr_t"] * len(entry.dimensions))
         lines.append(
             f"extern intptr_t {name}{ARENA_CODE}({taken});\n"
-            f"size_t {name}_arena_bytes({size_parameters(entry.sizes)}) {{\n"
+            * (library.arrays is None)
+            + f"size_t {name}_arena_bytes({size_parameters(entry.sizes)}) {{\n"
             f"  return {name}_fits({sizes}) ? (size_t){name}{ARENA_CODE}({passed}) : 0;\n}}"
         )
     return lines
@@ -198,6 +208,8 @@ def _passed(library: Library, entry: EntryPoint, names: Mapping[str, str]) -> li
     for part in library.state:
         offsets[part.name] = offset
         offset += aligned(part.nbytes)
+    if library.arrays is not None:
+        return _passed_to_c(library, entry, offsets, names)
     passed: list[str] = []
     for value in entry.arguments:
         if value.kind == "state":
@@ -215,6 +227,31 @@ def _passed(library: Library, entry: EntryPoint, names: Mapping[str, str]) -> li
     for value in entry.outputs:
         passed += _memref(value, f"{'&' * (value.kind == 'check')}{value.c_name}", names)
     return [*passed, "arena", "arena", "0", "(intptr_t)arena_bytes", "1"]
+
+
+def _passed_to_c(
+    library: Library, entry: EntryPoint, offsets: Mapping[str, int], names: Mapping[str, str]
+) -> list[str]:
+    """Return the arguments of code in C: a pointer, and sizes that are not static."""
+    passed: list[str] = []
+    for value in (*entry.arguments, *entry.outputs):
+        complex_type = {"complex64": "fx_complex64", "complex128": "fx_complex128"}.get(value.dtype)
+        if value.kind == "state":
+            passed.append(f"({complex_type or value.c_type} *)(void *)(state->bytes + {offsets[value.name]})")
+        elif value.kind == "weight":
+            passed.append(_address(library, library.passed[value.name]))
+        elif value.shape is None:
+            passed.append(value.c_name)
+        elif complex_type is not None:
+            const = "" if value.written or value in entry.outputs else "const "
+            passed.append(f"({const}{complex_type} *)({const}void *){value.c_name}")
+        elif value.dtype.startswith(("uint", "float8")):  # signless in the code
+            const = "" if value.written or value in entry.outputs else "const "
+            passed.append(f"({const}{value.c_type.removeprefix('u')} *){value.c_name}")
+        else:
+            passed.append(f"{'&' * (value.kind == 'check')}{value.c_name}")
+        passed += [in_c(size, names) for size in value.shape or () if isinstance(size, str)]
+    return [*passed, "arena"]
 
 
 def _memref(value: Value, address: str, names: Mapping[str, str]) -> list[str]:

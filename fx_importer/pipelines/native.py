@@ -14,6 +14,7 @@ from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
 from fx_importer.rewrites import (
     channels_last,
     expand_scalars,
+    expand_small_floats,
     hide_functions,
     insert_status_checks,
     interchange_loops,
@@ -33,6 +34,7 @@ from fx_importer.rewrites import (
     vectorize_sums,
 )
 from fx_importer.rewrites.llvm.processor import Processor
+from fx_importer.rewrites.llvm.small_floats import FORMATS as SMALL_FLOATS
 
 
 def buffers(dialects: Collection[str] = (), *, function: str = "main", processor: Processor | None = None) -> Pipeline:
@@ -100,6 +102,27 @@ def machine_code(index_bits: int = 64) -> Pipeline:
     first, *rest = (_with_index(step, index_bits) for step in TO_LLVM.passes if step is not launch_on_threads)
     blocks = Stage("llvm", TO_LLVM.description, (first, return_status, hide_functions, *rest))
     return Pipeline("native-code", (_KERNELS, SCALARS, blocks))
+
+
+def scalars_of_c() -> Pipeline:
+    """Return the pipeline from the result of `buffers` to scalars that C has, for C source."""
+    return Pipeline("c-source", (_C_SCALARS,))
+
+
+_C_SCALARS = Stage(
+    "scalars",
+    "Complex numbers are pairs; floats of 16 and 8 bits are loaded and stored, and compute in f32.",
+    (
+        Pass("convert-complex-to-standard"),
+        Pass(
+            "arith-emulate-unsupported-floats",
+            {"source-types": ("bf16", "f16", *SMALL_FLOATS), "target-type": "f32"},
+        ),
+        expand_small_floats,
+        Pass("math-extend-to-supported-types"),
+        on_functions("canonicalize", "cse", "loop-invariant-code-motion"),
+    ),
+)
 
 
 def _with_index(step: Step, bits: int) -> Step:

@@ -169,7 +169,8 @@ class Lowered(LoweredOnMesh):
             target: ``"x86-64-v2"``, ``"x86-64-v3"``, ``"x86-64-v4"``, ``"aarch64"``, ``"riscv64"``, ``"cortex-m4"``,
                 ``"wasm32"`` and others, ``"host"`` for all instructions of this machine, or a triple and a CPU, as
                 ``"aarch64-linux-musl:cortex_a72"``; by default the baseline of this machine's architecture.
-            kind: ``"shared"``, ``"static"`` or ``"object"``.
+            kind: ``"shared"``, ``"static"`` or ``"object"``; or ``"c"``, source in C99 for any processor, with weights
+                as arrays, which needs no toolchain here.
             weights: ``"embedded"``; ``"file"``, which writes ``mlp.safetensors`` for ``mlp_map_weights``; or
                 ``"pointer"``, where the program passes the address of the block.
 
