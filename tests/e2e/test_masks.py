@@ -183,6 +183,27 @@ def test_masks_with_labels(output_type):
         assert_same(lowered.run(x, rows, labels), masks_with_labels(x, rows, labels), None)
 
 
+def changed_masks_with_labels(x, rows, labels):
+    """The same masks, which the function writes to before, between and after, also through a view."""
+    mask, y = rows.clone(), x.clone()
+    read = x[mask, labels[mask]].sum()
+    mask[:2].logical_not_()
+    y[mask, labels[mask]] = 5
+    listed = mask.nonzero().sum()
+    mask.fill_(True)
+    y[mask, labels[mask]] += 1
+    return read, y, listed, mask
+
+
+@pytest.mark.in_turn("output_type")
+@OUTPUT_TYPES
+def test_changed_masks_with_labels(output_type):
+    x, labels = normal(3, 4), torch.tensor([1, 2, 0])
+    lowered = lower(changed_masks_with_labels, x, ROWS[0], labels, output_type=output_type)
+    for rows in ROWS:
+        assert_same(lowered.run(x, rows, labels), changed_masks_with_labels(x, rows, labels), None)
+
+
 def test_selected_labels_are_a_result_in_linalg():
     lowered = lower(
         lambda x, rows, labels: x[rows, labels[rows]],

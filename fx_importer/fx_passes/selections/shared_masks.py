@@ -7,7 +7,9 @@ trace it again: "Pending unbacked symbols not in returned outputs". With the pos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import CallMethodKey, free_unbacked_symbols
 from torch.utils._pytree import SequenceKey
 
-from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of
+from fx_importer.fx_graph.aliasing import alias_sets, aliases_of_mutated, graphs_of, mutated_arguments
 from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
@@ -38,17 +40,31 @@ def masks_to_positions(program: ExportedProgram) -> ExportedProgram:
 
 def rewrite(graph: fx.Graph) -> None:
     """Replace masks in the indices of reads, and of writes with several indices."""
-    for mask, number in _shared_masks(graph).items():
+    for shared in _shared_masks(graph):
+        mask, number = shared.mask, shared.number
         positions: list[fx.Node] = []
-        for node in [user for user in mask.users if user.target in _INDEXED and mask in _indices(user)]:
+        for node in [user for user in shared.users if user.target in _INDEXED and mask in _indices(user)]:
             if node.target is not aten.index.Tensor and not _has_several(node):
                 continue  # a write at one mask is a selection of all elements
             if not _has_sizes(node, number):
                 continue
-            positions = positions or _positions(mask, number, graph)
+            positions = positions or _positions(shared)
             indices = [part for index in _indices(node) for part in (positions if index is mask else [index])]
             node.args = (node.args[0], indices, *node.args[2:])
             node.meta.pop("unbacked_bindings", None)
+
+
+@dataclass(frozen=True)
+class _SharedMask:
+    """A mask that operators use with other indices, between two writes to it."""
+
+    mask: fx.Node
+    number: SymInt
+    """The number of its true elements there."""
+    users: list[fx.Node]
+    """The nodes that read it there, in order."""
+    written: bool
+    """Whether the graph writes to it at all."""
 
 
 def _indices(node: fx.Node) -> list[Any]:
@@ -59,25 +75,37 @@ def _has_several(node: fx.Node) -> bool:
     return sum(index is not None for index in _indices(node)) > 1
 
 
-def _shared_masks(graph: fx.Graph) -> dict[fx.Node, SymInt]:
-    """Return the masks that an operator uses with other indices, and the number of their true elements.
+def _shared_masks(graph: fx.Graph) -> list[_SharedMask]:
+    """Return the masks that an operator uses with other indices."""
+    masks = dict.fromkeys(
+        mask
+        for node in graph.nodes
+        if node.target in _INDEXED and _has_several(node)
+        for mask in _indices(node)
+        if isinstance(mask, fx.Node) and value_of(mask).dtype is torch.bool and value_of(mask).dim()
+    )
+    if not masks:
+        return []
+    written, order = aliases_of_mutated(graph), {node: place for place, node in enumerate(graph.nodes)}
+    groups = alias_sets(graph) if written.intersection(masks) else {}
+    shared: list[_SharedMask] = []
+    for mask in masks:
+        aliases = groups[mask] if mask in written else ()
+        writes = [place for node, place in order.items() if any(each in aliases for each in mutated_arguments(node))]
+        between: dict[int, list[fx.Node]] = {}
+        for user in sorted(mask.users, key=order.__getitem__):
+            between.setdefault(bisect.bisect_left(writes, order[user]), []).append(user)
+        for users in between.values():
+            several = any(user.target in _INDEXED and _has_several(user) for user in users)
+            number = next(_numbers(mask, users), None) if several else None
+            if number is not None:
+                shared.append(_SharedMask(mask, number, users, mask in written))
+    return shared
 
-    A mask that is written to differs from read to read, and stays.
-    """
-    masks: dict[fx.Node, SymInt] = {}
-    for node in graph.nodes:
-        if node.target in _INDEXED and _has_several(node):
-            for mask in _indices(node):
-                if isinstance(mask, fx.Node) and value_of(mask).dtype is torch.bool and value_of(mask).dim():
-                    number = next(_numbers(mask), None)
-                    if number is not None:
-                        masks[mask] = number
-    return {mask: number for mask, number in masks.items() if mask not in aliases_of_mutated(graph)} if masks else {}
 
-
-def _numbers(mask: fx.Node) -> Iterator[SymInt]:
-    """Yield the data-dependent sizes of reads at ``mask``."""
-    for node in mask.users:
+def _numbers(mask: fx.Node, users: Sequence[fx.Node]) -> Iterator[SymInt]:
+    """Yield the data-dependent sizes of reads at ``mask`` among ``users``."""
+    for node in users:
         if node.target is aten.index.Tensor and mask in _indices(node):
             yield from (size for size in value_of(node).shape if _is_new(size, node))
 
@@ -100,22 +128,23 @@ def _has_sizes(node: fx.Node, number: SymInt) -> bool:
     return all(size.node.expr == number.node.expr for size in value_of(node).shape if _is_new(size, node))
 
 
-def _positions(mask: fx.Node, number: SymInt, graph: fx.Graph) -> list[fx.Node]:
-    """Emit the positions of the true elements of ``mask``, int64 [number], one tensor for each axis.
+def _positions(shared: _SharedMask) -> list[fx.Node]:
+    """Emit the positions of the true elements of a mask, int64 [number], one tensor for each axis.
 
     They replace what the graph lists itself with the same number, which has one definition only.
     """
-    before = mask.next
+    mask, number, graph = shared.mask, shared.number, shared.mask.graph
+    before = shared.users[0] if shared.written else mask.next
     while before.op == "placeholder":
         before = before.next
-    with mask.graph.inserting_before(before):
-        listed = mask.graph.call_function(aten.nonzero.default, (mask,))
+    with graph.inserting_before(before):
+        listed = graph.call_function(aten.nonzero.default, (mask,))
     listed.meta |= {key: mask.meta[key] for key in ("stack_trace", "nn_module_stack") if key in mask.meta}
     with fake_mode_of_values(mask, ()):
         listed.meta["val"] = torch.empty((number, value_of(mask).dim()), dtype=torch.int64)
     listed.meta["unbacked_bindings"] = {number.node.expr: (CallMethodKey("size"), SequenceKey(0))}
     positions = [emit(before, aten.select.int, listed, 1, axis) for axis in range(value_of(mask).dim())]
-    for user in [user for user in mask.users if user is not listed]:
+    for user in shared.users:
         if user.target in _ROWS and _is_same(value_of(user).shape[0], number):
             user.replace_all_uses_with(emit(user, aten.clone.default, listed))  # the program may write to its result
             graph.erase_node(user)
