@@ -12,6 +12,7 @@ from fx_importer.cli.file_app import files
 from fx_importer.cli.help_layout import Command, Commands
 from fx_importer.cli.llm_app import llm
 from fx_importer.cli.model_app import models
+from fx_importer.cli.native.build_command import build
 from fx_importer.cli.opt_command import opt
 from fx_importer.cli.quantize_command import quantize
 from fx_importer.cli.serve_command import serve
@@ -46,6 +47,7 @@ def fx_importer(
     """Lower PyTorch models to MLIR."""
 
 
+models.command()(build)
 models.command()(quantize)
 models.command()(vela)
 models.command()(view)

@@ -62,7 +62,8 @@ def build_native(
     lowered: LoweredRecord, path: str | os.PathLike[str], target: str | None, kind: str, weights: str
 ) -> Built:
     """Build ``lowered`` as the files that begin with ``path``; see `Lowered.build`."""
-    prefix, chosen = _checked(lowered, path, target, kind, weights)
+    prefix, chosen = check_build(path, target, kind, weights)
+    _check_module(lowered)
     if kind == SOURCE:
         return _build_source(lowered, prefix, weights)
     find_zig()
@@ -98,9 +99,7 @@ def _moved(made: Sequence[Path], folder: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def _checked(
-    lowered: LoweredRecord, path: str | os.PathLike[str], target: str | None, kind: str, weights: str
-) -> tuple[Path, NativeTarget]:
+def check_build(path: str | os.PathLike[str], target: str | None, kind: str, weights: str) -> tuple[Path, NativeTarget]:
     """Return the prefix of files and the target. Raises `UsageError` for what cannot be built, before any work."""
     prefix, chosen = Path(path), target_named(target)
     if kind not in KINDS:
@@ -118,14 +117,19 @@ def _checked(
         raise UsageError(f"cannot write to '{prefix.parent}': it is not a directory, or is not writable")
     if kind == "shared" and shared_suffix(chosen) is None:
         raise UsageError(f"{chosen.name} has no shared libraries: build kind='static' or kind='object'")
+    if kind == "executable" and chosen.is_bare:
+        raise UsageError(f"{chosen.name} has no operating system that runs programs: build kind='static'")
     if weights == "file" and chosen.system not in ("linux", "macos", "freebsd"):
         raise UsageError(f"{chosen.name} does not map files: build with weights='embedded' or weights='pointer'")
-    manifest = lowered.manifest
-    if manifest.operator_stubs:
-        names = ", ".join(sorted({stub.operator for stub in manifest.operator_stubs.values()}))
+    return prefix, chosen
+
+
+def _check_module(lowered: LoweredRecord) -> None:
+    """Raise `UsageError` for a module that only a process with PyTorch runs."""
+    if stubs := lowered.manifest.operator_stubs:
+        names = ", ".join(sorted({stub.operator for stub in stubs.values()}))
         raise UsageError(f"native code has no PyTorch, which runs {names}: lower without unsupported='outline'")
     check_one_device(lowered.module)
-    return prefix, chosen
 
 
 def _write_sources(

@@ -68,7 +68,7 @@ def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> No
     """
     folder, target = output.parent, library.target
     (folder / "exports.map").write_text(f"{{ global: {'; '.join(exports(library))}; local: *; }};\n")
-    options = [f"--version-script={folder / 'exports.map'}", "--gc-sections", "-s"]
+    options = [f"--version-script={folder / 'exports.map'}", "--gc-sections", "--as-needed", "-s"]
     stubs: list[str] = []
     for name, functions in _LIBRARIES.items():
         source = folder / f"{name}.S"

@@ -54,9 +54,11 @@ def test_every_json_option_takes_a_dash():
         for name, command in typer.main.get_command(app).commands.items()  # pyright: ignore
         if any("--json" in option.opts for option in command.params)
     }
-    assert len(commands) == 18
+    assert len(commands) == 19
     for name in commands:
-        file = {"import": "commands/import_model", "opt": "opt/pass_list"}.get(name, f"commands/{name}")
+        file = {"import": "commands/import_model", "opt": "opt/pass_list", "build": "native/build"}.get(
+            name, f"commands/{name}"
+        )
         module = Path(__file__).parents[2] / "fx_importer/cli" / f"{file}.py"
         assert "with json_output(" in module.read_text(), name
 
@@ -68,6 +70,8 @@ def test_every_json_option_takes_a_dash():
         ("quantize written_model:build -o x.bin", "must be .pt2"),
         ("vela written_model:build --accelerator ethos-u55-128 -o x.bin", "must be .tflite"),
         ("view written_model:build -o x.bin", ".html (a page) or .json (its data)"),
+        ("build written_model:build -o x.bin", "'x.bin' is not a name in C"),
+        ("build written_model:build -o x --target z80", "no target 'z80'"),
         ("compile m.mlirbc -o x.bin", "must be .vmfb"),
         ("link m.mlirbc -o x.bin", ".mlir (text) or .mlirbc (bytecode)"),
         ("explain written_model:build --json missing/x.json", "the directory 'missing' does not exist"),

@@ -1,0 +1,1 @@
+"""``fx-importer build``, and its arguments."""

@@ -1,0 +1,60 @@
+"""``fx-importer build``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fx_importer.cli.commands.import_model import lower_model
+from fx_importer.cli.following import Following
+from fx_importer.cli.json_output import document, json_output
+from fx_importer.cli.terminal import echo
+from fx_importer.diagnostics.progress import reporting_progress
+from fx_importer.native.build import SOURCE, check_build
+from fx_importer.native.toolchain import find_zig
+from fx_importer.options import Options
+
+
+def build_model(
+    model: str,
+    output: Path,
+    options: Options,
+    target: str | None,
+    kind: str,
+    weights: str,
+    following: Following = Following(),  # noqa: B008 - it is frozen
+    trust: bool = False,
+    json: Path | None = None,
+) -> None:
+    """Lower the model that ``model`` names, and build it as native code: see `Lowered.build`.
+
+    Raises:
+        UsageError: for a target, kind or path that cannot be built, before the model is loaded.
+        NotInstalledError: without the extra ``native``.
+        FxImporterError: if the model cannot be lowered; nothing is written in that case.
+    """
+    check_build(output, target, kind, weights)
+    if kind != SOURCE:
+        find_zig()
+    with json_output(json) as write:
+        with following.run(model, "build") as followed, reporting_progress(True):
+            lowered = followed.lowered = lower_model(model, following.prepared(options), trust)
+            built = lowered.build(output, target=target, kind=kind, weights=weights)
+        for path in built.files:
+            echo(f"{path}: {path.stat().st_size:,} bytes")
+        library = built.library
+        arenas = {entry.c_name: None if entry.dimensions else entry.arena for entry in library.entries}
+        for name, nbytes in arenas.items():
+            size = "depends on sizes" if nbytes is None else f"{nbytes:,} bytes"
+            echo(f"{library.name}_{name}: {library.target.name}, arena {size}, weights {library.weights_bytes:,} bytes")
+        write(
+            document(
+                {
+                    "files": {str(path): path.stat().st_size for path in built.files},
+                    "target": library.target.name,
+                    "kind": kind,
+                    "weights_bytes": library.weights_bytes,
+                    "state_bytes": library.state_bytes,
+                    "arena_bytes": arenas,
+                }
+            )
+        )

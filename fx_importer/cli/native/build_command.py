@@ -1,0 +1,56 @@
+"""The arguments of ``fx-importer build``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fx_importer.cli.following import Following
+from fx_importer.cli.following_arguments import takes_following
+from fx_importer.cli.model_arguments import Json, Model, Trust
+from fx_importer.cli.option_arguments import takes_options
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+
+
+@takes_following
+@takes_options
+def build(
+    model: Model,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="NAME", help="Where the files go; its last part begins all names in C."),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="x86-64-v3, aarch64, riscv64, cortex-m4, wasm32, host, or TRIPLE:CPU. Default: the baseline of this "
+            "machine's architecture.",
+        ),
+    ] = None,
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="shared, static, object, executable or c (source).")
+    ] = "shared",
+    native_weights: Annotated[
+        str,
+        typer.Option(
+            "--weights-in",
+            metavar="PLACE",
+            help="embedded, in the library; file, which the program maps; or pointer, which it passes.",
+        ),
+    ] = "embedded",
+    json: Json = None,
+    options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+    following: Following = Following(),  # noqa: B008
+    trust: Trust = False,
+) -> None:
+    """Build a model as native code with a C header.
+
+    The library needs no runtime and no Python, and allocates nothing in a call.
+    """
+    from fx_importer.cli.native.build import build_model
+
+    build_model(model, output, options, target, kind, native_weights, following, trust, json)
