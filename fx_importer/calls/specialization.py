@@ -89,7 +89,21 @@ class Specialized:
             TensorKind(kind.dtypes, tuple(ir.RankedTensorType(type_).shape)) if isinstance(kind, TensorKind) else kind
             for kind, type_ in zip(self.signature.results, function.type.results, strict=True)
         )
-        self.held[key] = self.load(module, replace(self.signature, results=results))
+        if results and all(isinstance(kind, TensorKind) and 0 in kind.shape for kind in results):
+            self.held[key] = _EmptyResults(results)
+        else:
+            self.held[key] = self.load(module, replace(self.signature, results=results))
+
+
+@dataclass(frozen=True)
+class _EmptyResults:
+    """A function that returns tensors without elements, for which it computes nothing."""
+
+    results: tuple[Any, ...]
+    """The kinds of the results, `TensorKind`."""
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        return tuple(torch.empty(kind.shape, dtype=kind.dtypes[0]) for kind in self.results)
 
 
 def is_dynamic(signature: Signature) -> bool:

@@ -13,6 +13,7 @@ from fx_importer.frontend.torch_patches import (
     EXPORT_PRINT,
     GUARD_LOG,
     META_LOG,
+    NUMBER_LOG,
     UNUSED_CONSTANT,
     patched,
 )
@@ -20,9 +21,10 @@ from fx_importer.options import Capture, ExportOptions
 
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+_NUMBER_LOG = logging.getLogger("torch.utils._sympy.interp")
 _OF_VALUES = (
     *("data-dependent", "datadependent", "dynamic shape operator", "dynamic_shape_operator"),
-    "but got faketensor",  # a tensor as a size
+    *("but got faketensor", "but got symfloat"),  # a tensor, or a number of one, as a size
 )
 
 
@@ -73,6 +75,7 @@ def torch_repaired(rung: Rung) -> AbstractContextManager[None]:
             EXPORT_PRINT: lambda *args, **kwargs: None,
             GUARD_LOG.on(_TORCH_LOG): filters,
             META_LOG.on(_FAKE_LOG): [*_FAKE_LOG.filters, lambda record: record.levelno != logging.ERROR],
+            NUMBER_LOG.on(_NUMBER_LOG): [*_NUMBER_LOG.filters, lambda record: record.levelno != logging.WARNING],
             UNUSED_CONSTANT: lambda node: unused(node) if node.users else [node],
         }
     )

@@ -81,11 +81,10 @@ class ExportFailure:
         lines += [hint for advice in _HINTS if (hint := advice(error, call))]
         if "on the same device" in text:
             return _made([*lines, self._of_devices()], call, ())
-        lines += [
-            f"{rung} fails too, {type(tried).__name__}: {str(tried).strip().partition(chr(10))[0]}"
-            for rung, tried in self.tried.items()
-            if rung is not self._rung
-        ]
+        if (ours := next((tried for tried in self.tried.values() if isinstance(tried, ExportError)), None)) is not None:
+            others = [_failed(rung, tried) for rung, tried in self.tried.items() if tried is not ours]
+            return _made([f"{name} cannot be captured: {ours}", *others], call, ())
+        lines += [_failed(rung, tried) for rung, tried in self.tried.items() if rung is not self._rung]
         if len(self.tried) == 1:
             lines.append(
                 f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
@@ -155,6 +154,10 @@ class ExportFailure:
             case ("flat_args", int(number)):
                 return InputSize(self._keys(self._leaves[number][0]), size.axis)
         return size
+
+
+def _failed(rung: Rung, error: Exception) -> str:
+    return f"{rung} fails too, {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def _made(lines: Sequence[str], call: UserCall, changes: Sequence[ExportChange]) -> ExportError:

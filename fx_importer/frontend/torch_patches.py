@@ -184,6 +184,11 @@ GUARD_LOG = Patch(
     "torch logs a traceback for each guard that is refused; patched in its logger of symbolic shapes",
     _NO_OPTION,
 )
+NUMBER_LOG = Patch(
+    "logging:Logger.filters",
+    "torch logs each number that it cannot compute in a graph; patched in its logger of SymPy's expressions",
+    _NO_OPTION,
+)
 DEFERRED_ASSERTION = Patch(
     "torch.fx.experimental.symbolic_shapes:ShapeEnv.guard_or_defer_runtime_assert",
     "torch.export merges or drops assertions of single bounds, n <= 3",
@@ -316,7 +321,7 @@ PATCHES = (
     *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG, ARGUMENT_CHECKS),
     *(ASSERT_REWRITE, REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, HIGHER_ORDER_CALL, DEFERRED_ASSERTION),
     *(MODULE_CONVERSION, UNUSED_CONSTANT, EXPORT_PRINT),
-    *(GUARD_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS, SAVED_DEVICES, ARCHIVE_DEVICES, SAVED_STORAGES),
+    *(GUARD_LOG, NUMBER_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS, SAVED_DEVICES, ARCHIVE_DEVICES, SAVED_STORAGES),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN, *BFLOAT16_METHODS.values(), BFLOAT16_REDUCTIONS),
     *(SHARD_SLICES, MASKED_ROWS, FUNCTIONALIZED_VIEWS, STANCE, COLLECTOR),

@@ -18,7 +18,7 @@ ONES, LINALG = programs.ONES, "linalg-on-tensors"
     ("program", "reason"),
     [
         (programs.in_a_body, "a body of control flow .* branches on the value of a tensor"),
-        (programs.loop_in_a_body, "under assumptions .* fails too"),
+        (programs.loop_in_a_body, "cannot be captured: a body of control flow .*\n.*fails too"),
         (programs.after_a_body, "under assumptions .* fails too, .*data-dependent"),
     ],
     ids=["in", "loop_in", "after"],
@@ -92,3 +92,8 @@ def test_the_other_strict_drops_no_assert(program: Any, inputs: Any, others: Any
     torch.testing.assert_close(lowered(*inputs), program(*inputs))
     with pytest.raises(AssumptionError):
         lowered(*others)
+
+
+def test_the_reason_of_assumptions_precedes_that_of_torch() -> None:
+    with pytest.raises(ExportError, match="cannot be captured: the program cannot check .*\n.*fails too, Guard"):
+        lower(programs.divided, ONES, programs.scalar(3), output_type="torch")

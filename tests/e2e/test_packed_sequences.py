@@ -44,6 +44,24 @@ def test_lengths_are_assumed_in_any_order(output_type: str, kind: Any, options: 
         caller(X, LENGTHS + torch.tensor([1, 0, 0]))
 
 
+class Sized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(3, 4)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+        batch = packed.batch_sizes[0].item()
+        return self.rnn(packed, torch.ones(1, batch, 4))[0].data * batch  # type: ignore[arg-type]
+
+
+def test_a_batch_size_is_a_size() -> None:
+    model = Sized().eval()
+    with pytest.warns(AssumptionWarning):
+        lowered = lower(model, X, LENGTHS, output_type="linalg-on-tensors")
+    torch.testing.assert_close(lowered(X, LENGTHS.flip(0)), model(X, LENGTHS.flip(0)))
+
+
 class Indexed(nn.Module):
     def __init__(self, step: int) -> None:
         super().__init__()

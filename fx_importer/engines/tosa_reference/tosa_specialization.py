@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir, passmanager
 from fx_importer.mlir.emit.emitter import producer, replace, update_function_type
 from fx_importer.mlir.emit.tosa import TosaOps
@@ -17,7 +18,13 @@ _INFER = "builtin.module(func.func(tosa-infer-shapes))"
 def specialize_tosa(
     module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()
 ) -> ir.Module:
-    """Return a copy whose ``main`` takes tensors of ``shapes``. Values of integers are not used."""
+    """Return a copy whose ``main`` takes tensors of ``shapes``. Values of integers are not used.
+
+    TOSA has no tensors without elements. With a size of 0, the copy only says the types of results without elements.
+
+    Raises:
+        UsageError: if a size is 0, and some results have elements.
+    """
     copy = copy_module(module.operation)
     function = functions_of(copy)["main"]
     with copy.context, function.location:
@@ -29,6 +36,14 @@ def specialize_tosa(
             if result.has_static_shape:  # the specification has no inferred sizes, -1
                 op.operands[len(op.operands) - 1] = TosaOps.before(op).const_shape(result.shape)
         update_function_type(function)
+    if any(0 in shape for shape in shapes):
+        if filled := [str(type_) for type_ in function.type.results if 0 not in ir.RankedTensorType(type_).shape]:
+            raise UsageError(
+                f"a call with inputs of sizes {', '.join(str(list(shape)) for shape in shapes)} has results with "
+                f"elements ({', '.join(filled)}), and TOSA has no tensors of size 0: accepted are sizes of at least 1; "
+                "lower to linalg-on-tensors or stablehlo for others"
+            )
+        return copy
     copy.operation.verify()
     return copy
 

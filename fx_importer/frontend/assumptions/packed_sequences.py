@@ -9,6 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+
+class _BatchSize(int):
+    """A batch size in the place of a tensor with one element, which functions take as a size."""
+
+    def item(self) -> int:
+        """Return the number."""
+        return int(self)
+
+
 _LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -52,7 +61,7 @@ class PackedSequences:
         numbers = self._known(tensor)
         if numbers is None or type(index) is not int or not -numbers[0] <= index < numbers[0]:
             return NotImplemented
-        return sum(number > index % numbers[0] for number in numbers)
+        return _BatchSize(sum(number > index % numbers[0] for number in numbers))
 
     def _pad(self, data: Tensor, sizes: Tensor, batch_first: bool, padding: float, total: int) -> Any:
         numbers = self._known(sizes)
