@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +16,7 @@ pytest.importorskip("tosa_reference_model")
 EMPTY = torch.ones(0, 3)
 
 
-def _caller(model: object) -> Caller:
+def _caller(model: Callable[..., Any]) -> Caller:
     dynamic = ({0: Dim("batch", min=0, max=8)},)
     return lower(model, torch.ones(4, 3), dynamic_shapes=dynamic, output_type="tosa").caller(backend="tosa_reference")
 
