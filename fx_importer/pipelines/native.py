@@ -29,6 +29,7 @@ from fx_importer.rewrites import (
     return_by_destination,
     return_status,
     separate_empty_tensors,
+    separate_fills,
     set_entry_point,
     set_processor,
     vectorize_sums,
@@ -67,7 +68,7 @@ _LAYOUTS = Stage(
 _CONSTANTS = Stage(
     "constants",
     "Large weights are one block of bytes, an argument. Contractions read along rows.",
-    (pack_weights, interchange_loops, separate_empty_tensors),
+    (pack_weights, interchange_loops, separate_fills, separate_empty_tensors),
 )
 _BUFFERIZE = Stage(
     "bufferize",

@@ -57,6 +57,7 @@ from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.native.destinations import return_by_destination
 from fx_importer.rewrites.native.linkage import hide_functions
 from fx_importer.rewrites.native.memory_plan import plan_memory
+from fx_importer.rewrites.native.separate_fills import separate_fills
 from fx_importer.rewrites.native.status_checks import insert_status_checks, return_status
 from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensions
 from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
@@ -186,6 +187,7 @@ _ALL = (
     scalars_to_stablehlo,
     scatter_sort_to_loops,
     separate_empty_tensors,
+    separate_fills,
     skip_optimization,
     sliced_state_to_memory,
     split_batch_dimensions,

@@ -105,7 +105,7 @@ class _Lifetimes:
         return [self._buffer(op) for op in self._numbers if op.name == "memref.alloc"]
 
     def _buffer(self, allocation: ir.Operation) -> _Buffer:
-        buffer = _Buffer(allocation, self._numbers[allocation], self._numbers[allocation])
+        buffer = _Buffer(allocation, len(self._numbers), self._numbers[allocation])  # in use from its first user on
         seen: set[ir.Value] = set()
         queue: list[ir.Value] = [allocation.results[0]]
         while queue:
