@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,19 @@ def _for(writer: FunctionWriter, op: ir.Operation) -> None:
         for declared, text in zip(writer.declare(value), parts, strict=True):
             writer.line(f"{declared} = {text};")
         writer.share(result, value)
-    with writer.loop(variable, writer.scalar(low), writer.scalar(high), writer.scalar(step)):
+    bounds = [writer.scalar(value) for value in (low, high, step)]
+    after = writer.before_loop(block, variable) if _runs(bounds) and not carried else ()
+    with writer.loop(variable, *bounds):
         writer.body(block)
         writer.assign(carried, list(terminator(block).operands))
+    for line in after:
+        writer.line(line)
+
+
+def _runs(bounds: Sequence[str]) -> bool:
+    """Return whether a loop runs at least once."""
+    low, high, _ = bounds
+    return low.isdecimal() and high.isdecimal() and int(low) < int(high)
 
 
 def _parallel(writer: FunctionWriter, op: ir.Operation) -> None:
@@ -35,8 +45,11 @@ def _parallel(writer: FunctionWriter, op: ir.Operation) -> None:
     lows, highs, steps, _ = _parallel_segments(op)
     block = op.regions[0].blocks[0]
     with ExitStack() as loops:
-        for variable, *bounds in zip(block.arguments, lows, highs, steps, strict=True):
-            loops.enter_context(writer.loop(variable, *(writer.scalar(value) for value in bounds)))
+        all_bounds = [[writer.scalar(value) for value in bounds] for bounds in zip(lows, highs, steps, strict=True)]
+        for variable, bounds in zip(block.arguments, all_bounds, strict=True):
+            if variable == block.arguments[len(all_bounds) - 1] and _runs(bounds):
+                writer.before_loop(block, variable)
+            loops.enter_context(writer.loop(variable, *bounds))
         writer.body(block)
 
 

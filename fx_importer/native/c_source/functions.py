@@ -15,6 +15,7 @@ from fx_importer.native.c_source.buffers import VIEWS, Buffer, Number, check_lay
 from fx_importer.native.c_source.control_flow import CONTROL_FLOW
 from fx_importer.native.c_source.floats import FLOAT_EXPRESSIONS
 from fx_importer.native.c_source.integers import INTEGERS
+from fx_importer.native.c_source.loop_accesses import accesses_of
 from fx_importer.native.c_source.scalars import c_type, constant, paren, plain
 from fx_importer.rewrites.native.status_checks import STATUS
 
@@ -44,6 +45,8 @@ class FunctionWriter:
         self._indent = 1
         self._names = 0
         self._loops = 0
+        self._accumulators: dict[ir.Operation, str] = {}
+        """The variables that stores of a loop write to."""
         self._where: tuple[tuple[str, ...], str] = ((), "")
 
     def scalar_argument(self, value: ir.Value, name: str) -> None:
@@ -236,12 +239,17 @@ class FunctionWriter:
 
     def _load(self, op: ir.Operation) -> None:
         source, *indices = op.operands
+        if op.results[0] in self._scalars:  # before the loop
+            return
         buffer = self.buffer(source)
         text = buffer.at([self.scalar(index) for index in indices])
         self.define(op, text, reads=True)
 
     def _store(self, op: ir.Operation) -> None:
         value, target, *indices = op.operands
+        if op.operation in self._accumulators:
+            self.line(f"{self._accumulators[op.operation]} = {plain(self.scalar(value))};")
+            return
         element = self.buffer(target).at([self.scalar(index) for index in indices])
         self.line(f"{element} = {plain(self.scalar(value))};")
 
@@ -309,6 +317,31 @@ class FunctionWriter:
 
     def _affine(self, op: ir.Operation) -> None:
         self.define(op, affine_text(op, [self.scalar(value) for value in op.operands]))
+
+    def before_loop(self, block: ir.Block, variable: ir.Value) -> Sequence[str]:
+        """Write, before an innermost loop that runs, what it loads from one place; return the lines for after it.
+
+        A sum that the loop keeps in one place is in a variable. Buffers of different names share no memory.
+        """
+        accesses = accesses_of(block, variable, self._buffers)
+        if accesses is None:
+            return ()
+        for load in accesses.invariant:
+            name = self.new_name("v")
+            source, *indices = load.operands
+            element = self.buffer(source).at([self.scalar(index) for index in indices])
+            self.line(f"const {c_type(load.results[0].type)} {name} = {element};")
+            self._scalars[load.results[0]] = name
+        if accesses.sum is None:
+            return ()
+        load, store = accesses.sum
+        name = self.new_name("sum")
+        source, *indices = load.operands
+        element = self.buffer(source).at([self.scalar(index) for index in indices])
+        self.line(f"{c_type(load.results[0].type)} {name} = {element};")
+        self._scalars[load.results[0]] = name
+        self._accumulators[store] = name
+        return (f"{element} = {name};",)
 
     @contextmanager
     def loop(self, variable: ir.Value, low: str, high: str, step: str) -> Iterator[None]:
