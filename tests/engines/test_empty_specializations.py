@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.export import Dim
 
-from fx_importer import Caller, UsageError, lower
+from fx_importer import Caller, lower
 
 pytest.importorskip("tosa_reference_model")
 EMPTY = torch.ones(0, 3)
@@ -32,6 +33,24 @@ def test_results_without_elements_need_no_module() -> None:
             torch.testing.assert_close(found, expected)
 
 
-def test_results_with_elements_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"inputs of sizes \[0, 3\] has results with elements \(tensor<f32>\)"):
-        _caller(lambda x: (x * 2, x.sum()))(EMPTY)
+def _over_rows(x: Tensor) -> tuple[Tensor, ...]:
+    joined = torch.cat([x, torch.ones(2, 3)])
+    return x.sum(0), x.relu() @ x.t(), x.t() @ x, joined, (x > 0).all(0), F.pad(x, (1, 1, 1, 1)), x.mean(0)
+
+
+def test_results_over_no_elements() -> None:
+    for ours, eager in zip(_caller(_over_rows)(EMPTY), _over_rows(EMPTY), strict=True):
+        assert ours.shape == eager.shape
+        torch.testing.assert_close(ours, eager, equal_nan=True)
+
+
+def test_writes_of_no_rows() -> None:
+    def write(x: Tensor, places: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return x.index_put((places,), rows), x.index_add(0, places, rows)
+
+    number = Dim("number", min=0, max=9)
+    x, places = torch.randn(5, 3), torch.tensor([0, 2, 1, 4])
+    shapes = (None, {0: number}, {0: number})
+    lowered = lower(write, x, places, torch.randn(4, 3), output_type="tosa", dynamic_shapes=shapes)
+    results = lowered.caller(backend="tosa_reference")(x, places[:0], EMPTY)
+    assert all(torch.equal(each, x) for each in results)

@@ -17,11 +17,13 @@ from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.engines.engine_pipeline import INLINE, run_engine_pipeline
 from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.tosa_reference.engine import TOSA_REFERENCE_ENGINE
+from fx_importer.engines.tosa_reference.tosa_empty_tensors import drop_empty_results
 from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.engines.tosa_reference.tosa_reference_backend_child import run_model
 from fx_importer.engines.tosa_reference.tosa_specialization import specialize_tosa
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.element_types import DTYPES
+from fx_importer.mlir.functions import functions_of
 from fx_importer.options import Limits
 from fx_importer.pipelines import Pipeline
 from fx_importer.process.one_shot import run_isolated
@@ -68,6 +70,7 @@ class TosaReferenceBackend:
 
 def _load(module: ir.Module, signature: Signature, limits: Limits) -> _Function:
     scratch = Scratch()
+    drop_empty_results(functions_of(module)["main"])
     with scratch.writing():
         write_flatbuffer(module, scratch.path / "module.tosa", TARGET)
     return _Function(signature, scratch, limits)
@@ -83,15 +86,22 @@ class _Function:
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
-        if not self.signature.results:  # the model does not run a graph without results
+        kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
+        files = [f"result_{i}.npy" for i in range(sum(0 not in kind.shape for kind in kinds))]
+        if not files:  # the model does not run a graph without results
             return ()
         tensors = [dense(each) for each in arguments if isinstance(each, torch.Tensor)]
         with Scratch() as folder:
             for number, tensor in enumerate(tensors):
                 np.save(folder / f"{number}.npy", tensor.view(_AS_BITS.get(tensor.dtype, tensor.dtype)).numpy())
             run_isolated(TOSA.runner, run_model, self.scratch.path / "module.tosa", folder, limits=self.limits)
-            kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
-            return tuple(_read(folder / f"result_{i}.npy", kind) for i, kind in enumerate(kinds))
+            names = iter(files)
+            return tuple(_empty(kind) if 0 in kind.shape else _read(folder / next(names), kind) for kind in kinds)
+
+
+def _empty(kind: TensorKind) -> torch.Tensor:
+    """Return a result without elements, which the model does not return."""
+    return torch.empty([size or 0 for size in kind.shape], dtype=kind.dtypes[0])
 
 
 def _read(path: Path, kind: TensorKind) -> torch.Tensor:

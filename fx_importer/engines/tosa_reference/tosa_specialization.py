@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fx_importer.errors import UsageError
+from fx_importer.engines.tosa_reference.tosa_empty_tensors import fold_empty
 from fx_importer.mlir.bindings import ir, passmanager
 from fx_importer.mlir.emit.emitter import producer, replace, update_function_type
 from fx_importer.mlir.emit.tosa import TosaOps
@@ -20,10 +20,7 @@ def specialize_tosa(
 ) -> ir.Module:
     """Return a copy whose ``main`` takes tensors of ``shapes``. Values of integers are not used.
 
-    TOSA has no tensors without elements. With a size of 0, the copy only says the types of results without elements.
-
-    Raises:
-        UsageError: if a size is 0, and some results have elements.
+    Results without elements are ``tensor.empty``. Raises `UsageError` as `fold_empty` does.
     """
     copy = copy_module(module.operation)
     function = functions_of(copy)["main"]
@@ -31,19 +28,12 @@ def specialize_tosa(
         for argument, shape in zip(function.entry_block.arguments, shapes, strict=True):
             argument.set_type(ir.RankedTensorType.get(shape, argument.type.element_type))
         _infer(copy.operation)
+        fold_empty(function)
         for op in operations(copy.operation, ("tosa.reshape", "tosa.slice")):
             result = ir.RankedTensorType(op.results[0].type)
             if result.has_static_shape:  # the specification has no inferred sizes, -1
                 op.operands[len(op.operands) - 1] = TosaOps.before(op).const_shape(result.shape)
         update_function_type(function)
-    if any(0 in shape for shape in shapes):
-        if filled := [str(type_) for type_ in function.type.results if 0 not in ir.RankedTensorType(type_).shape]:
-            raise UsageError(
-                f"a call with inputs of sizes {', '.join(str(list(shape)) for shape in shapes)} has results with "
-                f"elements ({', '.join(filled)}), and TOSA has no tensors of size 0: accepted are sizes of at least 1; "
-                "lower to linalg-on-tensors or stablehlo for others"
-            )
-        return copy
     copy.operation.verify()
     return copy
 
@@ -58,9 +48,23 @@ def _infer(module: ir.Operation) -> None:
         for cast in operations(module, ("tensor.cast",)):
             replace(cast, cast.operands[0])
         left = [op for op in computed if not _fold(op)]
-        if len(left) == len(computed):
+        if not _size_empty_slices(module) and len(left) == len(computed):
             return
         computed = left
+
+
+def _size_empty_slices(module: ir.Operation) -> bool:
+    """Set the sizes of slices without elements, which MLIR does not infer; return whether there are any."""
+    changed = False
+    for op in operations(module, ("tosa.slice",)):
+        whole, result = (ir.RankedTensorType(each.type) for each in (op.operands[0], op.results[0]))
+        sizes = None if result.has_static_shape or not whole.has_static_shape else _elements(op.operands[2])
+        if sizes is not None:
+            sizes = [old if size < 0 else size for old, size in zip(whole.shape, sizes, strict=True)]
+            if 0 in sizes:
+                op.results[0].set_type(ir.RankedTensorType.get(sizes, result.element_type))
+                changed = True
+    return changed
 
 
 def _fold(op: ir.Operation) -> bool:
