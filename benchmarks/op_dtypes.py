@@ -55,7 +55,7 @@ def page(rows: Iterable[Row], operators: int) -> str:
                 for dtype in DTYPES
             ),
             "",
-            "What does not pass, where it stopped, and why:",
+            "Operators that do not pass, the stage that stopped them, and the reason:",
             "",
             _line("operator", ["dtypes", *OUTPUT_TYPES, "why"]),
             _line("---", ["---"] * (2 + len(OUTPUT_TYPES))),

@@ -184,7 +184,7 @@ def page(rows: Sequence[Row]) -> str:
             summary(rows),
             "```",
             "",
-            "What does not pass, where it stopped, and why:",
+            "Operators that do not pass, the stage that stopped them, and the reason:",
             "",
             _line("operator", [*OUTPUT_TYPES, "why"]),
             _line("---", ["---"] * (1 + len(OUTPUT_TYPES))),
