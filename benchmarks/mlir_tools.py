@@ -32,6 +32,8 @@ FORMATS = {"text": ".mlir", "bytecode": ".mlirbc", "artifact": ".stablehlo"}
 class CausalMask(torch.nn.Module):
     """Reads a bool constant, whose elements MLIR packs in bits before LLVM 23."""
 
+    mask: torch.Tensor
+
     def __init__(self):
         super().__init__()
         self.register_buffer("mask", torch.ones(20, 20, dtype=torch.bool).tril())

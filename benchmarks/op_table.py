@@ -21,7 +21,7 @@ from benchmarks.rows import DOCS, renew
 from testing.op_cases import dtype_for, operators
 
 PAGE = DOCS / "operators.md"
-OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
+OUTPUT_TYPES: tuple[str, ...] = ("linalg-on-tensors", "tosa", "stablehlo")
 DTYPES = ("bfloat16", "float16", "int32", "int64", "bool", "complex64")
 SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "int32": "i32", "int64": "i64", "complex64": "c64"}
 PASS, NONE = "✓", "–"
