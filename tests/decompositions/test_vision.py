@@ -64,6 +64,7 @@ def _program(name: str, dynamic: bool = False) -> tuple[torch.export.ExportedPro
     return program, tensors
 
 
+@pytest.mark.in_turn("output_type")
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 @pytest.mark.parametrize("name", ROWS)
 def test_lowered(name: str, output_type: str):
@@ -73,6 +74,7 @@ def test_lowered(name: str, output_type: str):
     torch.testing.assert_close(results, EXPECTED[name], rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.slow_rows("^linalg$", "^stablehlo$")  # sizes of images are dynamic in these types
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 def test_dynamic_number_of_regions(output_type: str):
     program, tensors = _program("roi_align 2 False", dynamic=True)
@@ -92,6 +94,7 @@ def test_suppressed_boxes():
     torch.testing.assert_close([lowered.run(boxes, scores)], EXPECTED["nms 0.1"])
 
 
+@pytest.mark.slow_rows("^roi_align -1 False-stablehlo$", "^roi_pool-linalg$")
 @pytest.mark.parametrize(
     ("name", "output_type"),
     [
