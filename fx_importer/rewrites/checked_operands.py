@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 
-from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emitter import Emitter, terminator
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit.emitter import Emitter, replace, terminator, update_function_type
 from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.functions import check_results, functions_of
@@ -29,18 +29,79 @@ class _Dialect:
     """Emit the conjunction of two booleans of rank 0 before an operation."""
     choose: Callable[[ir.Operation, ir.Value, ir.Value, int], ir.Value]
     """Emit before an operation: a tensor of integers if the boolean is true, else a number in its shape."""
+    true: Callable[[ir.Operation], ir.Value]
+    """Emit the boolean true of rank 0 before an operation."""
+
+    @property
+    def names(self) -> set[str]:
+        """The operations that are guarded."""
+        return {*self.unsafe, self.loop}
 
 
 def _guard(dialect: _Dialect) -> ModuleRewrite:
     def guard(module: ir.Operation) -> None:
-        for function in functions_of(module).values():
-            if checks := check_results(function):
-                _guard_block(function.entry_block, checks, dialect)
+        functions = functions_of(module)
+        checks = {name: found for name, function in functions.items() if (found := check_results(function))}
+        if not checks:
+            return
+        called = _unsafe_functions(functions, dialect)
+        for name in called:
+            block = functions[name].entry_block
+            _guard_operations(block.owner.operation, _condition_argument(functions[name]), dialect, called)
+        for name, found in checks.items():
+            _guard_block(functions[name].entry_block, found, dialect, called)
+        for call in operations(module, (_CALL,)):  # before the checks, or in functions without checks
+            if _callee(call) in called and len(call.operands) < len(functions[_callee(call)].type.inputs):
+                _pass(call, dialect.true(call))
 
     return guard
 
 
-def _guard_block(block: ir.Block, checks: list[int], dialect: _Dialect) -> None:
+_CALL = "func.call"
+
+
+def _callee(call: ir.Operation) -> str:
+    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def _unsafe_functions(functions: Mapping[str, func_d.FuncOp], dialect: _Dialect) -> set[str]:
+    """Return the private functions, such as outlined layers, with operations to guard, also in what they call."""
+    private = {
+        name: function
+        for name, function in functions.items()
+        if not function.is_external
+        and "sym_visibility" in function.attributes
+        and function.visibility.value == "private"
+    }
+    unsafe = {name for name, function in private.items() if operations(function.operation, dialect.names)}
+    while more := {
+        name
+        for name, function in private.items()
+        if name not in unsafe and any(_callee(call) in unsafe for call in operations(function.operation, (_CALL,)))
+    }:
+        unsafe |= more
+    return unsafe
+
+
+def _condition_argument(function: func_d.FuncOp) -> ir.Value:
+    """Append an argument to ``function``, whether the checks before a call hold, and return it."""
+    type_ = ir.RankedTensorType.get([], ir.IntegerType.get_signless(1, function.context), loc=function.location)
+    argument = function.entry_block.add_argument(type_, function.location)
+    if "arg_attrs" in function.attributes:
+        attributes = [*ir.ArrayAttr(function.attributes["arg_attrs"]), ir.DictAttr.get({}, function.context)]
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes, function.context)
+    update_function_type(function)
+    return argument
+
+
+def _pass(call: ir.Operation, condition: ir.Value) -> None:
+    """Call a function of `_condition_argument` with ``condition``."""
+    types, callee = [result.type for result in call.results], {"callee": call.attributes["callee"]}
+    new = Emitter.before(call).op(_CALL, types, [*call.operands, condition], callee)
+    replace(call, *new.results)
+
+
+def _guard_block(block: ir.Block, checks: list[int], dialect: _Dialect, called: set[str]) -> None:
     """Guard the operations of ``block`` by the checks before them, in the order of the program."""
     last = terminator(block)
     pending = {last.operands[position] for position in checks}
@@ -48,15 +109,24 @@ def _guard_block(block: ir.Block, checks: list[int], dialect: _Dialect) -> None:
         [argument for argument in block.arguments if argument in pending], block.operations[0].operation, dialect
     )
     for op, following in pairwise(list(block.operations)):
-        for inner in operations(op.operation, {*dialect.unsafe, dialect.loop}) if holds is not None else ():
-            _guard_operation(inner, holds, dialect)
         known = [result for result in op.results if result in pending]
+        if holds is not None:
+            _guard_operations(op.operation, holds, dialect, called)
         holds = _all([*([] if holds is None else [holds]), *known], following.operation, dialect)
 
 
 def _all(conditions: Sequence[ir.Value], op: ir.Operation, dialect: _Dialect) -> ir.Value | None:
     """Emit the conjunction of ``conditions`` before ``op``; None without any."""
     return reduce(lambda a, b: dialect.both(op, a, b), conditions) if conditions else None
+
+
+def _guard_operations(root: ir.Operation, holds: ir.Value, dialect: _Dialect, called: set[str]) -> None:
+    """Guard the operations in ``root`` by the boolean ``holds``, and pass it to functions that are ``called``."""
+    for op in operations(root, dialect.names | {_CALL}):
+        if op.name != _CALL:
+            _guard_operation(op, holds, dialect)
+        elif _callee(op) in called:
+            _pass(op, holds)
 
 
 def _guard_operation(op: ir.Operation, holds: ir.Value, dialect: _Dialect) -> None:
@@ -67,6 +137,10 @@ def _guard_operation(op: ir.Operation, holds: ir.Value, dialect: _Dialect) -> No
     position, safe = dialect.unsafe[op.name]
     if isinstance(ir.RankedTensorType(op.operands[position].type).element_type, ir.IntegerType):
         op.operands[position] = dialect.choose(op, holds, op.operands[position], safe)
+
+
+def _boolean(op: ir.Operation) -> ir.Type:
+    return ir.Type.parse("tensor<i1>", op.context)
 
 
 def _stablehlo_choice(op: ir.Operation, condition: ir.Value, x: ir.Value, number: int) -> ir.Value:
@@ -99,6 +173,7 @@ _STABLEHLO = _Dialect(
     "stablehlo.while",
     lambda op, a, b: StablehloOps.before(op).stablehlo("and", a.type, a, b),
     _stablehlo_choice,
+    lambda op: StablehloOps.before(op).dense_constant("true", _boolean(op)),
 )
 """Gathers and slices clamp their indices; scatters ignore those out of range, which IREE does not."""
 
@@ -107,6 +182,7 @@ _TOSA = _Dialect(
     "tosa.while_loop",
     lambda op, a, b: TosaOps.before(op).value("tosa.logical_and", a.type, a, b),
     _tosa_choice,
+    lambda op: TosaOps.before(op).const(ir.Attribute.parse("dense<true> : tensor<i1>", op.context)),
 )
 
 guard_stablehlo = rewrite("fx-importer-guard-stablehlo")(_guard(_STABLEHLO))

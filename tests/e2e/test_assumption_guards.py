@@ -76,3 +76,38 @@ def test_indices_of_dynamic_sizes() -> None:
     assert torch.equal(caller(X, torch.tensor([3, 1])), reads(X, torch.tensor([3, 1])))
     with pytest.raises(AssumptionError):
         caller(X, torch.tensor([0, FAR]))
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.linear = torch.nn.Embedding(4, 3), torch.nn.Linear(3, 3)
+
+    def forward(self, x: Tensor, i: Tensor) -> Tensor:
+        x = x + self.table(i)
+        for _ in range(4):
+            x = torch.tanh(self.linear(x)).relu() + x
+        return x
+
+
+class Layers(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Layer(), Layer()])
+
+    def forward(self, x: Tensor, i: Tensor) -> Tensor:
+        checked(i)
+        for layer in self.layers:
+            x = layer(x, i)
+        return x
+
+
+def test_outlined_layers_take_the_check() -> None:
+    model, inputs = Layers().eval(), (X[:3], torch.tensor([0, 2, 1]))
+    options = {"outline_layers": True, "capture": "assume", "narrow_integers": True}
+    lowered = lower(model, *inputs, output_type="tosa", **options)
+    assert "call @" in str(lowered.module)
+    caller = lowered.caller(backend="jit")
+    torch.testing.assert_close(caller(*inputs), model(*inputs))
+    with pytest.raises(AssumptionError):
+        caller(X[:3], torch.tensor([0, 2, FAR]))

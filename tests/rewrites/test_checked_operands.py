@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.walk import RewriteStep, operations
 from fx_importer.rewrites import guard_stablehlo, guard_tosa
 
@@ -49,3 +50,53 @@ def test_loops_end_where_an_assumption_is_violated(guard: RewriteStep, text: str
         guard(module.operation)
         assert module.operation.verify()
         assert len(operations(module.operation, {"stablehlo.and", "tosa.logical_and"})) == conjunctions
+
+
+CALLS = """
+func.func private @outer(%n: tensor<i32>) -> tensor<i32> {
+  %0 = func.call @inner(%n) : (tensor<i32>) -> tensor<i32>
+  return %0 : tensor<i32>
+}
+func.func private @inner(%n: tensor<i32>) -> tensor<i32> {
+  DIVISION
+  return %0 : tensor<i32>
+}
+func.func private @safe(%n: tensor<i32>) -> tensor<i32> {
+  return %n : tensor<i32>
+}
+func.func @main(%n: tensor<i32>, %holds: tensor<i1>) -> (tensor<i32>, tensor<i1> {fx_importer.check = "n is 3"}) {
+  %0 = func.call @outer(%n) : (tensor<i32>) -> tensor<i32>
+  %1 = CHECK %holds, %holds : (tensor<i1>, tensor<i1>) -> tensor<i1>
+  %2 = func.call @outer(%0) : (tensor<i32>) -> tensor<i32>
+  %3 = func.call @safe(%2) : (tensor<i32>) -> tensor<i32>
+  return %3, %1 : tensor<i32>, tensor<i1>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "division", "check"),
+    [
+        (guard_stablehlo, "%0 = stablehlo.divide %n, %n : tensor<i32>", '"stablehlo.and"(%holds, %holds)'),
+        (
+            guard_tosa,
+            "%0 = tosa.intdiv %n, %n : (tensor<i32>, tensor<i32>) -> tensor<i32>",
+            '"tosa.logical_and"(%holds, %holds)',
+        ),
+    ],
+    ids=["stablehlo", "tosa"],
+)
+def test_functions_take_whether_the_checks_before_a_call_hold(guard: RewriteStep, division: str, check: str) -> None:
+    context = new_context()
+    load_dialects(context)
+    text = CALLS.replace("DIVISION", division).replace("CHECK %holds, %holds", check)
+    module = ir.Module.parse(text, context)
+    guard(module.operation)
+    assert module.operation.verify()
+    functions = functions_of(module)
+    arguments = {name: len(function.type.inputs) for name, function in functions.items()}
+    assert arguments == {"outer": 2, "inner": 2, "safe": 1, "main": 2}
+    before, after, _ = operations(functions["main"].operation, ("func.call",))
+    assert "dense<true>" in str(before.operands[1].owner)
+    assert after.operands[1].owner.name == check.partition('"')[2].partition('"')[0]
+    (chosen,) = operations(functions["inner"].operation, ("stablehlo.select", "tosa.select"))
+    assert chosen.operands[0] == functions["inner"].entry_block.arguments[1]
