@@ -12,7 +12,7 @@ import atexit
 import functools
 import gc
 import importlib
-import json
+import marshal
 import os
 import runpy
 import selectors
@@ -198,7 +198,7 @@ def _received(client: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             while left > len(text) and (part := client.recv(left - len(text))):
                 text += part
             if left == len(text):
-                return json.loads(text), descriptors
+                return marshal.loads(text), descriptors
     for each in descriptors:
         os.close(each)
     return None
