@@ -21,6 +21,14 @@ NEW_INTERPRETERS := tests/process tests/cli tests/api tests/installation tests/r
 # Installed files that few tests import, or none: a quarter of the time of compiling them all.
 UNUSED := '/(tests?|testing/_internal|transformers/models|sklearn|openai|sqlalchemy|matplotlib|pip)/'
 
+# The parts of `make slow`: each folder of tests, and each file of the end-to-end ones. A file marks each that passed.
+SLOW = $(patsubst %/,%,$(filter-out tests/e2e/ tests/__%,$(wildcard tests/*/))) \
+	$(shell grep --files-with-matches --extended-regexp 'slow|in_turn|harness' tests/test_*.py tests/e2e/test_*.py)
+PASSED = out/slow/$(shell git rev-parse --short HEAD)
+
+# Paths that pyright reads; by default, those of pyproject.toml.
+TYPED ?=
+
 # Interpreters that `make matrix` does not find by itself: paths.
 PYTHONS ?=
 
@@ -56,7 +64,7 @@ demo: $(INSTALLED) ## Lower a sentence encoder with its real weights to all five
 	$(BIN)/fx-importer demo
 
 check: $(INSTALLED) ## Check style, types and layers, and run the fast tests: for the inner loop.
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint fast
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target TYPED='fx_importer testing' lint fast
 
 fast: $(INSTALLED)
 	$(BIN)/python -m pytest --quiet -k "not models and not computed_position" $(LONG:%=--deselect=%) $(FAST)
@@ -67,8 +75,11 @@ test: $(INSTALLED) ## Check style and types, and run the tests but the slow ones
 tests: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-slow: $(INSTALLED) ## Run the slow tests, which `make test` skips.
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
+slow: $(SLOW:%=$(PASSED)/%) ## Run the slow tests, which `make test` skips: by part; those that passed at this commit are done.
+
+$(PASSED)/%: | $(INSTALLED)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow $* || [ $$? -eq 5 ]  # 5: it has none
+	@mkdir -p $(@D) && touch $@
 
 nightly: ## Run the slow tests, wild models, the tests of processes with new interpreters, and those with the newest torch.
 	@$(MAKE) --no-print-directory --keep-going slow wild processes newest
@@ -89,7 +100,7 @@ profile: $(INSTALLED) ## Run the same tests, and list the tests and files that t
 lint: $(INSTALLED) ## Check style and types only.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python $(TYPED)
 
 format: $(INSTALLED) ## Format the code, and apply fixes of ruff.
 	$(BIN)/ruff check --fix
