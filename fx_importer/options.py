@@ -57,6 +57,11 @@ class ExportOptions:
         "error. assume takes the values of the example inputs, and each call checks that they are the same. auto tries "
         "both values of strict first, and warns of what is assumed.",
     )
+    reuse_traces: bool = option(
+        True,
+        "Trace submodules that are equal but for the values of their weights once, and copy the traced operators for "
+        "the others. The program is the same.",
+    )
     quantized: Quantized = option(
         Quantized.AUTO,
         "How to compute between dequantize and quantize operators: in floats or in integers. auto is integers for "
@@ -360,6 +365,7 @@ class Keywords(_ModelKeywords, total=False):
     dynamic_shapes: Any
     strict: bool
     capture: str | Capture
+    reuse_traces: bool
     quantized: str | Quantized
     decomposition_table: Mapping[Any, Callable[..., Any]] | None
     keep: Sequence[str | OpOverload | OpOverloadPacket]

@@ -231,7 +231,10 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
     """
     with trace.stage("frontend") as record:
         kept = (compilation.options.export, compilation.target.data_dependent_sizes)
-        programs = {name: with_own_meta_storages(export_program(*call, *kept)) for name, call in calls.items()}
+        programs = {
+            name: with_own_meta_storages(export_program(*call, *kept, record.remarks.append))
+            for name, call in calls.items()
+        }
         exported = in_arithmetic(programs, calls, compilation, record.remarks.append)
         trace.programs = record.programs = exported.computed
     return exported

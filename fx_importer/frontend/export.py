@@ -26,6 +26,7 @@ from fx_importer.frontend.flex_attention_check import check_flex_attention
 from fx_importer.frontend.module_conversions import conversions_traced
 from fx_importer.frontend.mutated_attributes import attributes_as_buffers
 from fx_importer.frontend.recurrent_states import check_recurrent_states, recurrent_states_of_eager
+from fx_importer.frontend.repeated_modules.traced_once import exported_once
 from fx_importer.frontend.size_conditions import SizeConditions
 from fx_importer.frontend.small_sizes import guard_small_sizes
 from fx_importer.frontend.stack_traces import frames_of_calls_kept
@@ -40,11 +41,17 @@ from fx_importer.symbolic.guards import restore_guards
 
 @tracing()
 def export_program(
-    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions, dynamic: bool = True
+    f: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: ExportOptions,
+    dynamic: bool = True,
+    remark: Callable[[str], None] = lambda remark: None,
 ) -> ExportedProgram:
     """Export a module or a function; an ExportedProgram is not exported again.
 
-    ``dynamic`` is whether the output type has sizes that depend on values, see `rungs`.
+    ``dynamic`` is whether the output type has sizes that depend on values, see `rungs`. ``remark`` is told which
+    modules were traced once for several that are equal, and why others were not.
 
     Raises:
         UnsupportedProgramError: if the program mutates memory that is shared by inputs or state, or torch.export
@@ -58,7 +65,7 @@ def export_program(
     if isinstance(f, ExportedProgram):
         program = f
     else:
-        program, asked = _captured(f, args, kwargs, options, dynamic)
+        program, asked = _captured(f, args, kwargs, options, dynamic, remark)
     program = on_host(program)
     differs = EagerModel(_as_module(f), args, kwargs).differs if asked.lines else cannot_compare
     guard_small_sizes(program, asked, differs)
@@ -71,7 +78,12 @@ def export_program(
 
 
 def _captured(
-    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions, dynamic: bool
+    f: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: ExportOptions,
+    dynamic: bool,
+    remark: Callable[[str], None],
 ) -> tuple[ExportedProgram, SizeConditions]:
     """Return the program of ``f``, captured by the first of `rungs` that can, and what it asks of sizes."""
     if not callable(f):
@@ -84,7 +96,7 @@ def _captured(
             continue
         asked = SizeConditions()
         try:
-            export = partial(_exported_by, rung, module, args, kwargs, options, asked)
+            export = partial(_exported_by, rung, module, args, kwargs, options, asked, remark)
             program = without_quantized_state(module, export)
         except (Warning, UsageError):  # of a filter that makes warnings errors, such as pytest's; or of our checks
             raise
@@ -109,6 +121,7 @@ def _exported_by(
     kwargs: Mapping[str, Any],
     options: ExportOptions,
     asked: SizeConditions,
+    remark: Callable[[str], None],
 ) -> ExportedProgram:
     """Return the program that torch.export captures on ``rung``. Raises what torch.export raises."""
     shapes = with_dimensions(options.dynamic_shapes)
@@ -127,7 +140,9 @@ def _exported_by(
         on_fake_cpu(module, *without_aliases(args, kwargs, module)) as (inputs, keywords, restored),
     ):
         try:
-            program = torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict)
+            once = options.reuse_traces and not rung.strict and not rung.assumes
+            export = partial(torch.export.export, module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict)
+            program = exported_once(module, export, remark) if once else export()
         except (TypeError, TraceError) as error:  # of a number that torch cannot compute in a graph
             raise (without_check(rounded) if (rounded := questions.rounded()) else error) from error
         program = with_assumptions(restored(program), questions)

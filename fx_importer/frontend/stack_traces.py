@@ -23,10 +23,10 @@ _HERE = f"{Path(__file__).parent}{os.sep}"
 
 def frames_of_calls_kept() -> AbstractContextManager[None]:
     """Make tracing in the body keep the frame of the line that calls each operator."""
-    return patched({FRAME_FILTER: lambda _tracer, frames: _model_frames(frames)})
+    return patched({FRAME_FILTER: lambda _tracer, frames: model_frames(frames)})
 
 
-def _model_frames(frames: traceback.StackSummary) -> traceback.StackSummary:
+def model_frames(frames: traceback.StackSummary) -> traceback.StackSummary:
     """Return the frames named ``forward`` and the user's innermost one; without any ``forward``, all of the user's.
 
     Frames of a library's wrappers are left out to keep locations short.

@@ -1,0 +1,1 @@
+"""Submodules that are traced once, and copied for the others that are equal."""

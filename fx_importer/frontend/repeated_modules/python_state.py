@@ -1,0 +1,237 @@
+"""What the Python code of a module may read besides its arguments and weights: attributes, globals, closures, classes.
+
+A module is copied only while this state is what it was before the traced call, and only if that call did not change it.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import functools
+import logging
+import random
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fx_importer.frontend.repeated_modules.module_signature import CONSTANTS, NotComparable
+
+_MAX_OBJECTS = 20_000
+_TRUSTED = frozenset(("torch", "fx_importer", "numpy", "builtins")) | sys.stdlib_module_names
+"""Packages whose functions are not followed: they do not count calls of a layer."""
+_CHANGING = frozenset(("random", "secrets", "time", "uuid", "datetime"))
+"""Modules whose functions return something else in each call."""
+_INSTALLED = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
+_OF_NEW_OBJECTS = ("__init__", "__new__", "__post_init__", "__del__", "__init_subclass__")
+_MISSING = object()
+
+Read = Callable[[], list[Any]]
+"""Returns the values of now of a container."""
+
+
+class PythonState:
+    """The values that code of ``module`` may read, as they are now.
+
+    Functions are followed by the names that their code mentions, installed packages only within the files of the
+    module's classes.
+
+    Raises:
+        NotComparable: if the code reads what differs in each call, such as an iterator or the time.
+    """
+
+    def __init__(self, module: nn.Module):
+        self._reads: list[tuple[str, Read, list[Any]]] = []
+        self._seen: set[int] = set()
+        self._kept: list[Any] = []
+        """What was visited, so that its id stays its own."""
+        self._names: set[str] = {"forward"}
+        self._classes: dict[type, bool] = {}
+        """The users' classes, and whether the code may make objects of them."""
+        self._files = {
+            file
+            for each in module.modules()
+            for kind in type(each).__mro__
+            if (file := getattr(sys.modules.get(kind.__module__), "__file__", None)) is not None
+        }
+        self._waiting: list[tuple[str, Any]] = [(type(module).__name__, module)]
+        while self._waiting:
+            while self._waiting:
+                self._visit(*self._waiting.pop())
+            self._visit_methods()
+
+    def changed(self) -> str | None:
+        """Return the name of something that is not what it was; None if all is."""
+        for name, read, before in self._reads:
+            now = read()
+            if len(now) != len(before) or not all(map(_is_same, now, before)):
+                return name
+        return None
+
+    def _record(self, name: str, read: Read) -> None:
+        values = read()
+        self._reads.append((name, read, values))
+        self._waiting += [(name, each) for each in values]
+
+    def _visit(self, name: str, value: Any) -> None:
+        if isinstance(value, CONSTANTS) or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        self._kept.append(value)
+        if len(self._seen) > _MAX_OBJECTS:
+            raise NotComparable("its code refers to too many objects")
+        if isinstance(value, types.FunctionType):
+            self._visit_function(value)
+        elif isinstance(value, types.MethodType):
+            self._waiting += [(name, value.__func__), (name, value.__self__)]
+        elif isinstance(value, functools.partial):
+            self._waiting += [(name, each) for each in (value.func, value.args, value.keywords)]
+        elif isinstance(value, type):
+            self._visit_class(value, called=True)
+        elif isinstance(value, Tensor):
+            if not value.is_inference():
+                self._reads.append((name, lambda: [value._version], [value._version]))
+        elif isinstance(value, types.ModuleType | logging.Logger | torch.fx.Graph):
+            pass
+        elif isinstance(value, nn.Module):
+            self._visit_module(value)
+        else:
+            self._visit_object(name, value)
+
+    def _visit_object(self, name: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            self._record(name, lambda: _items(value))
+        elif isinstance(value, list | tuple | set | frozenset | collections.deque):
+            self._record(name, lambda: [*value])
+        elif isinstance(value, contextvars.ContextVar):
+            self._record(name, lambda: [value.get(None)])
+        elif isinstance(value, random.Random) or hasattr(type(value), "__next__"):
+            raise NotComparable(f"its code reads {name}, which is something else each time")
+        elif isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, random.Random):
+            raise NotComparable(f"its code calls {name}, which is something else each time")
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict):
+            self._record(name, lambda: _items(own))
+        slots = [each for kind in type(value).__mro__ for each in _slots(kind)]
+        if slots and not _is_trusted(type(value).__module__):
+            self._record(name, lambda: [getattr(value, each, _MISSING) for each in slots])
+        self._visit_class(type(value))
+
+    def _visit_module(self, module: nn.Module) -> None:
+        own = vars(module)
+        name = type(module).__name__
+        # The dictionaries of weights hold fakes during an export, and those of hooks are empty.
+        self._record(name, lambda: [each for item in own.items() if item[0] != "forward" for each in item])
+        self._waiting += [(name, each) for each in own["_modules"].values()]
+        self._visit_class(type(module))
+
+    def _visit_class(self, kind: type, called: bool = False) -> None:
+        for each in kind.__mro__:
+            if _is_trusted(each.__module__):
+                continue
+            if each not in self._classes:
+                own = vars(each)
+                self._reads.append((each.__name__, lambda own=own: _items(own), _items(own)))
+            self._classes[each] = self._classes.get(each, False) or called
+
+    def _visit_methods(self) -> None:
+        """Visit attributes of classes that the code so far mentions, and all that Python itself calls."""
+        for kind, called in self._classes.items():
+            for name, value in vars(kind).items():
+                special = name.startswith("__") and isinstance(value, types.FunctionType)
+                if name in self._names or (special and (called or name not in _OF_NEW_OBJECTS)):
+                    for each in _functions(value):
+                        if id(each) not in self._seen and not isinstance(each, CONSTANTS):
+                            self._waiting.append((f"{kind.__name__}.{name}", each))
+
+    def _visit_function(self, function: types.FunctionType) -> None:
+        name = function.__qualname__
+        cells = function.__closure__ or ()
+        if cells:
+            self._record(name, lambda: [_content(each) for each in cells])
+        if vars(function):
+            self._waiting += [(name, each) for each in vars(function).values()]
+            own = vars(function)
+            self._reads.append((name, lambda: [*own.values()], [*own.values()]))
+        if not self._is_followed(function):
+            return
+        self._waiting += [(name, each) for each in (function.__defaults__, function.__kwdefaults__)]
+        names = set(_names(function.__code__))
+        self._names |= names
+        scope = function.__globals__
+        read = sorted(each for each in names if each in scope)
+        if read:
+            values = [scope[each] for each in read]
+            self._reads.append((name, lambda: [scope.get(each, _MISSING) for each in read], values))
+        for each in read:
+            value = scope[each]
+            if isinstance(value, types.ModuleType):
+                self._visit_names_of(value, names)
+            else:
+                self._waiting.append((each, value))
+
+    def _visit_names_of(self, module: types.ModuleType, names: set[str]) -> None:
+        top = module.__name__.partition(".")[0]
+        if top in _CHANGING or (top == "numpy" and "random" in names):
+            raise NotComparable(f"its code calls the module {top}")
+        if top in _TRUSTED:
+            return
+        own = vars(module)
+        read = sorted(each for each in names if each in own)
+        self._record(module.__name__, lambda: [own.get(each, _MISSING) for each in read])
+
+    def _is_followed(self, function: types.FunctionType) -> bool:
+        file = function.__code__.co_filename
+        if _is_trusted(function.__module__ or ""):
+            return False
+        return file in self._files or not file.startswith(_INSTALLED)
+
+
+def _is_same(now: Any, before: Any) -> bool:
+    if now is before:
+        return True
+    return type(now) is type(before) and isinstance(now, CONSTANTS) and repr(now) == repr(before)
+
+
+def _is_trusted(module: str) -> bool:
+    return module.partition(".")[0] in _TRUSTED
+
+
+def _items(mapping: Mapping[Any, Any]) -> list[Any]:
+    return [each for item in mapping.items() for each in item]
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return _MISSING
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _functions(value: Any) -> Iterator[Any]:
+    """Yield the functions of an attribute of a class."""
+    if isinstance(value, property):
+        yield from (each for each in (value.fget, value.fset) if each is not None)
+    elif isinstance(value, staticmethod | classmethod):
+        yield value.__func__
+    elif isinstance(value, functools.cached_property):
+        yield value.func
+    elif not isinstance(value, type | types.GetSetDescriptorType | types.MemberDescriptorType):
+        yield value
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names that ``code`` and the functions in it mention, of variables and attributes."""
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from _names(each)

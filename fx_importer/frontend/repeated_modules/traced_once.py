@@ -1,0 +1,178 @@
+"""Tracing of equal modules once: a context in which torch.export copies the nodes of those that it has traced."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+from torch.export import ExportedProgram
+
+from fx_importer.frontend.repeated_modules.live_trace import CallSite, LiveTrace, here
+from fx_importer.frontend.repeated_modules.module_signature import (
+    Attribute,
+    EqualModules,
+    NotComparable,
+    equal_modules,
+    signature,
+)
+from fx_importer.frontend.repeated_modules.python_state import PythonState
+from fx_importer.frontend.repeated_modules.traced_call import Call, TracedCall
+from fx_importer.frontend.repeated_modules.watched_number import WatchedNumber
+
+
+def exported_once(
+    model: nn.Module, export: Callable[[], ExportedProgram], remark: Callable[[str], None]
+) -> ExportedProgram:
+    """Return the program of ``export``, which traces ``model``, with equal modules traced once.
+
+    It is the program that ``export`` alone returns. ``remark`` is told what was copied, and what was not, and why.
+    """
+    repeated = RepeatedModules(model)
+    try:
+        with repeated.traced_once():
+            program = export()
+    except Exception as error:
+        if not repeated.is_used:
+            raise
+        remark(f"everything was traced: with equal modules traced once, torch.export raised {type(error).__name__}")
+        return export()
+    for sentence in repeated.remarks():
+        remark(sentence)
+    return program
+
+
+class RepeatedModules:
+    """Groups of equal modules of a model, and what became of their calls."""
+
+    def __init__(self, model: nn.Module):
+        self.groups, self.reasons = equal_modules(model)
+        self.traced: Counter[str] = Counter()
+        """How many calls were traced, by class."""
+        self.copied: Counter[str] = Counter()
+        self.is_used = False
+        """Whether torch.export traced another program than it does alone."""
+        self._root: Any = None
+
+    @contextmanager
+    def traced_once(self) -> Iterator[None]:
+        """Copy, in the body, the nodes of calls that equal a traced one."""
+        replaced: list[nn.Module] = []
+        try:
+            for group in self.groups:
+                calls: list[TracedCall] = []
+                for _, module in group.modules:
+                    module.forward = self._forward(group, module, calls, module.forward)
+                    replaced.append(module)
+            yield
+        finally:
+            for module in replaced:
+                del module.forward
+
+    def remarks(self) -> Iterator[str]:
+        """Yield a sentence for each class with calls that were copied, or could not be."""
+        for kind in {**self.copied, **self.reasons}:
+            if self.copied[kind]:
+                yield f"{self.copied[kind]} calls of {kind} are copies of {self.traced[kind]} traced ones"
+            if kind in self.reasons:
+                yield f"calls of {kind} were traced one by one: {self.reasons[kind]}"
+
+    def _forward(
+        self, group: EqualModules, module: nn.Module, calls: list[TracedCall], forward: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        @functools.wraps(forward)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            trace = LiveTrace.current()
+            if trace is None or not self._is_root(trace):
+                return forward(*args, **kwargs)
+            try:
+                call = _call(trace, group, module, (args, kwargs), CallSite(here()))
+            except NotComparable as error:
+                return self._traced(module, str(error), lambda: forward(*args, **kwargs))
+            equal = next((each for each in calls if each.stands_for(call)), None)
+            if equal is not None:
+                if (changed := equal.state.changed()) is None:
+                    self.copied[type(module).__name__] += 1
+                    self.is_used = True
+                    return equal.copied(call)
+                return self._traced(module, f"{changed} changes between them", lambda: forward(*args, **kwargs))
+            return self._first(group, call, calls, forward, args, kwargs)
+
+        run.traces_once = True  # pyright: ignore[reportFunctionMemberAccess] - `signature` leaves it out
+        return run
+
+    def _is_root(self, trace: LiveTrace) -> bool:
+        """Return whether ``trace`` is that of the model, and not of a branch of control flow in it."""
+        if self._root is None:
+            self._root = trace.tracer
+        return self._root is trace.tracer
+
+    def _traced(self, module: nn.Module, reason: str, forward: Callable[[], Any]) -> Any:
+        kind = type(module).__name__
+        self.traced[kind] += 1
+        self.reasons.setdefault(kind, reason)
+        return forward()
+
+    def _first(
+        self,
+        group: EqualModules,
+        call: Call,
+        calls: list[TracedCall],
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Trace a call, to copy it for others."""
+        module, trace = call.module, call.trace
+        run = functools.partial(forward, *args, **kwargs)
+        try:
+            state = PythonState(module)
+        except NotComparable as error:
+            return self._traced(module, str(error), run)
+        self.traced[type(module).__name__] += 1
+        last, depth = trace.last(), len(trace.tracer.module_stack)
+        self.is_used |= bool(group.numbers)
+        with _watched(group, module) as numbers:
+            result = run()
+        body = []
+        node = last.next
+        while node.op != "root":
+            body.append(node)
+            node = node.next
+        try:
+            if (changed := state.changed()) is not None:
+                raise NotComparable(f"it changes {changed}")
+            if _call(trace, group, module, (args, kwargs), call.site).key != call.key:
+                raise NotComparable("it changes its arguments")
+            calls.append(TracedCall(call, state, body, result, numbers, depth))
+        except NotComparable as error:
+            self.reasons.setdefault(type(module).__name__, str(error))
+        return result
+
+
+def _call(trace: LiveTrace, group: EqualModules, module: nn.Module, arguments: Any, site: CallSite) -> Call:
+    numbers = {at: _get(module, at) for at in group.numbers}
+    call = Call(trace, module, arguments, site, numbers)
+    call.key = call.key, tuple(signature(module, group.numbers).items())
+    return call
+
+
+def _get(module: nn.Module, attribute: Attribute) -> Any:
+    path, name = attribute
+    return vars(module.get_submodule(path))[name]
+
+
+@contextmanager
+def _watched(group: EqualModules, module: nn.Module) -> Iterator[dict[Attribute, WatchedNumber]]:
+    """Record in the body which numbers of ``module`` its code reads."""
+    numbers = {at: WatchedNumber(_get(module, at)) for at in group.numbers}
+    for (path, name), number in numbers.items():
+        vars(module.get_submodule(path))[name] = number
+    try:
+        yield numbers
+    finally:
+        for (path, name), number in numbers.items():
+            vars(module.get_submodule(path))[name] = number.value
