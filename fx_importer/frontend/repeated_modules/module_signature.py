@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +31,35 @@ class NotComparable(Exception):
 
 
 @dataclass(frozen=True, eq=False)
+class Repeated:
+    """A module with its submodules, by path in it."""
+
+    path: str
+    module: nn.Module
+    parts: Mapping[str, nn.Module]
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the parameters and buffers by name; during an export, they are torch's fakes."""
+        for path, part in self.parts.items():
+            for name, tensor in (*part._parameters.items(), *part._buffers.items()):
+                if tensor is not None:
+                    yield f"{path}.{name}" if path else name, tensor
+
+    def attribute(self, at: Attribute) -> Any:
+        path, name = at
+        return vars(self.parts[path])[name]
+
+    def set_attribute(self, at: Attribute, value: Any) -> None:
+        path, name = at
+        vars(self.parts[path])[name] = value
+
+
+@dataclass(frozen=True, eq=False)
 class EqualModules:
     """Modules of one class whose traces are equal if they do not read ``numbers``."""
 
-    modules: Sequence[tuple[str, nn.Module]]
-    """With their paths, in the order of the model."""
+    modules: Sequence[Repeated]
+    """In the order of the model."""
     numbers: frozenset[Attribute]
     """Attributes that hold another int in each module, such as the number of a layer."""
 
@@ -45,61 +69,130 @@ def equal_modules(model: nn.Module) -> tuple[list[EqualModules], dict[str, str]]
 
     Also returns why modules of a class that has several with weights of the same types are not equal, by class.
     """
-    reasons: dict[str, str] = {}
     if any(getattr(nn_module, f"_global{name}", None) for name in _HOOKS):
         return [], {type(model).__name__: "there are hooks for all modules"}
-    shared = _shared_storages(model)
-    groups: dict[Any, list[tuple[str, nn.Module, dict[Attribute, Any]]]] = defaultdict(list)
-    by_weights: dict[Any, list[tuple[str, dict[Attribute, Any] | str]]] = defaultdict(list)
+    keys = _Keys(_shared_storages(model))
+    groups: dict[int, list[tuple[str, nn.Module]]] = defaultdict(list)
+    by_weights: dict[int, list[tuple[str, nn.Module]]] = defaultdict(list)
     for path, module in model.named_modules():
-        if not path or not _is_worth_it(module):
-            continue
-        weights = (type(module), tuple(weight_type(each) for each in _weights(module)))
-        try:
-            _check_weights(module, shared)
-            entries: dict[Attribute, Any] | str = signature(module)
-            groups[type(module), tuple(_without_ints(entries).items())].append((path, module, entries))
-        except NotComparable as error:
-            entries = str(error)
-        by_weights[weights].append((path, entries))
+        if path and keys.size(module) >= _MIN_MODULES and _is_called(module):
+            groups[keys.key(module)].append((path, module))
+            by_weights[keys.weights(module)].append((path, module))
+    reasons: dict[str, str] = {}
+    for members in by_weights.values():
+        different = {keys.key(module): (path, module) for path, module in members}
+        if len(members) > 1 and (reason := keys.difference([*different.values()])) is not None:
+            reasons.setdefault(type(members[0][1]).__name__, reason)
     found: list[EqualModules] = []
     copied: set[str] = set()
-    for several in sorted(groups.values(), key=lambda group: -len(group[0][2])):
-        group = [member for member in several if copied.isdisjoint(_parents(member[0]))]
-        if len(group) > 1:
-            found.append(
-                EqualModules([(path, each) for path, each, _ in group], _numbers([entries for *_, entries in group]))
-            )
-            copied.update(path for path, *_ in group[1:])
-    for (kind, _), members in by_weights.items():
-        if len(members) > 1 and (reason := _difference(members)) is not None:
-            reasons.setdefault(kind.__name__, reason)
+    for key, several in sorted(groups.items(), key=lambda group: -keys.size(group[1][0][1])):
+        members = [
+            Repeated(path, module, dict(module.named_modules(remove_duplicate=False)))
+            for path, module in several
+            if copied.isdisjoint(_parents(path))
+        ]
+        if len(members) > 1 and keys.reason(key) is None:
+            found.append(EqualModules(members, _numbers(members)))
+            copied.update(member.path for member in members[1:])
     return found, reasons
 
 
-def signature(module: nn.Module, without: Collection[Attribute] = ()) -> dict[Attribute, Any]:
-    """Return what decides the trace of ``module``, by attribute; those in ``without`` are left out.
+class _Keys:
+    """Keys of modules, made of those of their submodules; equal for modules with the same trace."""
+
+    def __init__(self, shared: Collection[int]):
+        self._shared = shared
+        self._numbers: dict[Any, int] = {}
+        self._known: dict[nn.Module, tuple[int, int, int]] = {}
+        self._reasons: dict[int, str] = {}
+
+    def key(self, module: nn.Module) -> int:
+        return self._of(module)[0]
+
+    def weights(self, module: nn.Module) -> int:
+        """Return a key of the class and the types of the weights alone."""
+        return self._of(module)[1]
+
+    def size(self, module: nn.Module) -> int:
+        """Return the number of modules in ``module``."""
+        return self._of(module)[2]
+
+    def reason(self, key: int) -> str | None:
+        """Return why modules of this key cannot be compared."""
+        return self._reasons.get(key)
+
+    def difference(self, members: Sequence[tuple[str, nn.Module]]) -> str | None:
+        """Return why ``members``, which have different keys, cannot be compared or differ."""
+        for _, module in members:
+            if (reason := self.reason(self.key(module))) is not None:
+                return reason
+        for (before, one), (path, other) in itertools.pairwise(members):
+            ours, theirs = (signature(dict(each.named_modules(remove_duplicate=False))) for each in (one, other))
+            for at in {**ours, **theirs}:
+                if ours.get(at) != theirs.get(at):
+                    return f"{path} differs from {before} in {'.'.join(filter(None, at)) or 'its class'}"
+        return None
+
+    def _of(self, module: nn.Module) -> tuple[int, int, int]:
+        if (known := self._known.get(module)) is None:
+            children = {name: self._of(each) for name, each in module._modules.items() if each is not None}
+            weights = [*module._parameters.items(), *module._buffers.items()]
+            types = tuple((name, weight_type(tensor)) for name, tensor in weights)
+            reason = next((self._reasons[key] for key, *_ in children.values() if key in self._reasons), None)
+            try:
+                self._check_weights(tensor for _, tensor in weights if tensor is not None)
+                own: Any = tuple(_without_ints(module, _attributes(module)).items())
+            except NotComparable as error:
+                reason, own = reason or str(error), id(module)
+            key = self._number((own, types, *((name, key) for name, (key, _, _) in children.items())))
+            if reason is not None:
+                self._reasons[key] = reason
+            same = self._number((type(module), types, *((name, key) for name, (_, key, _) in children.items())))
+            known = self._known[module] = key, same, 1 + sum(size for *_, size in children.values())
+        return known
+
+    def _number(self, key: Any) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _check_weights(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer) and not hasattr(tensor, "fake_mode"):
+                raise NotComparable(f"it has a weight of the class {type(tensor).__name__}")
+            if tensor.layout is not torch.strided:
+                raise NotComparable("it has a sparse weight")
+            if storage_key(tensor) in self._shared:
+                raise NotComparable("it shares a weight with another module")
+
+
+def signature(parts: Mapping[str, nn.Module], without: Collection[Attribute] = ()) -> dict[Attribute, Any]:
+    """Return what decides the trace of a module with these ``parts``, by attribute; those in ``without`` are left out.
 
     Raises:
         NotComparable: if there are hooks, or a class that replaces how modules are called.
     """
     entries: dict[Attribute, Any] = {}
-    for path, each in module.named_modules(remove_duplicate=False):
-        kind, own = type(each), vars(each)
-        entries[path, ""] = kind, each.training, tuple(own["_modules"])
-        if any(own.get(name) for name in _HOOKS):
-            raise NotComparable(f"{path or 'it'} has hooks")
-        if kind.__call__ is not nn.Module.__call__ or kind.__getattr__ is not nn.Module.__getattr__:
-            raise NotComparable(f"{kind.__name__} replaces __call__ or __getattr__")
-        if kind.__getattribute__ is not object.__getattribute__:
-            raise NotComparable(f"{kind.__name__} replaces __getattribute__")
-        for name, value in own.items():
-            if name not in _OF_MODULES and (path, name) not in without:
-                if name == "forward" and not path and getattr(value, "traces_once", False):
-                    continue
-                entries[path, name] = _comparable(value)
-        for name, tensor in (*own["_parameters"].items(), *own["_buffers"].items()):
+    for path, part in parts.items():
+        for name, value in _attributes(part).items():
+            if (path, name) not in without:
+                entries[path, name] = value
+        for name, tensor in (*part._parameters.items(), *part._buffers.items()):
             entries[path, name] = weight_type(tensor)
+    return entries
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Return the class and the attributes of ``module`` itself, without its weights and submodules."""
+    kind, own = type(module), vars(module)
+    if any(own.get(name) for name in _HOOKS):
+        raise NotComparable("it has hooks")
+    if kind.__call__ is not nn.Module.__call__ or kind.__getattr__ is not nn.Module.__getattr__:
+        raise NotComparable(f"{kind.__name__} replaces __call__ or __getattr__")
+    if kind.__getattribute__ is not object.__getattribute__:
+        raise NotComparable(f"{kind.__name__} replaces __getattribute__")
+    entries: dict[str, Any] = {"": (kind, module.training, tuple(own["_modules"]))}
+    for name, value in own.items():
+        if name not in _OF_MODULES and not (name == "forward" and getattr(value, "traces_once", False)):
+            entries[name] = _comparable(value)
     return entries
 
 
@@ -107,9 +200,14 @@ def weight_type(tensor: Tensor | None) -> Any:
     """Return the type of a tensor, which is equal for tensors that code treats in the same way."""
     if tensor is None:
         return None
+    return tensor.requires_grad, *tensor_type(tensor)
+
+
+def tensor_type(tensor: Tensor) -> tuple[Any, ...]:
+    """Return the class, dtype, device, layout, sizes and strides of a tensor, which may be symbolic."""
     sizes = (*tensor.shape, *tensor.stride()) if tensor.layout is torch.strided else tuple(tensor.shape)
     return (
-        *(type(tensor), tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad, tensor.dim()),
+        *(type(tensor), tensor.dtype, tensor.device, tensor.layout, tensor.dim()),
         *(each if isinstance(each, int) else each.node.expr for each in sizes),
     )
 
@@ -121,28 +219,12 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _weights(module: nn.Module) -> Iterator[Tensor]:
-    yield from module.parameters()
-    yield from module.buffers()
-
-
-def _is_worth_it(module: nn.Module) -> bool:
-    """Return whether ``module`` runs code of its own: containers that are only indexed are never called."""
-    if type(module).forward is nn.Module.forward or isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule):
+def _is_called(module: nn.Module) -> bool:
+    """Return whether ``module`` may run code of its own: containers that are only indexed are never called."""
+    kind = type(module)
+    if kind.forward is nn.Module.forward or isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule):
         return False
-    return not type(module).__module__.startswith("torch.nn.modules.container") and (
-        sum(1 for _ in module.modules()) >= _MIN_MODULES
-    )
-
-
-def _check_weights(module: nn.Module, shared: Collection[int]) -> None:
-    for tensor in _weights(module):
-        if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer) and not hasattr(tensor, "fake_mode"):
-            raise NotComparable(f"it has a weight of the class {type(tensor).__name__}")
-        if tensor.layout is not torch.strided:
-            raise NotComparable("it has a sparse weight")
-        if storage_key(tensor) in shared:
-            raise NotComparable("it shares a weight with another module")
+    return not kind.__module__.startswith("torch.nn.modules.container")
 
 
 def _shared_storages(model: nn.Module) -> set[int]:
@@ -172,34 +254,22 @@ def _comparable(value: Any) -> Any:
     return id(value)
 
 
-def _without_ints(entries: dict[Attribute, Any]) -> dict[Attribute, Any]:
+def _without_ints(module: nn.Module, entries: dict[str, Any]) -> dict[str, Any]:
     """Return ``entries`` without the values of ints of users' classes, which may be numbers of layers."""
-    own = {path for (path, name), value in entries.items() if not name and not value[0].__module__.startswith("torch.")}
-    return {
-        (path, name): int if _is_int(value) and path in own and name else value
-        for (path, name), value in entries.items()
-    }
+    if type(module).__module__.startswith("torch."):
+        return entries
+    return {name: int if _is_int(value) else value for name, value in entries.items()}
 
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and value[0] is int
 
 
-def _numbers(members: Sequence[dict[Attribute, Any]]) -> frozenset[Attribute]:
+def _numbers(members: Sequence[Repeated]) -> frozenset[Attribute]:
     """Return the attributes whose ints are different in all of ``members``."""
     return frozenset(
-        at for at, value in members[0].items() if _is_int(value) and len({each[at] for each in members}) == len(members)
+        (path, name)
+        for path, part in members[0].parts.items()
+        for name, value in vars(part).items()
+        if type(value) is int and len({each.attribute((path, name)) for each in members}) == len(members)
     )
-
-
-def _difference(members: Sequence[tuple[str, dict[Attribute, Any] | str]]) -> str | None:
-    """Return why the first of ``members`` that is not equal to the one before differs; None if all are equal."""
-    for (before, one), (path, other) in itertools.pairwise(members):
-        if isinstance(one, str) or isinstance(other, str):
-            return one if isinstance(one, str) else str(other)
-        kept, theirs = _without_ints(one), _without_ints(other)
-        for at in {**kept, **theirs}:
-            if kept.get(at) != theirs.get(at):
-                name = ".".join(filter(None, at)) or "its class"
-                return f"{path} differs from {before} in {name}"
-    return None

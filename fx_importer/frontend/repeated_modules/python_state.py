@@ -28,6 +28,8 @@ _CHANGING = frozenset(("random", "secrets", "time", "uuid", "datetime"))
 """Modules whose functions return something else in each call."""
 _INSTALLED = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
 _OF_NEW_OBJECTS = ("__init__", "__new__", "__post_init__", "__del__", "__init_subclass__")
+_OF_GRADIENTS = ("requires_grad", "requires_grad_", "is_leaf", "grad_fn", "grad")
+_READING_GRADIENTS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 _MISSING = object()
 
 Read = Callable[[], list[Any]]
@@ -63,6 +65,10 @@ class PythonState:
             while self._waiting:
                 self._visit(*self._waiting.pop())
             self._visit_methods()
+        self.reads_gradients = not self._names.isdisjoint(_OF_GRADIENTS) or any(
+            isinstance(each, _READING_GRADIENTS) for each in module.modules()
+        )
+        """Whether the code may depend on which tensors require a gradient."""
 
     def changed(self) -> str | None:
         """Return the name of something that is not what it was; None if all is."""

@@ -7,13 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import SymBool, SymFloat, SymInt, Tensor, fx, nn
+from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from fx_importer.frontend.repeated_modules.live_trace import CallSite, LiveTrace, check_result, moved
-from fx_importer.frontend.repeated_modules.module_signature import CONSTANTS, Attribute, NotComparable, weight_type
+from fx_importer.frontend.repeated_modules.module_signature import (
+    CONSTANTS,
+    Attribute,
+    NotComparable,
+    Repeated,
+    tensor_type,
+)
 from fx_importer.frontend.repeated_modules.python_state import PythonState
 from fx_importer.frontend.repeated_modules.watched_number import IndexedState, WatchedNumber
 from fx_importer.fx_graph.aliasing import view_bases, writes_of
@@ -31,7 +37,7 @@ class Call:
     """
 
     def __init__(
-        self, trace: LiveTrace, module: nn.Module, arguments: Any, site: CallSite, numbers: Mapping[Attribute, int]
+        self, trace: LiveTrace, module: Repeated, arguments: Any, site: CallSite, numbers: Mapping[Attribute, int]
     ):
         self.trace = trace
         self.module = module
@@ -41,13 +47,17 @@ class Call:
         self.nodes: list[fx.Node] = []
         self.state: IndexedState | None = None
         self._places: dict[int, int] = {}
-        self.weights = self._named((*module.named_parameters(), *module.named_buffers()))
+        self.weights = self._named(module.weights())
         """The parameters and buffers by name, as torch.export replaced them, and their nodes."""
         self.key = self._key(arguments), _settings()
         state = self.state
         indices = () if state is None else {*numbers.values()}
         self.entries = {at: self._named(state.tensors(at).items()) for at in indices if state is not None}
         """What the cache holds for each number, by name, and their nodes."""
+
+    def gradients(self) -> list[bool]:
+        """Return which arguments require a gradient, which mostly does not change the trace."""
+        return [tensor.requires_grad for tensor in self.tensors]
 
     def _named(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, tuple[Tensor, fx.Node]]:
         return {name: (tensor, node) for name, tensor in tensors if (node := self.trace.node(tensor)) is not None}
@@ -81,7 +91,7 @@ class Call:
         self._places[id(tensor)] = len(self.tensors)
         self.tensors.append(tensor)
         self.nodes.append(node)
-        return weight_type(tensor), tensor.storage_offset()
+        return tensor_type(tensor), tensor.storage_offset()
 
 
 def _settings() -> Any:
@@ -131,6 +141,10 @@ class TracedCall:
         self.outer = {*call.nodes, *(node for _, node in (*call.weights.values(), *self.entry.values()))}
         leaves = pytree.tree_leaves(result)
         self.results = {id(leaf): call.trace.node(leaf) for leaf in leaves if isinstance(leaf, Tensor)}
+        self._is_differentiable = not state.reads_gradients and all(
+            leaf.requires_grad for leaf in leaves if isinstance(leaf, Tensor)
+        )
+        """Whether neither the results nor what the code does depends on which arguments require a gradient."""
         self._check(leaves)
         inner = set(body)
         tensors = (*call.tensors, *(tensor for tensor, _ in self.entry.values()))
@@ -152,6 +166,8 @@ class TracedCall:
     def stands_for(self, other: Call) -> bool:
         """Return whether ``other`` computes the same, with its own weights and its own entry of the cache."""
         if self.call.key != other.key or self.call.trace.tracer is not other.trace.tracer:
+            return False
+        if self.call.gradients() != other.gradients() and not self._is_differentiable:
             return False
         if (index := self.index()) is None:
             return True
@@ -186,7 +202,8 @@ class TracedCall:
         value = node.meta.get("val")
         if value is not None and free_unbacked_symbols(value):
             raise NotComparable("it has sizes that are known at run time")
-        if not isinstance(node.target, OpOverload):
+        target = node.target
+        if not isinstance(target, OpOverload):
             if _is_number(node) or node.target in _SETTINGS or node.target is operator.getitem:
                 return
             raise NotComparable("it has constant tensors, control flow or autocast")
@@ -197,7 +214,7 @@ class TracedCall:
                 entry = (node for _, node in self.entry.values())
                 if base not in body and base not in self.call.nodes and base not in entry:
                     raise NotComparable("it changes a weight, a buffer or a tensor of another module")
-                if base in self.call.nodes and torch.Tag.inplace_view in node.target.tags:
+                if base in self.outer and torch.Tag.inplace_view in target.tags:
                     raise NotComparable("it changes the shape of an argument")
 
     def copied(self, other: Call) -> Any:
@@ -249,8 +266,8 @@ def is_random(node: fx.Node) -> bool:
         return False
     arguments = dict(zip((each.name for each in target._schema.arguments), node.args, strict=False)) | node.kwargs
     if target is aten.scaled_dot_product_attention.default:
-        return arguments.get("dropout_p", 0.0) != 0.0
-    return not any(arguments.get(name, True) is False for name in ("train", "training"))
+        return bool(arguments.get("dropout_p", 0.0))
+    return all(arguments.get(name, True) is not False for name in ("train", "training"))
 
 
 class _Stacks:
@@ -259,7 +276,7 @@ class _Stacks:
     def __init__(self, traced: TracedCall, other: Call):
         trace = other.trace
         self._trace, self._depth, self._outer = trace, traced.depth, trace.stack()
-        self._old, self._new = (trace.path(each.module) for each in (traced.call, other))
+        self._old, self._new = (trace.path(each.module.module) for each in (traced.call, other))
         self._keys: dict[str, str] = {}
 
     def of(self, node: fx.Node) -> dict[str, tuple[str, str]]:

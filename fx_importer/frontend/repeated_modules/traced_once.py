@@ -16,6 +16,7 @@ from fx_importer.frontend.repeated_modules.module_signature import (
     Attribute,
     EqualModules,
     NotComparable,
+    Repeated,
     equal_modules,
     signature,
 )
@@ -32,14 +33,15 @@ def exported_once(
     It is the program that ``export`` alone returns. ``remark`` is told what was copied, and what was not, and why.
     """
     repeated = RepeatedModules(model)
-    try:
-        with repeated.traced_once():
-            program = export()
-    except Exception as error:
-        if not repeated.is_used:
-            raise
-        remark(f"everything was traced: with equal modules traced once, torch.export raised {type(error).__name__}")
-        return export()
+    while True:
+        try:
+            with repeated.traced_once():
+                program = export()
+            break
+        except Exception as error:
+            if repeated.failed is None and not any(repeated.copied.values()):
+                raise
+            repeated.leave_out(repeated.failed, error)
     for sentence in repeated.remarks():
         remark(sentence)
     return program
@@ -53,8 +55,8 @@ class RepeatedModules:
         self.traced: Counter[str] = Counter()
         """How many calls were traced, by class."""
         self.copied: Counter[str] = Counter()
-        self.is_used = False
-        """Whether torch.export traced another program than it does alone."""
+        self.failed: EqualModules | None = None
+        """The group whose call was traced with watched numbers when torch.export failed."""
         self._root: Any = None
 
     @contextmanager
@@ -64,13 +66,27 @@ class RepeatedModules:
         try:
             for group in self.groups:
                 calls: list[TracedCall] = []
-                for _, module in group.modules:
-                    module.forward = self._forward(group, module, calls, module.forward)
-                    replaced.append(module)
+                for each in group.modules:
+                    run = self._forward(group, each, calls, each.module.forward)
+                    run.traces_once = True  # type: ignore[attr-defined] - `module_signature` leaves it out
+                    each.module.forward = run
+                    replaced.append(each.module)
             yield
         finally:
             for module in replaced:
                 del module.forward
+
+    def leave_out(self, group: EqualModules | None, error: Exception) -> None:
+        """Trace the modules of ``group`` one by one the next time; None for all modules."""
+        reason = f"with one traced call for several, torch.export raised {type(error).__name__}"
+        for each in [*self.groups] if group is None else [group]:
+            self.groups.remove(each)
+            names = sorted(name for _, name in each.numbers)
+            kind = type(each.modules[0].module).__name__
+            self.reasons[kind] = f"its code reads {' or '.join(names)}, which differs" if names else reason
+        self.traced.clear()
+        self.copied.clear()
+        self.failed = self._root = None
 
     def remarks(self) -> Iterator[str]:
         """Yield a sentence for each class with calls that were copied, or could not be."""
@@ -81,27 +97,27 @@ class RepeatedModules:
                 yield f"calls of {kind} were traced one by one: {self.reasons[kind]}"
 
     def _forward(
-        self, group: EqualModules, module: nn.Module, calls: list[TracedCall], forward: Callable[..., Any]
+        self, group: EqualModules, repeated: Repeated, calls: list[TracedCall], forward: Callable[..., Any]
     ) -> Callable[..., Any]:
+        module = repeated.module
+
         @functools.wraps(forward)
         def run(*args: Any, **kwargs: Any) -> Any:
             trace = LiveTrace.current()
             if trace is None or not self._is_root(trace):
                 return forward(*args, **kwargs)
             try:
-                call = _call(trace, group, module, (args, kwargs), CallSite(here()))
+                call = _call(trace, group, repeated, (args, kwargs), CallSite(here()))
             except NotComparable as error:
                 return self._traced(module, str(error), lambda: forward(*args, **kwargs))
             equal = next((each for each in calls if each.stands_for(call)), None)
             if equal is not None:
                 if (changed := equal.state.changed()) is None:
                     self.copied[type(module).__name__] += 1
-                    self.is_used = True
                     return equal.copied(call)
                 return self._traced(module, f"{changed} changes between them", lambda: forward(*args, **kwargs))
             return self._first(group, call, calls, forward, args, kwargs)
 
-        run.traces_once = True  # pyright: ignore[reportFunctionMemberAccess] - `signature` leaves it out
         return run
 
     def _is_root(self, trace: LiveTrace) -> bool:
@@ -126,7 +142,7 @@ class RepeatedModules:
         kwargs: dict[str, Any],
     ) -> Any:
         """Trace a call, to copy it for others."""
-        module, trace = call.module, call.trace
+        module, trace = call.module.module, call.trace
         run = functools.partial(forward, *args, **kwargs)
         try:
             state = PythonState(module)
@@ -134,9 +150,12 @@ class RepeatedModules:
             return self._traced(module, str(error), run)
         self.traced[type(module).__name__] += 1
         last, depth = trace.last(), len(trace.tracer.module_stack)
-        self.is_used |= bool(group.numbers)
-        with _watched(group, module) as numbers:
-            result = run()
+        try:
+            with _watched(group, call.module) as numbers:
+                result = run()
+        except Exception:
+            self.failed = self.failed or (group if group.numbers else None)
+            raise
         body = []
         node = last.next
         while node.op != "root":
@@ -145,7 +164,7 @@ class RepeatedModules:
         try:
             if (changed := state.changed()) is not None:
                 raise NotComparable(f"it changes {changed}")
-            if _call(trace, group, module, (args, kwargs), call.site).key != call.key:
+            if _call(trace, group, call.module, (args, kwargs), call.site).key != call.key:
                 raise NotComparable("it changes its arguments")
             calls.append(TracedCall(call, state, body, result, numbers, depth))
         except NotComparable as error:
@@ -153,26 +172,21 @@ class RepeatedModules:
         return result
 
 
-def _call(trace: LiveTrace, group: EqualModules, module: nn.Module, arguments: Any, site: CallSite) -> Call:
-    numbers = {at: _get(module, at) for at in group.numbers}
+def _call(trace: LiveTrace, group: EqualModules, module: Repeated, arguments: Any, site: CallSite) -> Call:
+    numbers = {at: module.attribute(at) for at in group.numbers}
     call = Call(trace, module, arguments, site, numbers)
-    call.key = call.key, tuple(signature(module, group.numbers).items())
+    call.key = call.key, tuple(signature(module.parts, group.numbers).items())
     return call
 
 
-def _get(module: nn.Module, attribute: Attribute) -> Any:
-    path, name = attribute
-    return vars(module.get_submodule(path))[name]
-
-
 @contextmanager
-def _watched(group: EqualModules, module: nn.Module) -> Iterator[dict[Attribute, WatchedNumber]]:
+def _watched(group: EqualModules, module: Repeated) -> Iterator[dict[Attribute, WatchedNumber]]:
     """Record in the body which numbers of ``module`` its code reads."""
-    numbers = {at: WatchedNumber(_get(module, at)) for at in group.numbers}
-    for (path, name), number in numbers.items():
-        vars(module.get_submodule(path))[name] = number
+    numbers = {at: WatchedNumber(module.attribute(at)) for at in group.numbers}
+    for at, number in numbers.items():
+        module.set_attribute(at, number)
     try:
         yield numbers
     finally:
-        for (path, name), number in numbers.items():
-            vars(module.get_submodule(path))[name] = number.value
+        for at, number in numbers.items():
+            module.set_attribute(at, number.value)
