@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,8 @@ from torch.export import Dim, ExportedProgram, export
 from torch.utils._pytree import tree_map
 
 from fx_importer.errors import UsageError
+from fx_importer.frontend.repeated_modules.traced_once import exported_once
+from fx_importer.frontend.torch_patches import tracing
 from fx_importer.fx_graph.one_result import with_one_result
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, no_adapter
 from fx_importer.llm.vision import ImageEncoder, attends_to_prompt, example_image, takes_images
@@ -105,6 +108,12 @@ def cache_form(
 _PAGE_SIZE = 16
 
 
+@tracing()
+def _exported(decoder: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any) -> ExportedProgram:
+    """Export a decoder, whose equal layers are traced once."""
+    return exported_once(decoder, partial(export, decoder, args, kwargs, dynamic_shapes=shapes))
+
+
 def export_programs(
     form: StaticCache | PagedCache,
     model: Any,
@@ -135,7 +144,6 @@ def export_programs(
     """
     from fx_importer.llm.agreement import check_agreement
     from fx_importer.llm.decoder import Decoder
-    from fx_importer.llm.repeated_layers import export_layers_once
 
     name = type(model).__name__
     if takes_images(model) and isinstance(form, PagedCache):
@@ -171,25 +179,25 @@ def export_programs(
         tokens = torch.zeros(form.prompts, length, dtype=torch.int64)
         arguments, given = (tokens, *place, torch.tensor(length - 1)), (steps, *shapes, None)
         # Clone: torch.export treats the same tensor, passed twice, as one argument.
-        both = export_layers_once(decoder, (*arguments, tokens.clone()), adapter, (*given, steps, *rest))
+        both = _exported(decoder, (*arguments, tokens.clone()), adapter, (*given, steps, *rest))
         if takes_images(model):
             hidden = model.get_input_embeddings().weight
             images = {"images": torch.zeros(*tokens.shape, hidden.shape[1], dtype=hidden.dtype)}
-            programs["prefill"] = export_layers_once(decoder, arguments, images | adapter, (*given, steps, *rest))
+            programs["prefill"] = _exported(decoder, arguments, images | adapter, (*given, steps, *rest))
         else:
             programs["prefill"] = with_one_result(both, 0, without=1)
         programs["score"] = with_one_result(both, 1)
         place, shapes = form.place(form.batch, None)
         one = torch.zeros(form.batch, 1, dtype=torch.int64)
-        programs["decode"] = export_layers_once(decoder, (one, *place), adapter, (None, *shapes, *rest))
+        programs["decode"] = _exported(decoder, (one, *place), adapter, (None, *shapes, *rest))
         if takes_images(model):
-            programs["encode_image"] = export(ImageEncoder(model), (example_image(model),))
+            programs["encode_image"] = _exported(ImageEncoder(model), (example_image(model),), {}, None)
         if form.source is not None:
             programs["encode"] = _encoder(decoder, form, is_dynamic=chunk is None)
         if draft is not None:
             several = torch.zeros(form.batch, draft + 1, dtype=torch.int64)
             place, shapes = form.place(form.batch, draft + 1)
-            programs["verify"] = export_layers_once(decoder, (several, *place), adapter, (None, *shapes, *rest))
+            programs["verify"] = _exported(decoder, (several, *place), adapter, (None, *shapes, *rest))
     return programs, chunk
 
 
@@ -201,8 +209,8 @@ def _encoder(decoder: Any, form: StaticCache | PagedCache, *, is_dynamic: bool) 
     assert source is not None
     dtype = decoder.source_dtype
     if source.positions is None:
-        return export(SourceEncoder(decoder), (source.example(form.batch, dtype),))
+        return _exported(SourceEncoder(decoder), (source.example(form.batch, dtype),), {}, None)
     number = min(7, source.positions) if is_dynamic else None
     size = Dim("source", min=1, max=source.positions) if is_dynamic and source.positions > 1 else None
     tokens, lengths = source.example(form.batch, dtype, number), torch.ones(form.batch, dtype=torch.int64)
-    return export(SourceEncoder(decoder), (tokens, lengths), dynamic_shapes=({1: size} if size else None, None))
+    return _exported(SourceEncoder(decoder), (tokens, lengths), {}, ({1: size} if size else None, None))

@@ -1,19 +1,20 @@
 """Models with states of constant size, and with attention code of their own, in the cache of a module."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
 from torch.export import export
 
 from fx_importer import UsageError
+from fx_importer.frontend.repeated_modules.traced_once import exported_once
 from fx_importer.llm import Chat, import_model, load
 from fx_importer.llm.agreement import check_agreement
 from fx_importer.llm.architectures.model_cache import cache_argument
 from fx_importer.llm.decoder import Decoder
-from fx_importer.llm.repeated_layers import export_layers_once
+from tests.frontend.repeated_modules.test_traced_once import listing
 from tests.llm.test_architectures import expected
-from tests.llm.test_repeated_layers import listing
 from tests.llm.tiny_models import SINGLE, STATES, save_tiny_model, tiny_model, tokenizer
 
 QUICK = ("mamba2", "jamba", "falcon_h1", "minimax", "rwkv")
@@ -59,8 +60,8 @@ def test_layers_with_states_are_traced_once(kind):
     decoder = Decoder(tiny_model(kind, num_hidden_layers=3), 2, 16).eval()
     arguments = (torch.zeros(2, 1, dtype=torch.int64), torch.tensor(0), torch.zeros(2, dtype=torch.int64))
     with torch.no_grad():
-        ours = export_layers_once(decoder, arguments, {}, (None, None, None))
-        assert listing(ours) == listing(export(decoder, arguments))
+        exported = partial(export, decoder, arguments)
+        assert listing(exported_once(decoder, exported)) == listing(exported())
 
 
 @pytest.fixture(scope="module")

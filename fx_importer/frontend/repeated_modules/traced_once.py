@@ -26,7 +26,7 @@ from fx_importer.frontend.repeated_modules.watched_number import WatchedNumber
 
 
 def exported_once(
-    model: nn.Module, export: Callable[[], ExportedProgram], remark: Callable[[str], None]
+    model: nn.Module, export: Callable[[], ExportedProgram], remark: Callable[[str], None] = lambda remark: None
 ) -> ExportedProgram:
     """Return the program of ``export``, which traces ``model``, with equal modules traced once.
 

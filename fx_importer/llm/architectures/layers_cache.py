@@ -1,51 +1,18 @@
-"""The cache that we pass to transformers models, and layer numbers that track how they are read."""
+"""The cache that we pass to transformers models."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-
-class LayerNumber:
-    """A layer number that replaces an int and records whether a `LayersCache` or other code reads it."""
-
-    def __init__(self, value: int):
-        self.value = value
-        self.is_of_cache = self.is_read = False
-
-    def of_cache(self) -> int:
-        """Return the number for use as a cache index."""
-        self.is_of_cache = True
-        return self.value
-
-    @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride] - isinstance reads it
-        self.is_read = True
-        return int
-
-    def __getattr__(self, name: str) -> Any:
-        self.is_read = True
-        return getattr(self.value, name)
+from fx_importer.frontend.repeated_modules.watched_number import IndexedState, index_of
 
 
-def _reading(name: str) -> Any:
-    def method(self: LayerNumber, *args: Any) -> Any:
-        self.is_read = True
-        return getattr(self.value, name)(*args)
-
-    return method
-
-
-_OF_OBJECTS = ("eq", "ne", "lt", "le", "gt", "ge", "hash", "repr", "str", "format")
-for _name in {*dir(int)} - {*dir(object)} | {f"__{each}__" for each in _OF_OBJECTS}:
-    if callable(getattr(int, _name)):
-        setattr(LayerNumber, _name, _reading(_name))
-
-
-class LayersCache(Cache):
+class LayersCache(Cache, IndexedState):
     """A cache with the given layers."""
 
     counts = False
@@ -61,13 +28,13 @@ class LayersCache(Cache):
         Such code gets the keys of all slots, the mask and the positions, with which it needs no length.
         `agreement.check_agreement` refuses models that need one.
         """
-        return 0 if self.counts else super().get_seq_length(_number(layer_idx))
+        return 0 if self.counts else super().get_seq_length(index_of(layer_idx))
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: Any, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write new keys and values to a layer, and return the keys and values that queries attend to."""
-        return super().update(key_states, value_states, _number(layer_idx), *args, **kwargs)
+        return super().update(key_states, value_states, index_of(layer_idx), *args, **kwargs)
 
     def get_conv_state(self, layer_idx: Any, state_idx: int = 0) -> Tensor | None:
         """Return the window of a convolution, which the caller may write."""
@@ -78,18 +45,18 @@ class LayersCache(Cache):
         return self._started(layer_idx, f"recurrent{state_idx}")
 
     def _started(self, layer_idx: Any, name: str) -> Tensor | None:
-        layer: Any = self.layers[_number(layer_idx)]  # a StateLayer
+        layer: Any = self.layers[index_of(layer_idx)]  # a StateLayer
         return layer.started(name)
 
     def update_conv_state(self, conv_states: Tensor, layer_idx: Any, state_idx: int = 0, **kwargs: Any) -> Tensor:
         """Append columns to the window of a convolution, and return it with them."""
-        return super().update_conv_state(conv_states, _number(layer_idx), state_idx, **kwargs)
+        return super().update_conv_state(conv_states, index_of(layer_idx), state_idx, **kwargs)
 
     def update_recurrent_state(
         self, recurrent_states: Tensor, layer_idx: Any, state_idx: int = 0, **kwargs: Any
     ) -> Tensor:
         """Replace a recurrent state, and return it."""
-        return super().update_recurrent_state(recurrent_states, _number(layer_idx), state_idx, **kwargs)
+        return super().update_recurrent_state(recurrent_states, index_of(layer_idx), state_idx, **kwargs)
 
     def is_recording_past(self, layer_idx: Any) -> bool:
         """Return false: the states are those after the last token."""
@@ -102,9 +69,19 @@ class LayersCache(Cache):
             _is_alike(value, theirs[name]) for name, value in ours.items()
         )
 
+    def tensors(self, number: int) -> dict[str, Tensor]:
+        """Return the buffers of a layer, by the attribute that holds them."""
+        return {
+            path: tensor for name, value in vars(self.layers[number]).items() for path, tensor in _tensors(name, value)
+        }
 
-def _number(layer_idx: Any) -> int:
-    return layer_idx.of_cache() if type(layer_idx) is LayerNumber else layer_idx
+
+def _tensors(path: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _tensors(f"{path}.{key}", each)
 
 
 def _is_alike(one: Any, other: Any) -> bool:
