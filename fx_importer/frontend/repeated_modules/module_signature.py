@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 from torch.nn.modules import module as nn_module
 
 from fx_importer.fx_graph.programs import storage_key
@@ -156,7 +157,7 @@ class _Keys:
 
     def _check_weights(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
-            if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer) and not hasattr(tensor, "fake_mode"):
+            if not _is_plain(tensor):
                 raise NotComparable(f"it has a weight of the class {type(tensor).__name__}")
             if tensor.layout is not torch.strided:
                 raise NotComparable("it has a sparse weight")
@@ -227,13 +228,17 @@ def _is_called(module: nn.Module) -> bool:
     return not kind.__module__.startswith("torch.nn.modules.container")
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    return type(tensor) in (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
+
+
 def _shared_storages(model: nn.Module) -> set[int]:
     """Return the storages of the weights that several modules hold, or the same one twice."""
     seen: set[int] = set()
     shared: set[int] = set()
     for each in model.modules():
         for tensor in (*each._parameters.values(), *each._buffers.values()):
-            if tensor is not None and tensor.layout is torch.strided:
+            if tensor is not None and _is_plain(tensor) and tensor.layout is torch.strided:
                 key = storage_key(tensor)
                 (shared if key in seen else seen).add(key)
     return shared

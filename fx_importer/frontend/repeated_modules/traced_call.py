@@ -29,7 +29,7 @@ _NUMBERS = (SymInt, SymFloat, SymBool)
 _SETTINGS = (torch._C._set_grad_enabled,)
 
 
-class Call:
+class ModuleCall:
     """The arguments of a call, and a key that is equal for calls with the same trace.
 
     Raises:
@@ -122,7 +122,7 @@ class TracedCall:
 
     def __init__(
         self,
-        call: Call,
+        call: ModuleCall,
         state: PythonState,
         body: list[fx.Node],
         result: Any,
@@ -163,7 +163,7 @@ class TracedCall:
             raise NotComparable("it reads several entries of a cache")
         return numbers.pop() if numbers else None
 
-    def stands_for(self, other: Call) -> bool:
+    def stands_for(self, other: ModuleCall) -> bool:
         """Return whether ``other`` computes the same, with its own weights and its own entry of the cache."""
         if self.call.key != other.key or self.call.trace.tracer is not other.trace.tracer:
             return False
@@ -217,7 +217,7 @@ class TracedCall:
                 if base in self.outer and torch.Tag.inplace_view in target.tags:
                     raise NotComparable("it changes the shape of an argument")
 
-    def copied(self, other: Call) -> Any:
+    def copied(self, other: ModuleCall) -> Any:
         """Add the nodes of ``other``, and return its result."""
         trace, made = other.trace, dict(zip(self.call.nodes, other.nodes, strict=True))
         made |= {node: other.weights[name][1] for name, (_, node) in self.call.weights.items()}
@@ -249,7 +249,7 @@ class TracedCall:
 
         return pytree.tree_map(result, self.result)
 
-    def _index_of(self, other: Call) -> int:
+    def _index_of(self, other: ModuleCall) -> int:
         """Return the number of the cache's entry that ``other`` would read."""
         return next(other.numbers[at] for at, each in self.numbers.items() if each.is_index)
 
@@ -273,7 +273,7 @@ def is_random(node: fx.Node) -> bool:
 class _Stacks:
     """The module stacks of copied nodes."""
 
-    def __init__(self, traced: TracedCall, other: Call):
+    def __init__(self, traced: TracedCall, other: ModuleCall):
         trace = other.trace
         self._trace, self._depth, self._outer = trace, traced.depth, trace.stack()
         self._old, self._new = (trace.path(each.module.module) for each in (traced.call, other))

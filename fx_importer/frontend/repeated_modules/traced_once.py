@@ -21,7 +21,7 @@ from fx_importer.frontend.repeated_modules.module_signature import (
     signature,
 )
 from fx_importer.frontend.repeated_modules.python_state import PythonState
-from fx_importer.frontend.repeated_modules.traced_call import Call, TracedCall
+from fx_importer.frontend.repeated_modules.traced_call import ModuleCall, TracedCall
 from fx_importer.frontend.repeated_modules.watched_number import WatchedNumber
 
 
@@ -135,7 +135,7 @@ class RepeatedModules:
     def _first(
         self,
         group: EqualModules,
-        call: Call,
+        call: ModuleCall,
         calls: list[TracedCall],
         forward: Callable[..., Any],
         args: tuple[Any, ...],
@@ -172,9 +172,9 @@ class RepeatedModules:
         return result
 
 
-def _call(trace: LiveTrace, group: EqualModules, module: Repeated, arguments: Any, site: CallSite) -> Call:
+def _call(trace: LiveTrace, group: EqualModules, module: Repeated, arguments: Any, site: CallSite) -> ModuleCall:
     numbers = {at: module.attribute(at) for at in group.numbers}
-    call = Call(trace, module, arguments, site, numbers)
+    call = ModuleCall(trace, module, arguments, site, numbers)
     call.key = call.key, tuple(signature(module.parts, group.numbers).items())
     return call
 

@@ -114,7 +114,7 @@ class Setting(Block):
 
 class Called(Block):
     def __call__(self, x: Tensor) -> Tensor:
-        return super().__call__(x) * 2
+        return nn.Module.__call__(self, x) * 2
 
 
 class Constant(Block):
@@ -182,7 +182,7 @@ class Marking(Stack):
     def forward(self, x: Tensor) -> Tensor:
         x = x.sin()
         for number, block in enumerate(self.blocks):
-            block.value = number + 1.0
+            vars(block)["value"] = number + 1.0
             x = block(x)
         return x
 
@@ -212,15 +212,15 @@ class Pairs(Stack):
 
 
 def hooked() -> nn.Module:
-    model = Stack(Block(), Block(), Block())
-    model.blocks[1].one.register_forward_hook(lambda module, args, result: result * 2)
-    return model
+    blocks = Block(), Block(), Block()
+    blocks[1].one.register_forward_hook(lambda module, args, result: result * 2)
+    return Stack(*blocks)
 
 
 def shared() -> nn.Module:
-    model = Stack(Block(), Block(), Block())
-    model.blocks[1].one.weight = model.blocks[2].two.weight
-    return model
+    blocks = Block(), Block(), Block()
+    blocks[1].one.weight = blocks[2].two.weight
+    return Stack(*blocks)
 
 
 def repeated(kind: type[Block], model: type[Stack] = Stack, *args: Any, number: int = 3) -> nn.Module:
