@@ -114,7 +114,7 @@ class Setting(Block):
 
 class Called(Block):
     def __call__(self, x: Tensor) -> Tensor:
-        return nn.Module.__call__(self, x) * 2
+        return self.forward(x) * 2
 
 
 class Constant(Block):
@@ -211,9 +211,13 @@ class Pairs(Stack):
         return x
 
 
+def doubled(module: nn.Module, args: Any, result: Any) -> Any:
+    return result * 2
+
+
 def hooked() -> nn.Module:
     blocks = Block(), Block(), Block()
-    blocks[1].one.register_forward_hook(lambda module, args, result: result * 2)
+    blocks[1].one.register_forward_hook(doubled)
     return Stack(*blocks)
 
 
