@@ -124,7 +124,7 @@ class Constant(Block):
 
 class Keeping(Block):
     def extra(self, x: Tensor) -> Tensor:
-        self.shift.add_(1.0)
+        self.get_buffer("shift").add_(1.0)
         return x
 
 
