@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -121,3 +123,43 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.lstm(x)[0][:, -1])
+
+
+def anomaly_detector() -> nn.Module:
+    """Return the autoencoder of MLPerf Tiny: linear layers of 128, with 8 in the middle."""
+    sizes = (640, 128, 128, 128, 128, 8, 128, 128, 128, 128)
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(128, 640))
+
+
+class _LinearBottleneck(nn.Module):
+    """An inverted residual block of MobileNetV2."""
+
+    def __init__(self, before: int, after: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = before * expansion
+        first = [*_conv(before, wide, 1), nn.ReLU6()] if expansion > 1 else []
+        self.layers = nn.Sequential(*first, *_conv(wide, wide, 3, stride, wide), nn.ReLU6(), *_conv(wide, after, 1))
+        self.is_residual = stride == 1 and before == after
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x) if self.is_residual else self.layers(x)
+
+
+def person_detector(width: float = 0.35) -> nn.Module:
+    """Return MobileNetV2 with two classes."""
+
+    def scaled(channels: int) -> int:
+        return max(8, int(channels * width + 4) // 8 * 8)
+
+    before = scaled(32)
+    layers: list[nn.Module] = [*_conv(3, before, 3, 2), nn.ReLU6()]
+    rows = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    for expansion, channels, count, stride in rows:
+        for number in range(count):
+            layers.append(_LinearBottleneck(before, scaled(channels), 1 if number else stride, expansion))
+            before = scaled(channels)
+    pooled = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 2)]
+    return nn.Sequential(*layers, *_conv(before, 1280, 1), nn.ReLU6(), *pooled)

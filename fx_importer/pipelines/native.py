@@ -32,6 +32,7 @@ from fx_importer.rewrites import (
     separate_fills,
     set_entry_point,
     set_processor,
+    tile_integer_sums,
     vectorize_sums,
 )
 from fx_importer.rewrites.llvm.processor import Processor
@@ -57,7 +58,9 @@ def buffers(dialects: Collection[str] = (), *, function: str = "main", processor
         "One function is public, and the module is for one processor.",
         (set_entry_point(function=function), set_processor(**options)),
     )
-    return Pipeline("native", (*to_linalg, IN_PLACE, entry, _LAYOUTS, FUSE, _CONSTANTS, _BUFFERIZE, LOOPS, _CHECKS))
+    rows = () if fields.lanes else (_ROWS,)
+    stages = (*to_linalg, IN_PLACE, entry, _LAYOUTS, FUSE, _CONSTANTS, *rows, _BUFFERIZE, LOOPS, _CHECKS)
+    return Pipeline("native", stages)
 
 
 _LAYOUTS = Stage(
@@ -69,6 +72,11 @@ _CONSTANTS = Stage(
     "constants",
     "Large weights are one block of bytes, an argument. Contractions read along rows.",
     (pack_weights, interchange_loops, separate_fills, separate_empty_tensors),
+)
+_ROWS = Stage(
+    "rows",
+    "Without vectors: sums of integers are computed, and rescaled, a row at a time.",
+    (tile_integer_sums, on_functions("canonicalize", "cse"), separate_fills, separate_empty_tensors),
 )
 _BUFFERIZE = Stage(
     "bufferize",
@@ -121,6 +129,7 @@ _C_SCALARS = Stage(
         ),
         expand_small_floats,
         Pass("math-extend-to-supported-types"),
+        Pass("int-range-optimizations"),  # checks of indices of loops with static bounds hold
         on_functions("canonicalize", "cse", "loop-invariant-code-motion"),
     ),
 )

@@ -55,6 +55,7 @@ from fx_importer.rewrites.llvm.vectorization import vectorize_sums
 from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights, pack_weights
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.native.destinations import return_by_destination
+from fx_importer.rewrites.native.integer_sums import tile_integer_sums
 from fx_importer.rewrites.native.linkage import hide_functions
 from fx_importer.rewrites.native.memory_plan import plan_memory
 from fx_importer.rewrites.native.separate_fills import separate_fills
@@ -188,6 +189,7 @@ _ALL = (
     scatter_sort_to_loops,
     separate_empty_tensors,
     separate_fills,
+    tile_integer_sums,
     skip_optimization,
     sliced_state_to_memory,
     split_batch_dimensions,

@@ -1,0 +1,55 @@
+"""Integer models as C source: bit-exact, without floats, in little memory, and on emulated microcontrollers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import fx_importer
+from fx_importer import lower
+from testing import cortex_m
+from testing.microcontroller_nets import NETS, lower_to_int8
+from tests.native.c_programs import COMPILER, SANITIZED, Program, build_c
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+
+
+@pytest.mark.parametrize("output_type", ["tosa", "linalg-on-tensors"])
+def test_a_convolution_of_int8_is_exact_and_has_no_floats(output_type: str, tmp_path: Path) -> None:
+    pytest.importorskip("torchao")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 8, 1)).eval()
+    x = torch.randn(1, 3, 12, 12)
+    quantized = fx_importer.quantize(torch.export.export(model, (x,)), [x], integer_io=True)
+    integers = torch.randint(-128, 128, x.shape, dtype=torch.int8)
+    lowered = lower(quantized, integers, output_type=output_type, quantized="integer")
+    built, path = build_c(lowered, tmp_path)
+    source = (tmp_path / "net.c").read_text()
+    assert not re.search(r"\b(float|double|math)\b", source)
+    padded, between, row = 3 * 14 * 14, 16 * 12 * 12, 16 * 12 * 4  # in int8, and a row of sums in int32
+    assert built.library.entries[0].arena <= padded + between + row + 4 * 64
+    status, (found,) = Program(built, path).call(integers)
+    assert status == 0
+    assert found.equal(lowered.run(integers))
+
+
+@pytest.mark.slow_rows(unless="^linear$")
+@pytest.mark.parametrize("net", NETS)
+def test_networks_are_exact_on_emulated_processors(net: str, tmp_path: Path) -> None:
+    pytest.importorskip("torchao")
+    if missing := cortex_m.missing_tools():
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    lowered, x = lower_to_int8(net)
+    built = lowered.build(tmp_path / "net", kind="c")
+    expected = lowered.run(x)
+    for cpu in cortex_m.BOARDS:
+        ran = cortex_m.run_on(cpu, built.library, tmp_path, [x])
+        assert ran.status == 0
+        assert ran.outputs[0].equal(expected)
+        assert ran.sections.get(".data", 0) + ran.sections.get(".bss", 0) == 0, "there are writable globals"
+    _, path = build_c(lowered, tmp_path, flags=("-O1", *SANITIZED))
+    assert path.exists()
