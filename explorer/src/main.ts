@@ -3,6 +3,7 @@
 import "./explorer.css";
 import { data, readableBytes } from "./contents";
 import { byId, make, setAddress } from "./dom";
+import { embed } from "./embedding";
 import { graph, hasGraph } from "./graph";
 import { foldTo, modules } from "./modules";
 import { panes } from "./panes";
@@ -149,5 +150,6 @@ if (!follow()) {
     if (traced.length) source.scrollTo(Math.max(0, Math.min(...traced.map(([, line]) => line! - 1)) - 3), "start");
   }
 }
+embed();
 addEventListener("hashchange", follow);
 document.addEventListener("keydown", keys);

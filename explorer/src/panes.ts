@@ -155,6 +155,7 @@ const sources: Choice[] = data.files.map((_, index) => ({
 
 class Panes implements PaneGroup {
   readonly all: Pane[] = [];
+  private foldedTo: string | null = null;
   /** Called after a pane shows another document. */
   onShow: () => void = () => {};
 
@@ -233,6 +234,8 @@ class Panes implements PaneGroup {
 
   /** Fold the lines of views that came from outside of a submodule; null unfolds. */
   foldTo(module: string | null): void {
+    if (module === this.foldedTo) return;
+    this.foldedTo = module;
     for (const pane of this.all) {
       const view = data.views[Number(pane.value)]; // not of a source, nor of changes
       if (pane.name === "source" || !view) continue;
@@ -244,7 +247,7 @@ class Panes implements PaneGroup {
         if (run && run[1] === row - 1) run[1] = row;
         else runs.push([row, row]);
       });
-      pane.fold(runs);
+      pane.fold(module === null ? (pane.document.folded ?? []) : runs);
     }
   }
 

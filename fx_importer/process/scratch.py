@@ -97,6 +97,12 @@ _starting = threading.Lock()
 _pipe: int | None = None
 
 
+def forget_remover() -> None:
+    """Let this fork start a remover of its own, since it has closed the pipe of its parent's."""
+    global _pipe
+    _pipe = None
+
+
 def _remover() -> int:
     """Return the pipe of the process that runs `_REMOVER`, which is started by the first call."""
     global _pipe

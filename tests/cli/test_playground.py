@@ -15,15 +15,37 @@ from pathlib import Path
 
 import pytest
 
-from fx_importer.cli.playground.compilation import compile_source
-from fx_importer.cli.playground.page import EXAMPLE
+from fx_importer.cli.playground.compilation import compile_source, new_worker
 from fx_importer.cli.playground.server import Playground
 from fx_importer.errors import UsageError
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
 from fx_importer.process.child_process import child_environment
+from fx_importer.process.forking_process import CancelledError, ForkingProcess
 
 LIMITS = Limits(300, 4 << 30)
+EXAMPLE = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return torch.softmax(torch.relu(self.mix(x)), -1)
+
+
+def build():
+    return Model(), (torch.ones(4, 6),)
+"""
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[ForkingProcess]:
+    with contextlib.closing(new_worker()) as made:
+        yield made
 
 
 @pytest.fixture
@@ -73,55 +95,76 @@ def test_port_in_use(playground: Playground):
 def test_compiles(playground: Playground):
     body = json.dumps({"source": EXAMPLE, "output_type": "tosa"})
     status, text = ask(playground, "POST", f"/{playground.token}/compile", body)
-    answer = json.loads(text)
+    *stages, answer = map(json.loads, text.splitlines())
     assert (status, answer["message"]) == (200, "")
+    assert {"start", "frontend", "tosa", "contract"} <= {each["stage"] for each in stages}
     status, page = ask(playground, "GET", f"/{playground.token}/{answer['page']}")
     assert status == 200
     assert "tosa.matmul" in page
     assert "playground_model.py" in page
 
 
-def test_mistake_in_the_program():
-    outcome = compile_source("import torch\n\ndef build(:\n", "tosa", LIMITS)
+def test_mistake_in_the_program(worker: ForkingProcess):
+    outcome = compile_source("import torch\n\ndef build(:\n", "tosa", LIMITS, worker)
     assert outcome.page is None
-    assert "importing 'playground_model' failed" in outcome.message
-    assert "SyntaxError" in outcome.message
+    assert outcome.message.startswith("SyntaxError: ")
+    assert outcome.message.endswith("(playground_model.py:3)")
 
 
-def test_unsupported_operator():
+def test_programs_do_not_see_each_other(worker: ForkingProcess):
+    program = f"import subprocess, torch\nassert not hasattr(torch, 'mine')\ntorch.mine = 1\n{EXAMPLE}"
+    left = program.replace("class Model", "subprocess.Popen(['sleep', '97'], start_new_session=True)\nclass Model")
+    for source in (left, program):
+        assert compile_source(source, "tosa", LIMITS, worker).page is not None
+        assert b"sleep\x0097\0" not in [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+
+
+def test_program_that_is_cancelled(worker: ForkingProcess):
+    with pytest.raises(CancelledError):
+        compile_source("while True:\n    pass\n", "tosa", LIMITS, worker, cancelled=lambda: True)
+
+
+@pytest.mark.slow
+@pytest.mark.new_interpreter
+def test_worker_starts_anew_after_a_program_ends_it():
+    with contextlib.closing(new_worker()) as worker:
+        ended = compile_source("import os\nos.kill(os.getppid(), 9)\n", "tosa", LIMITS, worker)
+        assert ended.page is None
+        assert "its process ended" in ended.message
+        assert compile_source(EXAMPLE, "tosa", LIMITS, worker).page is not None
+
+
+def test_unsupported_operator(worker: ForkingProcess):
     source = (
         "import torch\n\ndef f(x):\n    return torch._standard_gamma(x)\n\n"
         "def build():\n    return f, (torch.ones(2),)\n"
     )
-    outcome = compile_source(source, "stablehlo", LIMITS)
+    outcome = compile_source(source, "stablehlo", LIMITS, worker)
     assert "_standard_gamma" in outcome.message
     assert "playground_model.py:4" in outcome.message
     assert outcome.page is not None
 
 
-@pytest.mark.new_interpreter
-def test_program_that_loops():
-    outcome = compile_source("while True:\n    pass\n", "tosa", Limits(5, 4 << 30))
+def test_program_that_loops(worker: ForkingProcess):
+    outcome = compile_source("while True:\n    pass\n", "tosa", Limits(5, 4 << 30), worker)
     assert outcome.page is None
     assert "time limit of 5 s" in outcome.message
 
 
-@pytest.mark.new_interpreter
-def test_program_that_eats_memory():
+def test_program_that_eats_memory(worker: ForkingProcess):
     source = "held = []\nwhile True:\n    held.append(bytearray(b'1') * (1 << 24))\n"
-    outcome = compile_source(source, "tosa", Limits(300, 1 << 30))
+    outcome = compile_source(source, "tosa", Limits(300, 1 << 30), worker)
     assert outcome.page is None
     assert "memory limit of 1,024 MiB" in outcome.message
 
 
-@pytest.mark.new_interpreter
-def test_program_that_prints_the_environment(monkeypatch: pytest.MonkeyPatch):
+def test_program_that_prints_the_environment(monkeypatch: pytest.MonkeyPatch, worker: ForkingProcess):
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     source = (
         "import os\nfrom pathlib import Path\n\n"
         "def build():\n    raise ValueError(' '.join([*map('='.join, os.environ.items()), os.getcwd()]))\n"
     )
-    outcome = compile_source(source, "tosa", LIMITS)
+    outcome = compile_source(source, "tosa", LIMITS, worker)
     assert "PATH=" in outcome.message
     assert "hunter2" not in outcome.message
     assert str(Path.home()) not in re.findall(r"HOME=(\S+)", outcome.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -14,11 +15,12 @@ import pytest
 
 from fx_importer.cli.playground import server
 from fx_importer.cli.playground.client_connections import ClientConnections
-from fx_importer.cli.playground.compilation import EditOutcome, compile_source
+from fx_importer.cli.playground.compilation import EditOutcome, compile_source, new_worker
 from fx_importer.cli.playground.result_files import read_result
 from fx_importer.cli.playground.server import Playground
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
+from fx_importer.process.forking_process import ForkingProcess
 
 LIMITS = Limits(20, 4 << 30)
 RESULT = "open('result.json', 'w').write(json.dumps({'message': 'm', 'page': True}))\n"
@@ -152,13 +154,19 @@ PROGRAMS = {
 }
 
 
+@pytest.fixture(scope="module")
+def worker() -> Iterator[ForkingProcess]:
+    with contextlib.closing(new_worker()) as made:
+        compile_source("", "tosa", LIMITS, made)
+        yield made
+
+
 @pytest.mark.slow_rows("^pipe$", "^nested", "^endless output$")
-@pytest.mark.new_interpreter
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_that_leave_what_they_should_not(name: str):
+def test_programs_that_leave_what_they_should_not(name: str, worker: ForkingProcess):
     """The answer comes, nothing of the program stays, and what it wrote is not kept."""
     start = time.monotonic()
-    outcome = compile_source(f"MARK = {name!r}\n{PROGRAMS[name]}", "tosa", LIMITS)
+    outcome = compile_source(f"MARK = {name!r}\n{PROGRAMS[name]}", "tosa", LIMITS, worker)
     assert time.monotonic() - start < 18
     assert outcome.page is None
     assert outcome.message.startswith("the program ended without a result: ")

@@ -28,6 +28,13 @@ def test_edit(monkeypatch: pytest.MonkeyPatch):
         page.goto(playground.address)
         explorer = page.frame_locator("#page")
         explorer.locator("#pane-last .cm-line", has_text="tosa.matmul").first.wait_for()
+
+        # The editor and the result are linked in both directions.
+        page.locator("#editor .cm-line", has_text="self.hidden(x)").click()
+        explorer.locator("#pane-last .cm-line.linked", has_text="tosa.matmul").first.wait_for()
+        explorer.locator("#pane-last .cm-line", has_text="tosa.exp").click()
+        page.locator("#editor .cm-line.linked", has_text="torch.softmax").wait_for()
+        assert not explorer.locator("#pane-source").is_visible()
         if AXE.exists():
             assert not serious_problems(page)
 
@@ -36,7 +43,19 @@ def test_edit(monkeypatch: pytest.MonkeyPatch):
         page.keyboard.insert_text("oops oops\n")
         page.locator("#message:visible").wait_for()
         assert "SyntaxError" in page.locator("#message").text_content()
+        assert page.locator("#editor .cm-line.wrong").inner_text() == "oops oops"
+        assert page.locator("#result.stale").count() == 1
         page.keyboard.press("Control+z")
+        page.locator("#result:not(.stale)").wait_for()
+
+        # A link holds the program.
+        page.keyboard.insert_text("# mine\n")
+        page.click("#link")
+        page.wait_for_function("location.hash.startsWith('#tosa/')")
+        other: Any = browser.new_page()
+        other.goto(page.url)
+        other.locator("#editor .cm-line", has_text="# mine").wait_for()
+        other.close()
         page.select_option("#output-type", "stablehlo")
         page.locator("#message").wait_for(state="hidden")
         explorer.locator("#pane-last .cm-line", has_text="stablehlo.dot").first.wait_for()

@@ -1,12 +1,33 @@
-"""Code of the process of a compilation: it runs the edited program, and lowers it."""
+"""Code of the processes of compilations: one prepares, and its forks run edited programs, and lower them."""
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 from pathlib import Path
 
 MODULE = "playground_model"
 """The name of the module that is edited; its function ``build`` returns the model and its inputs."""
+
+
+PREPARE, COMPILE = (f"{__name__}:{name}" for name in ("prepare", "compile_page"))
+"""The functions of this module that `ForkingProcess` calls."""
+
+
+def prepare() -> None:
+    """Import what compilations need, and lower a model, so that forks are fast."""
+    import torch
+
+    from fx_importer.api.report import contents_of_models
+    from fx_importer.diagnostics.explorer import html_page
+    from fx_importer.options import Options
+    from fx_importer.output_types import OutputType
+
+    torch.set_num_threads(1)  # threads do not survive a fork
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Softmax(-1))
+    for output_type in (OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO):
+        html_page(contents_of_models("", {"main": (model, (torch.ones(2, 2),), {})}, Options(output_type=output_type)))
 
 
 def compile_page(output_type: str, page: str, result: str) -> None:
@@ -17,15 +38,26 @@ def compile_page(output_type: str, page: str, result: str) -> None:
     from fx_importer.api.report import contents_of_models
     from fx_importer.cli.commands.import_model import load_call
     from fx_importer.cli.option_arguments import with_options
+    from fx_importer.diagnostics.progress import reporting_progress
     from fx_importer.errors import FxImporterError
     from fx_importer.options import Options
     from fx_importer.output_types import OutputType
+    from fx_importer.process.forking_child import NOTES
     from fx_importer.results.report import write_report
+
+    def note(stage: str) -> None:
+        os.write(NOTES, f"{stage}\n".encode())
 
     options = Options(output_type=OutputType.get(output_type))
     try:
-        call = load_call(f"{MODULE}:build", trust=False)
-        contents = contents_of_models("playground", {"main": call}, options)
+        ast.parse(Path(f"{MODULE}.py").read_bytes())  # before the imports of the program
+        with reporting_progress(lambda now: note(now.stage)):
+            call = load_call(f"{MODULE}:build", trust=False)
+            title = getattr(call[0], "__name__", type(call[0]).__name__)
+            contents = contents_of_models(title, {"main": call}, options)
+        note("the page")
+    except SyntaxError as error:
+        outcome = {"message": f"SyntaxError: {error.msg} ({MODULE}.py:{error.lineno})", "page": False}
     except FxImporterError as error:
         outcome = {"message": with_options(str(error)), "page": False}
     else:

@@ -1,4 +1,4 @@
-"""Compilation of an edited program, in a process of its own."""
+"""Compilation of an edited program, in a process of its own: a fork of one that has imported torch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fx_importer.cli.playground.child import MODULE, compile_page
+from fx_importer.cli.playground.child import COMPILE, MODULE, PREPARE
 from fx_importer.cli.playground.result_files import read_result
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
-from fx_importer.process.one_shot import output_of, run_isolated
+from fx_importer.process.forking_process import ForkingProcess
+from fx_importer.process.one_shot import output_of
 from fx_importer.process.scratch import Scratch
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS")
@@ -42,25 +43,42 @@ def passed_on() -> dict[str, str]:
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
-def compile_source(source: str, output_type: str, limits: Limits) -> EditOutcome:
+def new_worker() -> ForkingProcess:
+    """Return a process that prepares for compilations, without waiting for it. Compilations have one thread."""
+    return ForkingProcess(PREPARE, {**passed_on(), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"})
+
+
+def compile_source(
+    source: str,
+    output_type: str,
+    limits: Limits,
+    worker: ForkingProcess | None = None,
+    note: Callable[[str], None] = lambda _stage: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> EditOutcome:
     """Return the outcome of lowering ``build`` of the Python program ``source`` within ``limits``.
 
-    The process has a new directory, and only the environment variables in `PASSED_ON`. What it leaves there is read as
-    regular files of bounded sizes, whatever the program has put in their place.
+    It runs in a fork of ``worker``, or of a new one. ``note`` is called with its stages, ``cancelled`` now and then: if
+    it returns True, the fork is killed and `CancelledError` raised. The fork has a new directory, and only the
+    environment variables in `PASSED_ON`. What it leaves there is read as regular files of bounded sizes, whatever the
+    program has put in their place.
     """
-    with _directory() as path, _opened(path) as directory:
+    with _directory() as path, _opened(path) as directory, contextlib.ExitStack() as stack:
+        running = worker or stack.enter_context(contextlib.closing(new_worker()))
         (path / f"{MODULE}.py").write_text(source, encoding="utf-8")
         own = {"HOME": str(path), "TMPDIR": str(path), "HF_HUB_OFFLINE": "1"}
         try:
-            run_isolated(
+            running.run(
                 "the program",
-                compile_page,
+                COMPILE,
                 output_type,
                 path / _PAGE,
                 path / _RESULT,
                 limits=limits,
                 environment={**passed_on(), **own},
                 directory=path,
+                note=note,
+                cancelled=cancelled,
             )
             message, has_page = _parsed(read_result(directory, _RESULT, _LONGEST_RESULT))
             page = read_result(directory, _PAGE, _LONGEST_PAGE) if has_page else None

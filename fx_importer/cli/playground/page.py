@@ -7,23 +7,6 @@ import secrets
 from fx_importer.diagnostics.explorer.page import asset, embedded_json, hash_source
 from fx_importer.output_types import OutputType
 
-EXAMPLE = """\
-import torch
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mix = torch.nn.Linear(6, 6)
-
-    def forward(self, x):
-        return torch.softmax(torch.relu(self.mix(x)), -1)
-
-
-def build():
-    return Model(), (torch.ones(4, 6),)
-"""
-
 
 def playground_page(output_type: OutputType) -> tuple[str, str]:
     """Return the page, and its content security policy: it asks only this server."""
@@ -33,7 +16,6 @@ def playground_page(output_type: OutputType) -> tuple[str, str]:
         "frame-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     )
     settings = {
-        "source": EXAMPLE,
         "output_types": [output_type.value for output_type in OutputType],
         "output_type": output_type.value,
     }
@@ -42,6 +24,7 @@ def playground_page(output_type: OutputType) -> tuple[str, str]:
             "<!doctype html>",
             '<html lang="en">',
             '<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
             "<title>fx-importer playground</title>",
             f'<style nonce="{nonce}">{style}</style>',
             asset("playground.html"),

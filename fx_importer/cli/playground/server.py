@@ -6,6 +6,8 @@ import hmac
 import io
 import json
 import secrets
+import select
+import socket
 import sys
 import threading
 from collections import OrderedDict
@@ -14,11 +16,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from fx_importer.cli.playground.client_connections import ClientConnections, TimedReader
-from fx_importer.cli.playground.compilation import compile_source
+from fx_importer.cli.playground.compilation import compile_source, new_worker
 from fx_importer.cli.playground.page import playground_page
 from fx_importer.errors import UsageError
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
+from fx_importer.process.forking_process import CancelledError, ForkingProcess
 
 LOOPBACK = "127.0.0.1"
 _LARGEST = 1_000_000
@@ -51,6 +54,8 @@ class Playground(ThreadingHTTPServer):
         self.waiting = threading.BoundedSemaphore(_WAITING)
         self.clients = ClientConnections(_CONNECTIONS)
         self.pages: OrderedDict[str, str] = OrderedDict()
+        self._worker: ForkingProcess | None = None
+        self._starting = threading.Lock()
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -59,6 +64,19 @@ class Playground(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://{LOOPBACK}:{self.server_port}/{self.token}/"
+
+    def worker(self) -> ForkingProcess:
+        """Return the process of compilations, which the first call starts."""
+        with self._starting:
+            self._worker = self._worker or new_worker()
+            return self._worker
+
+    def server_close(self) -> None:
+        """Stop listening, and end the process of compilations."""
+        super().server_close()
+        with self._starting:
+            if self._worker is not None:
+                self._worker.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for the connection ``request``, if there is room for it."""
@@ -99,6 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self._path()
         if path == "":
+            self.server.worker()  # prepares while the page is read
             page, policy = playground_page(self.server.output_type)
             self._answer(HTTPStatus.OK, page, policy=policy)
         elif path is not None and (page := self.server.pages.get(path)) is not None:
@@ -125,12 +144,45 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{_WAITING} programs wait to be compiled: try again later")
             return
         try:
-            with self.server.compiling:  # for at most the time limit of each program that waits
-                outcome = compile_source(source, output_type.value, self.server.limits)
-                name = None if outcome.page is None else self.server.keep(outcome.page)
+            self._compile(source, output_type)
+        except CancelledError:
+            self.close_connection = True
         finally:
             self.server.waiting.release()
-        self._answer(HTTPStatus.OK, json.dumps({"message": outcome.message, "page": name}), "application/json")
+
+    def _compile(self, source: str, output_type: OutputType) -> None:
+        """Answer with a line of JSON for each stage, and one for the outcome.
+
+        Raises:
+            CancelledError: if the client is gone.
+        """
+        while not self.server.compiling.acquire(timeout=0.1):  # for at most the time limit of each program that waits
+            if self._is_gone():
+                raise CancelledError
+        try:
+            self._head(HTTPStatus.OK, "application/x-ndjson")
+            self._line(stage="start")
+            worker = self.server.worker()
+            note = lambda stage: self._line(stage=stage)  # noqa: E731
+            outcome = compile_source(source, output_type.value, self.server.limits, worker, note, self._is_gone)
+            name = None if outcome.page is None else self.server.keep(outcome.page)
+        finally:
+            self.server.compiling.release()
+        self._line(message=outcome.message, page=name)
+
+    def _line(self, **values: str | None) -> None:
+        try:
+            self.wfile.write(json.dumps(values).encode() + b"\n")
+        except OSError:
+            raise CancelledError from None
+
+    def _is_gone(self) -> bool:
+        """Return whether the client has closed the connection, as for a newer program."""
+        try:
+            readable = select.select([self.connection], [], [], 0)[0]
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
 
     def _path(self) -> str | None:
         """Return the path after the token; None without the token, or for another host's name, or of its page."""
@@ -145,18 +197,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: HTTPStatus, text: str, kind: str = "text/html", policy: str | None = None) -> None:
         data = text.encode(errors="replace")
+        self._head(status, kind if status is HTTPStatus.OK else "text/plain", policy, len(data))
+        self.wfile.write(data)
+
+    def _head(self, status: HTTPStatus, kind: str, policy: str | None = None, length: int | None = None) -> None:
+        """Send the head of an answer; without ``length``, the answer ends with the connection."""
         self.server.clients.has_sent(self.connection)
         self.connection.settimeout(ANSWER_SECONDS)
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind if status is HTTPStatus.OK else 'text/plain'}; charset=utf-8")
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        if length is not None:
+            self.send_header("Content-Length", str(length))
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Content-Type-Options", "nosniff")
         if policy:
             self.send_header("Content-Security-Policy", policy)
         self.end_headers()
-        self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: a line would have the token."""
