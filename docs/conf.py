@@ -34,6 +34,7 @@ html_title = f"fx-importer {release}"
 html_static_path = ["_static"]
 html_js_files = ["filter.js"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 html_copy_source = False
 
 myst_heading_anchors = 4  # as on GitHub

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fx_importer
+from tests.diagnostics.explorer.browsers import CHROMIUM, started
 
 for name in ("sphinx", "myst_nb", "furo", "sphinx_copybutton"):
     pytest.importorskip(name, reason="of the extra 'docs'")
 
 ROOT = Path(__file__).parents[1]
+SCREENSHOTS = ROOT / "out" / "site"
+
+
+QUESTIONS = ROOT / "docs" / "measurements" / "questions.md"
+
+FIRST_RESULTS = 6
 
 
 @pytest.mark.new_interpreter
@@ -49,3 +58,34 @@ def test_site(tmp_path: Path):
     assert missing == []
     assert "url=docs/index.html" in (built / "index.html").read_text()
     assert "filter.js" in (built / "docs" / "models.html").read_text()
+    if CHROMIUM:
+        with started() as browser:
+            check_questions(browser.new_page(), built)
+            check_widths(browser, built)
+
+
+def check_questions(page: Any, site: Path) -> None:
+    """Search for the words of each question, and look for the page and the section that answer it."""
+    lines = [line for line in QUESTIONS.read_text().splitlines() if line.startswith("| ")]
+    for question, words, name, section in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]):
+        page.goto(f"{(site / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
+        page.wait_for_function(
+            "/found|not match/.test(document.querySelector('#search-results .search-summary')?.textContent)"
+        )
+        links = page.locator("#search-results ul.search li a").evaluate_all("all => all.map(each => each.pathname)")
+        results = list(dict.fromkeys(Path(link).stem for link in links))
+        assert name in results[:FIRST_RESULTS], f"{question} {results[:10]}"
+        text = re.sub("<[^>]+>", "", (site / "docs" / f"{name}.html").read_text())
+        assert section in text, f"{question} {section}"
+
+
+def check_widths(browser: Any, site: Path) -> None:
+    """Open pages as on a desk, a tablet and a phone: nothing is wider than the window. Pictures are left in out/site."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for name in ("index", "first-ten-minutes", "operators", "reference/fx_importer", "performance", "architecture"):
+        for width, scheme in ((1440, "light"), (1024, "dark"), (390, "light"), (390, "dark")):
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page.goto((site / "docs" / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} at {width}"
+            page.screenshot(path=SCREENSHOTS / f"{name.replace('/', '-')}-{width}-{scheme}.png")
+            page.close()
