@@ -80,7 +80,7 @@ def check_questions(page: Any, site: Path) -> None:
 
 
 def check_widths(browser: Any, site: Path) -> None:
-    """Open pages as on a desk, a tablet and a phone: nothing is wider than the window. Pictures are left in out/site."""
+    """Open pages on a desk, a tablet and a phone: none is wider than the window. Pictures are left in out/site."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for name in ("index", "first-ten-minutes", "operators", "reference/fx_importer", "performance", "architecture"):
         for width, scheme in ((1440, "light"), (1024, "dark"), (390, "light"), (390, "dark")):
