@@ -33,6 +33,7 @@ from fx_importer.rewrites import (
     set_entry_point,
     set_processor,
     tile_integer_sums,
+    tile_sums,
     vectorize_sums,
 )
 from fx_importer.rewrites.llvm.processor import Processor
@@ -59,8 +60,8 @@ def buffers(dialects: Collection[str] = (), *, function: str = "main", processor
         (set_entry_point(function=function), set_processor(**options)),
     )
     rows = () if fields.lanes else (_ROWS,)
-    stages = (*to_linalg, IN_PLACE, entry, _LAYOUTS, FUSE, _CONSTANTS, *rows, _BUFFERIZE, LOOPS, _CHECKS)
-    return Pipeline("native", stages)
+    before = (*to_linalg, IN_PLACE, entry, _LAYOUTS, FUSE, _CONSTANTS, *rows)
+    return Pipeline("native", (*before, _BUFFERIZE, _TILES, LOOPS, _CHECKS))
 
 
 _LAYOUTS = Stage(
@@ -102,6 +103,9 @@ _BUFFERIZE = Stage(
         on_functions("canonicalize", "cse"),
         plan_memory,
     ),
+)
+_TILES = Stage(
+    "tiles", "On processors with vectors, matmuls and convolutions compute in vector registers.", (tile_sums,)
 )
 _CHECKS = Stage("checks", "Indices and divisors are checked; what fails has a status.", (insert_status_checks,))
 

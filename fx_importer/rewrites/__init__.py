@@ -58,6 +58,7 @@ from fx_importer.rewrites.native.destinations import return_by_destination
 from fx_importer.rewrites.native.integer_sums import tile_integer_sums
 from fx_importer.rewrites.native.linkage import hide_functions
 from fx_importer.rewrites.native.memory_plan import plan_memory
+from fx_importer.rewrites.native.register_tiles import tile_sums
 from fx_importer.rewrites.native.separate_fills import separate_fills
 from fx_importer.rewrites.native.status_checks import insert_status_checks, return_status
 from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensions
@@ -198,6 +199,7 @@ _ALL = (
     stablehlo_control_flow_to_scf,
     stablehlo_int8_matmuls_to_f32,
     state_to_values,
+    tile_sums,
     tm_tensor_to_loops,
     tosa_sizes_to_tensor,
     transpose_tosa_arguments,

@@ -28,21 +28,23 @@ def interchange_loops(module: ir.Operation) -> None:
             permute_loops(op, order, maps)
 
 
-def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
+def row_order(op: ir.Operation, operand: int, *, unit_axes: bool = False) -> tuple[int, ...] | None:
     """Return the axis permutation of an operand with which a contraction reads along rows; None for no change.
 
     ``C[m, n] += A[m, k] * B[n, k]`` reads the columns of B or of C, whichever loop is innermost. With B as ``[k, n]``,
-    `interchange_loops` makes all accesses along rows.
+    `interchange_loops` makes all accesses along rows. With ``unit_axes``, B may have axes of size 1 too.
     """
     if op.name != "linalg.generic" or operand >= len(op.operands) - len(op.results) or len(op.operands) < 3:
         return None
     kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
     maps = indexing_maps(op)
-    if "parallel" in kinds[-1] or not all(isinstance(each, ir.AffineDimExpr) for each in maps[operand].results):
+    accepted = (ir.AffineDimExpr, ir.AffineConstantExpr) if unit_axes else ir.AffineDimExpr
+    if "parallel" in kinds[-1] or not all(isinstance(each, accepted) for each in maps[operand].results):
         return None
-    axes = [ir.AffineDimExpr(result).position for result in maps[operand].results]
+    axes = [each.position if isinstance(each, ir.AffineDimExpr) else None for each in maps[operand].results]
+    read = [axis for axis in axes if axis is not None]
     written = list(maps[-1].results)
-    if not axes or not written or not isinstance(written[-1], ir.AffineDimExpr) or "parallel" in kinds[axes[-1]]:
+    if not read or not written or not isinstance(written[-1], ir.AffineDimExpr) or "parallel" in kinds[read[-1]]:
         return None
     row = ir.AffineDimExpr(written[-1]).position
     if axes.count(row) != 1 or uses_loop_index(op):

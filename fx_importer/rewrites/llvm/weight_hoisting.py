@@ -110,7 +110,7 @@ def _hoist(function: func_d.FuncOp, memory: type[_Table | _Block]) -> None:
     uses: dict[tuple[ir.Attribute, tuple[int, ...] | None, ir.Type], list[ir.OpOperand]] = {}
     for value in numbers:
         for use in [use for op in constants[value] for use in op.results[0].uses]:
-            uses.setdefault((value, *_layout(use)), []).append(use)
+            uses.setdefault((value, *_layout(use, memory is _Block)), []).append(use)
     replaced: list[ir.Operation] = []
     with function.context, function.location:
         hoisted = memory(function, len(uses))
@@ -152,13 +152,13 @@ def weights_of(module: ir.Module | ir.Operation) -> list[HoistedWeight]:
     return [HoistedWeight(**entry) for entry in required_fact(module, _FACT)]
 
 
-def _layout(use: ir.OpOperand) -> tuple[tuple[int, ...] | None, ir.Type]:
+def _layout(use: ir.OpOperand, unit_axes: bool) -> tuple[tuple[int, ...] | None, ir.Type]:
     """Return the order of the axes of a weight that a reader wants, and the type that it reads then."""
     order = transposed_axes(use.owner)
     if order is not None:
         return order, use.owner.results[0].type
     given = ir.RankedTensorType(use.owner.operands[use.operand_number].type)
-    order = row_order(use.owner, use.operand_number)
+    order = row_order(use.owner, use.operand_number, unit_axes=unit_axes)
     if order is None:
         return None, given
     sizes, unknown = [given.shape[axis] for axis in order], ir.Location.unknown(given.context)

@@ -1,0 +1,281 @@
+"""Matmuls and convolutions in tiles that stay in vector registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.emitter import Size, attributes_of, producer, terminator
+from fx_importer.mlir.emit.loops import LoopEmitter
+from fx_importer.mlir.indexing_maps import indexing_maps
+from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.llvm.row_products import registers
+
+_SMALLEST_WORK = 1 << 12
+"""Multiplications below which loops over scalars are as fast."""
+_MOST_ROWS = 8
+_ELEMENTS = ("f32", "f64")
+
+
+@rewrite("fx-importer-tile-sums")
+def tile_sums(module: ir.Operation) -> None:
+    """Compute each contraction of floats, a ``linalg.generic`` on buffers, in tiles of rows and vectors of columns.
+
+    Columns are the last axis of the result and of one operand, in which they are contiguous; rows are an axis of the
+    result that this operand does not have, so that each vector is read once for all rows of a tile. Sums are in
+    registers until they are complete. The order of each sum is that of the loops.
+    """
+    for op in operations(module.operation, ("linalg.generic",)):
+        lanes, count = registers(op)
+        if lanes and (tiles := _Tiles.of(op, lanes, count)) is not None:
+            with op.context, op.location:
+                tiles.emit(LoopEmitter.before(op))
+            op.erase()
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    op: ir.Operation
+    sizes: list[Size]
+    """Of the loops."""
+    spread: int
+    """The operand whose elements are the same in all columns."""
+    vectors: int
+    """The operand that has the columns."""
+    column: int
+    row: int
+    """Loops."""
+    summed: list[int]
+    lanes: int
+    registers: int
+
+    @classmethod
+    def of(cls, op: ir.Operation, lanes: int, registers: int) -> _Tiles | None:
+        """Return how ``op`` is tiled; None if it is not a contraction, or a small one."""
+        kinds = [each.type for each in op.operands]
+        if len(kinds) != 3 or not all(isinstance(kind, ir.MemRefType) for kind in kinds):
+            return None
+        elements = {str(ir.MemRefType(kind).element_type) for kind in kinds}
+        if len(elements) != 1 or (element := elements.pop()) not in _ELEMENTS:
+            return None
+        lanes = lanes // 2 if element == "f64" else lanes
+        maps = indexing_maps(op)
+        sizes = _sizes(op, maps)
+        if sizes is None:
+            return None
+        result = [loop for each in maps[2].results if (loop := _loop_of(each)) is not None]
+        if not result or len(result) != len(maps[2].results):
+            return None
+        column = result[-1]
+        used = [_loops_in(each) for each in maps[:2]]
+        vectors = next((at for at in (1, 0) if column in used[at] and column not in used[1 - at]), None)
+        if vectors is None or not _computes(op, 1 - vectors):
+            return None
+        along = [_loop_of(each) for each in maps[vectors].results]
+        if along[-1] != column or column in _loops_in_all(maps[vectors].results[:-1]):
+            return None
+        if any(not _is_contiguous(ir.MemRefType(kinds[at])) for at in (vectors, 2)):
+            return None
+        rows = [loop for loop in result[:-1] if loop not in used[vectors]]
+        summed = [loop for loop in range(maps[0].n_dims) if loop not in result]
+        static = [sizes[loop] for loop in (column, *summed)]
+        if not rows or not summed or any(not isinstance(size, int) for size in static) or sizes[column] < lanes:
+            return None
+        row = max(rows, key=lambda loop: (_preference(sizes[loop]), rows.index(loop)))
+        known = math.prod(size for size in sizes if isinstance(size, int))
+        if known < _SMALLEST_WORK and all(isinstance(size, int) for size in sizes):
+            return None
+        return cls(op, sizes, 1 - vectors, vectors, column, row, summed, lanes, registers)
+
+    def emit(self, emit: LoopEmitter) -> None:
+        """Emit the loops."""
+        rows, columns = self.sizes[self.row], self.sizes[self.column]
+        assert isinstance(columns, int)
+        tile_rows, tile_vectors = self._tile(rows, columns // self.lanes)
+        for start, count, width, vectors in self._column_parts(columns, tile_vectors):
+            blocks: Size = rows // tile_rows if isinstance(rows, int) else emit.index_op("divui", rows, tile_rows)
+            self._emit_part(emit, 0, blocks, tile_rows, start, count, width, vectors)
+            if isinstance(rows, int):
+                if rest := rows % tile_rows:
+                    self._emit_part(emit, rows - rest, 1, rest, start, count, width, vectors)
+            elif tile_rows > 1:
+                first = emit.index_op("muli", blocks, tile_rows)
+                self._emit_part(emit, first, emit.index_op("subi", rows, first), 1, start, count, width, vectors)
+
+    def _tile(self, rows: Size, vectors: int) -> tuple[int, int]:
+        """Return the rows and the vectors of a tile, whose sums take three fourths of the registers at most."""
+        sums = self.registers * 3 // 4
+        most = _MOST_ROWS if self.registers > 16 else _MOST_ROWS // 2
+        tile = most if not isinstance(rows, int) else _divisor(rows, most)
+        return tile, _divisor(vectors, max(sums // tile, 1)) if tile > 2 else min(vectors, sums // tile)
+
+    def _column_parts(self, columns: int, vectors: int) -> list[tuple[int, int, int, int]]:
+        """Return parts of the columns: the first one, the number of tiles, the lanes and the vectors of a tile."""
+        parts: list[tuple[int, int, int, int]] = []
+        start = 0
+        for width, number in ((self.lanes, vectors), (self.lanes, 1), (1, columns % self.lanes)):
+            step = width * number
+            if step and (count := (columns - start) // step):
+                parts.append((start, count, width, number))
+                start += count * step
+        return parts
+
+    def _emit_part(
+        self,
+        emit: LoopEmitter,
+        first_row: Size,
+        row_blocks: Size,
+        rows: int,
+        first_column: int,
+        column_blocks: int,
+        width: int,
+        vectors: int,
+    ) -> None:
+        """Emit the tiles of a part of the rows and columns."""
+        others = [loop for loop in range(len(self.sizes)) if loop not in (self.row, self.column, *self.summed)]
+        counts = [column_blocks, *(self.sizes[loop] for loop in others), row_blocks]
+        inside, (block, *outer, row_block) = emit.parallel_loops(counts, {})
+        row = inside.index_op("addi", first_row, inside.index_op("muli", row_block, rows))
+        column = inside.index_op("addi", first_column, inside.index_op("muli", block, width * vectors))
+        at_rows = [inside.index_op("addi", row, number) for number in range(rows)]
+        at_columns = [inside.index_op("addi", column, number * width) for number in range(vectors)]
+        place = dict(zip(others, outer, strict=True))
+        element = str(ir.MemRefType(self.op.operands[2].type).element_type)
+        kind = inside.type(element if width == 1 else f"vector<{width}x{element}>")
+        load, store = ("memref.load", "memref.store") if width == 1 else ("vector.load", "vector.store")
+        places = [place | {self.row: r, self.column: c} for r in at_rows for c in at_columns]
+        zero = inside.index(0)
+
+        def indices(deep: LoopEmitter, operand: int, loops: dict[int, ir.Value]) -> list[ir.Value]:
+            return _indices(
+                deep, indexing_maps(self.op)[operand], [loops.get(at, zero) for at in range(len(self.sizes))]
+            )
+
+        result = self.op.operands[2]
+        sums = [inside.value(load, kind, result, *indices(inside, 2, loops)) for loops in places]
+
+        def body(deep: LoopEmitter, at: Sequence[ir.Value], carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            here = place | dict(zip(self.summed, at, strict=True)) | {self.row: zero}
+            vectors, spread = self.op.operands[self.vectors], self.op.operands[self.spread]
+            columns = [
+                deep.value(load, kind, vectors, *indices(deep, self.vectors, here | {self.column: c}))
+                for c in at_columns
+            ]
+            factors = [
+                self._factor(deep, deep.value("memref.load", element, spread, *place_of_row))
+                for place_of_row in (indices(deep, self.spread, here | {self.row: r}) for r in at_rows)
+            ]
+            if width > 1:
+                factors = [deep.value("vector.broadcast", kind, each) for each in factors]
+            contract = {"fastmath": deep.attribute("#arith.fastmath<contract>")}
+            pairs = [(factor, values) for factor in factors for values in columns]
+            products = [deep.op("arith.mulf", [kind], pair, contract).result for pair in pairs]
+            return [
+                deep.op("arith.addf", [kind], pair, contract).result for pair in zip(carried, products, strict=True)
+            ]
+
+        sums = inside.nest([self.sizes[loop] for loop in self.summed], sums, body)
+        for loops, total in zip(places, sums, strict=True):
+            inside.op(store, [], [total, result, *indices(inside, 2, loops)])
+
+    def _factor(self, emit: LoopEmitter, element: ir.Value) -> ir.Value:
+        """Emit what is multiplied by the columns: an activation function of ``element``, or itself."""
+        block = self.op.regions[0].blocks[0]
+        values: dict[ir.Value, ir.Value] = {block.arguments[self.spread]: element}
+        product = next(each for each in terminator(block).operands[0].owner.operands if producer(each) == "arith.mulf")
+        for op in block:
+            if op.operation == product.owner.operation:
+                break
+            operands = [values.get(operand, operand) for operand in op.operation.operands]
+            results = [result.type for result in op.operation.results]
+            copy = emit.op(op.operation.name, results, operands, attributes_of(op.operation))
+            values.update(zip(op.operation.results, copy.results, strict=True))
+        other = block.arguments[self.vectors]
+        factor = next((each for each in product.owner.operands if each != other), other)
+        return values.get(factor, factor)
+
+
+def _divisor(size: int, most: int) -> int:
+    """Return the largest divisor of ``size`` up to ``most`` if it is half of that at least, else ``most``."""
+    best = max((number for number in range(1, most + 1) if size % number == 0), default=1)
+    return best if 2 * best >= min(most, size) else min(most, size)
+
+
+def _preference(size: Size) -> int:
+    """Return how well an axis of ``size`` makes rows of tiles."""
+    return _MOST_ROWS if not isinstance(size, int) else min(size, _MOST_ROWS)
+
+
+def _computes(op: ir.Operation, spread: int) -> bool:
+    """Return whether ``op`` adds products to its result: of elements of one operand, and of `_factor` of the other."""
+    block = op.regions[0].blocks[0]
+    total = terminator(block).operands[0]
+    if producer(total) != "arith.addf":
+        return False
+    result, other = block.arguments[2], block.arguments[1 - spread]
+    product = next((each for each in total.owner.operands if producer(each) == "arith.mulf"), None)
+    if product is None or result not in list(total.owner.operands) or other not in list(product.owner.operands):
+        return False
+    return all(
+        each.operation in (total.owner.operation, product.owner.operation, terminator(block))
+        or (
+            each.operation.name.partition(".")[0] in ("arith", "math")
+            and not any(operand in (other, result, product, total) for operand in each.operation.operands)
+        )
+        for each in block
+    )
+
+
+def _is_contiguous(kind: ir.MemRefType) -> bool:
+    return kind.rank > 0 and kind.get_strides_and_offset()[0][-1] == 1
+
+
+def _loop_of(expression: ir.AffineExpr) -> int | None:
+    """Return the loop that an index is; None for arithmetic."""
+    return expression.position if isinstance(expression, ir.AffineDimExpr) else None
+
+
+def _loops_in(map_: ir.AffineMap) -> set[int]:
+    return _loops_in_all(map_.results)
+
+
+def _loops_in_all(expressions: Sequence[ir.AffineExpr]) -> set[int]:
+    """Return the loops that ``expressions`` depend on."""
+    found: set[int] = set()
+    for expression in expressions:
+        if isinstance(expression, ir.AffineBinaryExpr):
+            found |= _loops_in_all([expression.lhs, expression.rhs])
+        elif (loop := _loop_of(expression)) is not None:
+            found.add(loop)
+    return found
+
+
+def _sizes(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[Size] | None:
+    """Return the number of iterations of each loop; None if an index that is arithmetic alone tells."""
+    emit = LoopEmitter.before(op)
+    found: dict[int, Size] = {}
+    for operand, map_ in zip(op.operands, maps, strict=True):
+        kind = ir.MemRefType(operand.type)
+        for axis, expression in enumerate(map_.results):
+            if (loop := _loop_of(expression)) is None or isinstance(found.get(loop), int):
+                continue
+            if not kind.is_dynamic_dim(axis):
+                found[loop] = kind.get_dim_size(axis)
+            elif loop not in found:
+                found[loop] = emit.index(emit.size(operand, axis))
+    loops = range(maps[0].n_dims)
+    return [found[loop] for loop in loops] if all(loop in found for loop in loops) else None
+
+
+def _indices(emit: LoopEmitter, map_: ir.AffineMap, counters: Sequence[ir.Value]) -> list[ir.Value]:
+    """Emit the indices that ``map_`` computes of ``counters``."""
+    indices: list[ir.Value] = []
+    for expression in map_.results:
+        if (loop := _loop_of(expression)) is not None:
+            indices.append(counters[loop])
+        else:
+            single = ir.AffineMapAttr.get(ir.AffineMap.get(map_.n_dims, 0, [expression]))
+            indices.append(emit.op("affine.apply", ["index"], counters, {"map": single}).result)
+    return indices
