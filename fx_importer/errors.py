@@ -21,9 +21,13 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 and a tabulator are not among them."""
 
 
-def printable(text: str) -> str:
-    """Return ``text``, as which names of a file may stand, with control characters escaped as in Python's literals."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+def printable(text: str, *, newlines: bool = False) -> str:
+    """Return ``text``, as which names of a file may stand, with control characters escaped as in Python's literals.
+
+    With ``newlines``, line feeds are escaped too, for a name in a cell of a table.
+    """
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return text.replace("\n", "\\n") if newlines else text
 
 
 class FxImporterError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,13 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace {self.summary()}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled and copied: the stages, without what a compilation of this process needs."""
+        return {"stages": [replace(stage, snapshot=None, programs=None) for stage in self.stages]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)
 
     def _repr_html_(self) -> str:
         return folded(repr(self), self.table())

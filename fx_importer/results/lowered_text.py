@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fx_importer.diagnostics.html import folded, preformatted
+from fx_importer.errors import printable
 from fx_importer.mlir.module_summary import ModuleSummary, readable_bytes, summary_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def summary_text(lowered: Lowered) -> str:
         lines.append(_row("stages", lowered.trace.summary()))
     if stubs := lowered.manifest.operator_stubs:
         lines.append(_row("stubs", _joined([f"{name} ({each.operator})" for name, each in stubs.items()])))
-    return "\n".join(lines)
+    return "\n".join(printable(line, newlines=True) for line in lines)
 
 
 def text_lines(summary: ModuleSummary) -> list[str]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fx_importer.diagnostics.html import preformatted
-from fx_importer.errors import FxImporterError
+from fx_importer.errors import FxImporterError, printable
 from fx_importer.output_types import OutputType
 from fx_importer.verification.comparison import Comparison
 
@@ -147,7 +147,8 @@ class Verdict:
             call = f"{check.function}[{check.inputs}]" if several else check.function
             for row in _rows(check):
                 style = "green" if row[-1] == Status.PASSED.value else "yellow" if not check.required else "bold red"
-                table.add_row(*(Text(cell) for cell in (check.backend, call, *row[:-1])), Text(row[-1], style))
+                cells = (printable(cell, newlines=True) for cell in (check.backend, call, *row[:-1]))
+                table.add_row(*map(Text, cells), Text(row[-1], style))
         return table
 
     def remarks(self) -> list[str]:
@@ -189,7 +190,8 @@ def _rows(check: Check) -> Iterator[tuple[str, ...]]:
 
 
 def as_text(table: Table, remarks: Iterable[str], width: int = WIDTH) -> str:
-    """Return ``table`` as text of at most ``width`` characters without colours, followed by ``remarks``."""
+    """Return ``table`` as text of at most ``width`` characters without colours, and ``remarks``; names are escaped."""
     file = io.StringIO()
     Console(file=file, width=width, color_system=None, legacy_windows=False).print(table)
-    return "\n".join([*filter(None, (line.rstrip() for line in file.getvalue().splitlines())), *remarks])
+    lines = [*filter(None, (line.rstrip() for line in file.getvalue().splitlines())), *remarks]
+    return printable("\n".join(lines))

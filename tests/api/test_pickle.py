@@ -52,6 +52,14 @@ def test_pipelines_are_equal(output_type: fx_importer.OutputType, copied: Callab
 
 
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_traces_keep_their_stages(copied: Callable[[Any], Any]) -> None:
+    trace = fx_importer.lower(torch.nn.ReLU(), X, output_type="raw").trace
+    again = copied(trace)
+    assert again.stages == trace.stages
+    assert again.table() == trace.table()
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 def test_callers_say_what_to_do(copied: Callable[[Any], Any]) -> None:
     caller = fx_importer.lower(torch.nn.ReLU(), X, output_type="raw").caller(backend="eager")
     with pytest.raises(UsageError, match="a caller is neither pickled nor copied: save the module"):

@@ -186,3 +186,12 @@ def test_worker_runs_many_modules_and_returns_errors():
 def test_xla_is_isolated():
     lowered = lower(nn.Linear(3, 2), torch.ones(2, 3), output_type="stablehlo")
     assert lowered.verify(torch.randn(2, 3), backends=["xla"])
+
+
+def test_names_in_texts_are_escaped():
+    """A name of a model or file may command the terminal that prints a verdict or a result."""
+    lowered = lower(lambda x: {"red\n\x1b[31m": x + 1}, torch.ones(2), output_type="linalg-on-tensors")
+    verdict = lowered.verify(backends=[JitBackend()])
+    assert r"output['red\n\x1b[31m']" in str(verdict)
+    assert r"red\n\x1b[31m" in str(lowered)
+    assert "\x1b" not in str(verdict) + str(lowered)
