@@ -8,7 +8,7 @@ import re
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 
-_ATOM = re.compile(r"[\w.]+(?:\([^()]*\))?")
+_ATOM = re.compile(r"0x[\da-f.]+p[+-]\d+f?|[\w.]+(?:\([^()]*\))?")
 FLOATS = {"f32": "float", "f64": "double"}
 BITS = ("f16", "bf16")
 """Floats that are their bits, as C has no type for them."""
@@ -109,8 +109,8 @@ def float_text(number: float, kind: str) -> str:
         return text if number > 0 else f"(-{text})"
     if number == int(number) and abs(number) < 1e6:
         text = f"{abs(int(number))}.0{suffix}"
-    elif float(short := f"{abs(number):.4g}") == abs(number) and "e" not in short and not suffix:
-        text = short
+    elif float(short := f"{abs(number):.4g}") == abs(number) and "e" not in short and "." in short:
+        text = f"{short}{suffix}"
     else:
         mantissa, exponent = abs(number).hex().split("p")
         text = f"{mantissa.rstrip('0') if '.' in mantissa else mantissa}p{exponent}{suffix}".replace(".p", "p")
