@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
+import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,17 @@ from typing import Any
 from fx_importer.errors import UsageError, first_line
 
 ACCEPTED = "a .pt2 file that torch.export.save wrote, or package.module:callable"
+
+
+def silence_torch() -> None:
+    """Keep torch from logging, unless ``TORCH_LOGS`` asks for it.
+
+    It logs the traceback of a failed export, whose error is reported anyway, and advice to packages that models import.
+    """
+    if "TORCH_LOGS" not in os.environ:
+        import torch
+
+        torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def load_model(spec: str, *, trust: bool = False) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:

@@ -26,13 +26,14 @@ class PythonPass:
     function: Callable[[ir.Operation], None]
 
     def __call__(self, module: ir.Operation) -> None:
-        """Run it on ``module``.
+        """Run it on ``module``, whose context is the current one.
 
         Raises:
             PassError: if it raises, returns a value, or leaves an invalid module.
         """
         try:
-            returned: Any = self.function(module)
+            with module.context:
+                returned: Any = self.function(module)
         except Warning:
             raise
         except Exception as error:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.export import ExportedProgram
 
 from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import STDOUT, document, json_output
-from fx_importer.cli.model_loading import load_model
+from fx_importer.cli.model_loading import load_model, silence_torch
 from fx_importer.cli.terminal import echo
 from fx_importer.compiler.compilation import Call
 from fx_importer.compiler.compile_programs import compile_programs
@@ -121,9 +118,7 @@ def export_model(model: str, options: Options, trust: bool = False) -> ExportedP
 def load_call(model: str, trust: bool) -> Call:
     """Return the model that ``model`` names, and its inputs. Raise `UsageError` if it names none."""
     progress.enter(f"load {model}")
+    silence_torch()
     f, args, kwargs = load_model(model, trust=trust)
     check_inputs(f, args, kwargs, options=())
-    if "TORCH_LOGS" not in os.environ:
-        # For a failed export, torch logs the traceback of the error that is reported anyway.
-        torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
     return f, args, kwargs

@@ -13,6 +13,7 @@ from fx_importer.api.lower import lower
 from fx_importer.cli.demo import demo_tables
 from fx_importer.cli.demo.sentence_encoder import SENTENCES, load_encoder, similarities
 from fx_importer.cli.escaped_console import escaped_console
+from fx_importer.cli.model_loading import silence_torch
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.output_types import OutputType
 from fx_importer.results.lowered import Lowered
@@ -46,6 +47,7 @@ def run_demo(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot write to '{out}': {error.strerror}") from None
+    silence_torch()
     started = time.perf_counter()
     encoder, inputs = load_encoder()
     parameters = sum(parameter.numel() for parameter in encoder.parameters())
