@@ -204,6 +204,10 @@ def test_decoders_alone_have_no_source(tmp_path):
         import_model(tmp_path / "model", tmp_path / "out", context=16, source_context=8)
 
 
-def test_experts_of_data_dependent_sizes_are_said():
-    with pytest.raises(UsageError, match=r"SwitchTransformersForConditionalGeneration cannot run .*\.py:\d+"):
-        check_agreement(source_model("switch_transformers"), 1, source_of(source_model("switch_transformers"), 8))
+@pytest.mark.parametrize(("kind", "dtype"), [("switch_transformers", "float32"), ("bart", "float16")])
+def test_code_that_asks_for_values_is_said(kind, dtype):
+    model = source_model(kind).to(getattr(torch, dtype))
+    with pytest.raises(
+        UsageError, match=rf"ForConditionalGeneration cannot run .*\.py:\d+\): in {dtype}, its code asks"
+    ):
+        check_agreement(model, 1, source_of(model, 8))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from transformers import PreTrainedModel
 from transformers.cache_utils import (
     DummyLayer,
@@ -168,9 +168,12 @@ def _cached_of_both(model: PreTrainedModel, source: EncoderInput) -> list[LayerT
 
 
 def _cannot_run(model: PreTrainedModel, error: Exception) -> UsageError:
+    reason = first_line(error)
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        dtype = str(model.dtype).removeprefix("torch.")
+        reason = f"in {dtype}, its code asks there for values of tensors ({reason}), on which a module cannot branch"
     return UsageError(
-        f"{type(model).__name__} cannot run one token with an empty cache ({raised_at(error, model)}): "
-        f"{first_line(error)}"
+        f"{type(model).__name__} cannot run one token with an empty cache ({raised_at(error, model)}): {reason}"
     )
 
 
