@@ -10,6 +10,7 @@ import copy
 import operator
 import types
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -100,8 +101,8 @@ def _containers(root: Any) -> Iterator[Container]:
     known = {id(vars(each)) for each in modules}
     known |= {id(value) for each in modules for name, value in vars(each).items() if name in _OF_MODULES}
     for each in _reachable(root):
-        own = each if isinstance(each, list | dict | set) else getattr(each, "__dict__", None)
-        if isinstance(own, list | dict | set) and id(own) not in known:
+        own = each if isinstance(each, list | dict | set | deque) else getattr(each, "__dict__", None)
+        if isinstance(own, list | dict | set | deque) and id(own) not in known:
             yield own
 
 
@@ -122,8 +123,9 @@ def _restore(container: Container, old: Container) -> list[str]:
         return []
     known = {id(value) for item in before for value in item}
     set_items = [item for item in items if isinstance(item[-1], torch.Tensor) and id(item[-1]) not in known]
-    if isinstance(container, list):
-        container[:] = old
+    if isinstance(container, list | deque):
+        container.clear()
+        container.extend(old)
     else:
         container.clear()
         container.update(old)
@@ -162,7 +164,7 @@ def _reachable(root: Any, without: Sequence[str] = ()) -> Iterator[Any]:
             continue
         if isinstance(each, dict):
             todo += each.values()
-        elif isinstance(each, list | tuple | set):
+        elif isinstance(each, list | tuple | set | deque):
             todo += each
         elif isinstance(each, types.FunctionType):
             todo += [cell.cell_contents for cell in _cells(each)]
@@ -177,13 +179,13 @@ def _reachable(root: Any, without: Sequence[str] = ()) -> Iterator[Any]:
 def _is_followed(value: Any, function: types.FunctionType) -> bool:
     if isinstance(value, types.FunctionType):
         return value.__globals__ is function.__globals__
-    return isinstance(value, torch.nn.Module | torch.Tensor | list | tuple | dict | set)
+    return isinstance(value, torch.nn.Module | torch.Tensor | list | tuple | dict | set | deque)
 
 
 _LEAVES = (str, bytes, int, float, type, types.ModuleType, torch.dtype, torch.device, torch.fx.Graph)
 _EMPTY = types.CellType()
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
-Container = list[Any] | set[Any] | dict[Any, Any]
+Container = list[Any] | set[Any] | dict[Any, Any] | deque[Any]
 
 
 class WritesUndone(TorchDispatchMode):

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -176,11 +177,12 @@ def test_writes_of_a_function_are_undone(called: str) -> None:
     assert model.calls == 0
 
 
-def test_containers_that_hooks_fill_are_emptied() -> None:
-    outputs: list[Any] = []
+@pytest.mark.parametrize("kind", [list, deque])
+def test_containers_that_hooks_fill_are_emptied(kind: type) -> None:
+    outputs = kind()
     model = nn.Sequential(nn.Linear(2, 2))
     model[0].register_forward_hook(lambda module, args, output: outputs.append(output))
-    with pytest.warns(FrozenStateWarning, match="a list"):
+    with pytest.warns(FrozenStateWarning, match=f"a {kind.__name__}"):
         assert verdict_of(model)
     assert not outputs
 
