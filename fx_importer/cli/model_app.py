@@ -61,6 +61,9 @@ def import_(
             "--module-paths", help="Write locations as slash-separated module paths, by which Model Explorer groups."
         ),
     ] = False,
+    locations: Annotated[
+        bool, typer.Option("--locations", help="Write locations to text too; bytecode always has them.")
+    ] = False,
     json: Json = None,
     following: Following = Following(),  # noqa: B008
     trust: Trust = False,
@@ -71,7 +74,17 @@ def import_(
     default = OutputType.STABLEHLO if output.endswith(".stablehlo") else OutputType.LINALG_ON_TENSORS
     options = replace(options, output_type=default if output_type is None else OutputType.get(output_type))
     import_model(
-        model, output, options, manifest, weights_file, module_paths, following, trust, json, output_type is None
+        model,
+        output,
+        options,
+        manifest,
+        weights_file,
+        module_paths,
+        following,
+        trust,
+        json,
+        by_default=output_type is None,
+        locations=locations,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from fx_importer.mlir.bindings import ir
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+
+_LOG = logging.getLogger(__name__)
+"""Stages at the level INFO."""
 
 IMPORTED_FUNCTION = "fx-importer-call{"
 """Prefix of the text of a pipeline step that is an importable Python function."""
@@ -185,6 +189,8 @@ class Trace:
             for observer in observers:
                 observer.after(self, record, module)
             record.programs = None
+            if self.planned:
+                _LOG.info("%s %s, %.3f s", name, "failed" if record.failure else "passed", record.seconds)
 
     def _take_snapshot(self, record: StageRecord, recreate: Callable[[], ir.Operation] | None) -> None:
         if self.reporter and recreate and record.snapshot is None:

@@ -32,12 +32,17 @@ def holds_weights(path: str | os.PathLike[str], policy: Weights) -> bool:
 
 
 def save_module(
-    module: ir.Module, path: str | os.PathLike[str], external: Collection[str] = (), manifest: str = ""
+    module: ir.Module,
+    path: str | os.PathLike[str],
+    external: Collection[str] = (),
+    manifest: str = "",
+    locations: bool = False,
 ) -> None:
     """Write ``module`` to ``path``: text for ``.mlir``, bytecode (with locations) for ``.mlirbc``.
 
     Bytecode takes no extra memory; text prints every weight in hexadecimal, in four times the memory. ``external`` are
-    the names of resources without data. ``manifest`` is JSON of one line to put into the file.
+    the names of resources without data. ``manifest`` is JSON of one line to put into the file. ``locations`` prints
+    locations in text, too.
 
     Raises:
         UsageError: if the file cannot be written; nothing is left behind then.
@@ -53,7 +58,7 @@ def save_module(
             write_bytecode(whole, temporary)
         else:
             with temporary.open("wb") as file:
-                module.operation.print(file=file, binary=True)
+                module.operation.print(file=file, binary=True, enable_debug_info=locations)
                 file.write(as_comment(manifest) if manifest else b"")
 
 

@@ -92,7 +92,12 @@ class Lowered(LoweredOnMesh):
         return stubs_of(layers(self.options.lowering.lowerings))
 
     def save(
-        self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None, *, module_paths: bool = False
+        self,
+        path: str | os.PathLike[str],
+        weights: str | os.PathLike[str] | None = None,
+        *,
+        module_paths: bool = False,
+        locations: bool = False,
     ) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``, `save_artifact` for ``.stablehlo``.
 
@@ -103,10 +108,11 @@ class Lowered(LoweredOnMesh):
             weights: for such a module, the file, or transformers' directory, that has the weights, which the manifest
                 then records for each; or, if it does not exist, the .safetensors or .irpa file to write.
             module_paths: whether locations become ``"encoder/layer/0/tosa.matmul"``, by which Model Explorer groups.
+            locations: whether a ``.mlir`` file has locations; bytecode always has them.
 
         Raises `UsageError` if a file cannot be written, or weights do not match the module; no new files are left then.
         """
-        save_lowered(self, path, weights, module_paths)
+        save_lowered(self, path, weights, module_paths, locations)
 
     def report(
         self,

@@ -35,10 +35,11 @@ def save_lowered(
     path: str | os.PathLike[str],
     weights: str | os.PathLike[str] | None = None,
     module_paths: bool = False,
+    locations: bool = False,
 ) -> None:
     """Write the module in the format of the suffix, with its manifest inside; or next to it, if weights are outside.
 
-    ``module_paths``: see `with_module_paths`.
+    ``module_paths``: see `with_module_paths`; ``locations``: whether text has locations.
 
     Raises:
         UsageError: if a file cannot be written, or weights do not match the module. No new files are left
@@ -52,7 +53,7 @@ def save_lowered(
                 "the weights are in the module: lower with weights='external' to have them elsewhere, and save a "
                 ".mlir or .mlirbc file"
             )
-        _save_module(lowered, path, module_paths, lowered.manifest.to_json(indent=None))
+        _save_module(lowered, path, module_paths, locations, lowered.manifest.to_json(indent=None))
         return
     manifest, beside = lowered.manifest, manifest_path(check_writable(path, SUFFIXES))
     check_writable(beside)
@@ -60,16 +61,18 @@ def save_lowered(
         if weights is not None:
             tensors = lowered.held(manifest.weights_by_name)
             manifest = save_weights(manifest, tensors, weights, beside.parent)
-        _save_module(lowered, path, module_paths)
+        _save_module(lowered, path, module_paths, locations)
         save_text(manifest.to_json(), beside)
 
 
-def _save_module(lowered: Lowered, path: str | os.PathLike[str], module_paths: bool, manifest: str = "") -> None:
+def _save_module(
+    lowered: Lowered, path: str | os.PathLike[str], module_paths: bool, locations: bool, manifest: str = ""
+) -> None:
     if Path(path).suffix == ARTIFACT:
         save_portable_artifact(lowered, path, DEFAULT_VERSION, "inline")
     else:
         module = with_module_paths(lowered.module) if module_paths else lowered.module
-        save_module(module, path, lowered.manifest.weights, manifest)
+        save_module(module, path, lowered.manifest.weights, manifest, locations)
 
 
 def save_portable_artifact(

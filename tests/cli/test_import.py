@@ -285,6 +285,13 @@ def test_unwritable_output_is_an_error(run: Run, output: str, sentence: str):
     assert_mistake(run("import", "models:args", "-o", output), 2, sentence)
 
 
+def test_locations_are_an_option(run: Run):
+    assert run("import", "models:args", "-o", "out.mlir", "--locations")[0] == 0
+    assert "models.py" in Path("out.mlir").read_text()
+    assert run("import", "models:args", "-o", "out.mlir")[0] == 0
+    assert "loc(" not in Path("out.mlir").read_text()
+
+
 def test_suffix_of_an_artifact_chooses_stablehlo(run: Run):
     assert run("import", "models:args", "-o", "out.stablehlo")[1].startswith("out.stablehlo: stablehlo (default), ")
     ran = run("import", "models:args", "-o", "out.stablehlo", "--output-type", "tosa")

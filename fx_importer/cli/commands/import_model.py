@@ -41,12 +41,13 @@ def import_model(
     trust: bool = False,
     json: Path | None = None,
     by_default: bool = False,
+    locations: bool = False,
 ) -> None:
     """Lower the model that ``model`` names, and write it to the file ``output``, or to standard output for ``-``.
 
     The manifest is written to ``manifest``, if given. Weights that are not in the module are read from
-    ``weights_file``, or written to it. ``module_paths`` is passed to `Lowered.save`, ``trust`` to `load_model`;
-    ``following`` says what to print and record, and ``json`` gets a summary of the result.
+    ``weights_file``, or written to it. ``module_paths`` and ``locations`` are passed to `Lowered.save`, ``trust`` to
+    `load_model`; ``following`` says what to print and record, and ``json`` gets a summary of the result.
     ``by_default`` says whether the output type is a default, which is printed.
 
     Raises:
@@ -78,9 +79,9 @@ def import_model(
         with following.run(model, options.output_type.value) as followed, reporting_progress(True):
             lowered = followed.lowered = lower_model(model, options, trust)
             if output != STDOUT:
-                lowered.save(output, weights_file, module_paths=module_paths)
+                lowered.save(output, weights_file, module_paths=module_paths, locations=locations)
         if output == STDOUT:
-            lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
+            lowered.module.operation.print(file=sys.stdout.buffer, binary=True, enable_debug_info=locations)
         if manifest is not None:
             save_text(lowered.manifest.to_json(), manifest)
         for name, stub in lowered.operator_stubs.items():
