@@ -106,7 +106,7 @@ class Target:
         changes = Overrides.of(given.keep, given.extra)
         if given.table is not None:
             table = expand_packets(given.table)
-            left = [operator for operator in self.decompositions if operator not in table.lines]
+            left = [operator for operator in self.decompositions if operator not in table]
             table = leaving(table, left, kind, "decomposition_table=", because="not in decomposition_table")
         else:
             table = self.decompositions

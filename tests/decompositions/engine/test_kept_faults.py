@@ -14,6 +14,7 @@ from fx_importer import lower
 from fx_importer.decompositions.engine.kept.fault_table import Severity, faults_of, operators_with_faults
 from fx_importer.errors import FxImporterError, KeptOperatorError, KeptOperatorWarning, UsageError
 from fx_importer.output_types import OutputType
+from fx_importer.targets import target_for
 
 X = torch.arange(12.0).reshape(4, 3) - 5
 LOWERED = ("linalg-on-tensors", "tosa", "stablehlo")
@@ -173,3 +174,23 @@ def test_table_has_rows(output_type: str) -> None:
     (row,) = (row for row in faults_of("aten.log_sigmoid.default", kind) if row.conditions == "float32")
     assert row.severity is Severity.INEXACT
     assert "-inf where eager has -100" in row.what
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "differs"),
+    [
+        (torch.ops.aten.bitwise_left_shift.Tensor, (INTEGERS, INTEGERS), "a shift by less than zero bits"),
+        (torch.ops.aten.clamp_min.Tensor, (X > 0, X < 3), "for bool, off by 1"),
+        (torch.ops.aten.copysign.Tensor, (X > 0, X), "for bool,float32, off by 2"),
+    ],
+    ids=["shift", "clamp", "sign"],
+)
+def test_operators_that_a_table_keeps_are_warned_of(operator: Any, inputs: tuple[Tensor, ...], differs: str) -> None:
+    table = target_for(OutputType.LINALG_ON_TENSORS).decompositions.keeping(operator)
+    with pytest.warns(KeptOperatorWarning, match=f"decomposition_table= leaves {operator} .*{differs}"):
+        lower(lambda *tensors: operator(*tensors), *inputs, output_type="linalg-on-tensors", decomposition_table=table)
+
+
+def test_maximum_of_bools_is_refused() -> None:
+    with pytest.raises(KeptOperatorError, match="for bool, off by 1"):
+        lower(lambda x, y: x.clamp_min(y), X > 0, X < 3, output_type="linalg-on-tensors", keep=["aten.clamp_min"])
