@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
@@ -160,3 +162,21 @@ def test_errors_name_options_and_keep_source_lines() -> None:
     assert lines[2].endswith("load(weights='best', strict=True)")
     assert lines[3] == "    try: --fallback stablehlo: only this operator is lowered to it"
     assert lines[6].endswith("load(weights='best', strict=True)")
+
+
+def test_short_helps_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ((), ("llm",), ("import",), ("opt",)):
+        _, out, _ = run(monkeypatch, capsys, *words, "--help")
+        assert not [line for line in out.splitlines()[1:] if line.endswith("...") or len(line) > 80]
+
+
+def test_other_packages_warn_only_with_debug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(sys, "warnoptions", [])
+    shown: list[str] = []
+    monkeypatch.setattr(warnings, "showwarning", lambda _message, _category, file, *_rest: shown.append(file))
+    monkeypatch.setattr(logging.lastResort, "level", logging.WARNING)
+    run(monkeypatch, capsys, "cache")
+    for file in ("/venv/site-packages/torchao/init.py", "/home/me/model.py"):
+        warnings.showwarning(UserWarning("of a file"), UserWarning, file, 1)
+    assert shown == ["/home/me/model.py"]
