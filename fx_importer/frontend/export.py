@@ -30,7 +30,7 @@ from fx_importer.frontend.repeated_modules.traced_once import exported_once
 from fx_importer.frontend.size_conditions import SizeConditions
 from fx_importer.frontend.small_sizes import guard_small_sizes
 from fx_importer.frontend.stack_traces import frames_of_calls_kept
-from fx_importer.frontend.torch_patches import tracing
+from fx_importer.frontend.torch_patches import tracing, without_collections
 from fx_importer.frontend.training_mode import warn_of_training_mode
 from fx_importer.frontend.undo_writes import attributes_restored
 from fx_importer.fx_graph.host_programs import on_host
@@ -40,6 +40,7 @@ from fx_importer.symbolic.guards import restore_guards
 
 
 @tracing()
+@without_collections()
 def export_program(
     f: Any,
     args: Sequence[Any],

@@ -30,6 +30,7 @@ _INSTALLED = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib"
 _OF_NEW_OBJECTS = ("__init__", "__new__", "__post_init__", "__del__", "__init_subclass__")
 _OF_GRADIENTS = ("requires_grad", "requires_grad_", "is_leaf", "grad_fn", "grad")
 _READING_GRADIENTS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+_LEFT_OUT = frozenset(("forward", *vars(nn.Module()))) - {"training", "_parameters", "_buffers", "_modules"}
 _MISSING = object()
 
 Read = Callable[[], list[Any]]
@@ -130,8 +131,8 @@ class PythonState:
     def _visit_module(self, module: nn.Module) -> None:
         own = vars(module)
         name = type(module).__name__
-        # The dictionaries of weights hold fakes during an export, and those of hooks are empty.
-        self._record(name, lambda: [each for item in own.items() if item[0] != "forward" for each in item])
+        # Weights are fakes during an export. `signature` reads the other dictionaries of modules, those of hooks.
+        self._record(name, lambda: [each for item in own.items() if item[0] not in _LEFT_OUT for each in item])
         self._waiting += [(name, each) for each in own["_modules"].values()]
         self._visit_class(type(module))
 
