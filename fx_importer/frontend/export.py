@@ -17,6 +17,7 @@ from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without
 from fx_importer.frontend.assumptions.assumed_values import with_assumptions, without_check
 from fx_importer.frontend.assumptions.value_questions import ValueQuestions
 from fx_importer.frontend.capture_ladder import Rung, rungs, torch_repaired
+from fx_importer.frontend.deferred_code import code_deferred, with_code
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
 from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare, check_assumptions
 from fx_importer.frontend.example_inputs import check_quantized, quantized_state_error, without_quantized_state
@@ -138,6 +139,7 @@ def _exported_by(
         recurrent_states_of_eager(),
         attributes_restored(module),
         questions.answered() if rung.assumes else nullcontext(),
+        nullcontext() if rung.strict else code_deferred(),
         on_fake_cpu(module, *without_aliases(args, kwargs, module)) as (inputs, keywords, restored),
     ):
         try:
@@ -148,7 +150,7 @@ def _exported_by(
             raise (without_check(rounded) if (rounded := questions.rounded()) else error) from error
         program = with_assumptions(restored(program), questions)
         check_assumptions(program, inputs, keywords)
-        return program
+    return program if rung.strict else with_code(program)
 
 
 def _as_module(f: Callable[..., Any]) -> torch.nn.Module:

@@ -12,6 +12,7 @@ from torch.export import Dim, ExportedProgram, export
 from torch.utils._pytree import tree_map
 
 from fx_importer.errors import UsageError
+from fx_importer.frontend.deferred_code import code_deferred, with_code
 from fx_importer.frontend.repeated_modules.traced_once import exported_once
 from fx_importer.frontend.torch_patches import tracing
 from fx_importer.fx_graph.one_result import with_one_result
@@ -111,7 +112,9 @@ _PAGE_SIZE = 16
 @tracing()
 def _exported(decoder: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any) -> ExportedProgram:
     """Export a decoder, whose equal layers are traced once."""
-    return exported_once(decoder, partial(export, decoder, args, kwargs, dynamic_shapes=shapes))
+    with code_deferred():
+        program = exported_once(decoder, partial(export, decoder, args, kwargs, dynamic_shapes=shapes))
+    return with_code(program)
 
 
 def export_programs(
