@@ -11,7 +11,7 @@ QUICK = ("bert_small", "resnet_small", "llama_small")
 def text(name: str, once: bool, dynamic: bool) -> str:
     model, args, kwargs = ZOO[name].build()
     shapes = ZOO[name].dynamic_shapes if dynamic else None
-    lowered = lower(model, *args, **kwargs, output_type="torch", dynamic_shapes=shapes, reuse_traces=once)
+    lowered = lower(model, *args, kwargs=kwargs, output_type="torch", dynamic_shapes=shapes, reuse_traces=once)
     return lowered.module.operation.get_asm(enable_debug_info=True, large_elements_limit=8, large_resource_limit=8)
 
 
