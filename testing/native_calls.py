@@ -71,7 +71,7 @@ class NativeCaller:
         ]
         numbers = _sizes(entry, inputs)
         outputs = [
-            torch.empty([_size(size, numbers) for size in value.shape or ()], dtype=_dtype(value))
+            torch.empty([_size(size, numbers) for size in value.shape or ()], dtype=native_dtype(value))
             for value in outputs_of(entry)
         ]
         arena_bytes = self.arena_bytes(entry, numbers)
@@ -116,10 +116,11 @@ def _dense(leaf: Any, value: Value) -> Any:
     if value.shape is None:
         return leaf
     tensor = leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
-    return tensor.detach().resolve_conj().resolve_neg().contiguous().to(_dtype(value)).clone()
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().to(native_dtype(value)).clone()
 
 
-def _dtype(value: Value) -> torch.dtype:
+def native_dtype(value: Value) -> torch.dtype:
+    """Return the dtype of the elements that C sees."""
     return getattr(torch, {"int": "int64", "float": "float64"}.get(value.dtype, value.dtype))
 
 
