@@ -18,20 +18,25 @@ from tests.native.c_programs import COMPILER, SANITIZED, Program, build_c
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
 
-@pytest.mark.parametrize("output_type", ["tosa", "linalg-on-tensors"])
-def test_a_convolution_of_int8_is_exact_and_has_no_floats(output_type: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "output_type, activations", [("tosa", "int8"), ("linalg-on-tensors", "int8"), ("tosa", "int16")]
+)
+def test_a_convolution_of_integers_is_exact_and_has_no_floats(
+    output_type: str, activations: str, tmp_path: Path
+) -> None:
     pytest.importorskip("torchao")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 8, 1)).eval()
     x = torch.randn(1, 3, 12, 12)
-    quantized = fx_importer.quantize(torch.export.export(model, (x,)), [x], integer_io=True)
-    integers = torch.randint(-128, 128, x.shape, dtype=torch.int8)
+    quantized = fx_importer.quantize(torch.export.export(model, (x,)), [x], integer_io=True, activations=activations)
+    dtype, width = getattr(torch, activations), int(activations[3:]) // 8
+    integers = torch.randint(-128, 128, x.shape, dtype=dtype)
     lowered = lower(quantized, integers, output_type=output_type, quantized="integer")
     built, path = build_c(lowered, tmp_path)
     source = (tmp_path / "net.c").read_text()
     assert not re.search(r"\b(float|double|math)\b", source)
-    padded, between, row = 3 * 14 * 14, 16 * 12 * 12, 16 * 12 * 4  # in int8, and a row of sums in int32
-    assert built.library.entries[0].arena <= padded + between + row + 4 * 64
+    between, last, row = 16 * 12 * 12, 8 * 12 * 12, 16 * 12 * 4  # elements, and bytes of a row of sums
+    assert built.library.entries[0].arena <= width * (between + last + row) + 4 * 64
     status, (found,) = Program(built, path).call(integers)
     assert status == 0
     assert found.equal(lowered.run(integers))

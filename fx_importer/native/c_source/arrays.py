@@ -14,7 +14,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import resource_tensor
 from fx_importer.mlir.element_types import DTYPES, UNSIGNED
 from fx_importer.mlir.resources import is_resource
-from fx_importer.native.c_source.scalars import float_text, half_bits, integer_text
+from fx_importer.native.c_source.scalars import float_text, half_bits, integer_text, storage
 
 _LINE = 116
 
@@ -28,12 +28,27 @@ def elements_of(value: ir.Attribute) -> torch.Tensor:
             raise UsageError(f"a constant of {kind} has no data: link its weights first")
         return tensor
     name = str(kind.element_type)
+    if re.fullmatch(r"i\d+", name) and name not in DTYPES and int(name[1:]) <= 64:  # TOSA's i48
+        return torch.tensor(_integers_of(value), dtype=getattr(torch, f"int{storage(int(name[1:]))}")).reshape(
+            kind.shape
+        )
     if name not in DTYPES | UNSIGNED:
         raise UsageError(f"C source has no constants of {name}: build a library or an object")
     dtype = (DTYPES | UNSIGNED)[name][0]
     values = ir.DenseIntElementsAttr(value) if not dtype.is_floating_point else ir.DenseFPElementsAttr(value)
     numbers = [values.get_splat_value().value] * math.prod(kind.shape) if values.is_splat else list(values)
     return torch.tensor(numbers, dtype=dtype).reshape(tuple(kind.shape))
+
+
+def _integers_of(value: ir.Attribute) -> list[int]:
+    """Return the elements of a constant of a width that the bindings do not read, from its text."""
+    text, count = str(value), math.prod(ir.ShapedType(value.type).shape)
+    if hexadecimal := re.match(r'dense<"0x([0-9A-F]*)"', text):
+        data = bytes.fromhex(hexadecimal[1])
+        size = len(data) // max(count, 1)
+        return [int.from_bytes(data[at : at + size], "little", signed=True) for at in range(0, len(data), size)]
+    numbers = [int(number) for number in re.findall(r"-?\d+", text.partition("> :")[0].partition("<")[2])]
+    return numbers * count if len(numbers) == 1 else numbers
 
 
 def array_text(name: str, element: str, data: torch.Tensor, comment: str) -> str:

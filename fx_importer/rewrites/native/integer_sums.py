@@ -37,7 +37,7 @@ class _Chain:
 
 @rewrite("fx-importer-tile-integer-sums")
 def tile_integer_sums(module: ir.Operation) -> None:
-    """Compute sums of 32 bits a row at a time, and rescale them at once: memory has one row of them.
+    """Compute sums of 32 bits and more a row at a time, and rescale them at once: memory has one row of them.
 
     Of a convolution of int8, the sums take four times the memory of its result.
     """
@@ -65,7 +65,7 @@ def tile_integer_sums(module: ir.Operation) -> None:
 def _chain_of(op: ir.Operation) -> _Chain | None:
     """Return the chain whose sums ``op`` makes, if nothing else reads them."""
     kind = _kind_of(op)
-    if kind is None or not kind.has_static_shape or str(kind.element_type) != "i32":
+    if kind is None or not kind.has_static_shape or str(kind.element_type) not in ("i32", "i48", "i64"):
         return None
     if "reduction" not in str(op.attributes["iterator_types"]):
         return None

@@ -167,6 +167,8 @@ def _element_bytes(kind: ir.MemRefType, index_bits: int) -> int:
     name = str(kind.element_type)
     if name == "index":
         return index_bits // 8
+    if isinstance(kind.element_type, ir.IntegerType) and name not in DTYPES:  # TOSA's i48
+        return 1 << max((kind.element_type.width - 1).bit_length() - 3, 0)
     if name not in DTYPES:
         raise UsageError(f"a buffer has elements of type {name}, which have no size in memory")
     return DTYPES[name][0].itemsize
