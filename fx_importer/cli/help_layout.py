@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from fx_importer.cli.interruption import interruptible
 
 SECTIONS = {
-    "Lower": ("import", "llm", "quantize", "vela", "opt", "link", "compile", "kernels", "demo"),
+    "Lower": ("import", "llm", "quantize", "vela", "build", "opt", "link", "compile", "kernels", "demo"),
     "Check": ("verify", "matrix", "bench", "explain"),
     "Look": ("view", "serve", "show", "diff", "pipeline", "pipelines", "decompositions"),
     "Failures": ("reduce", "reproduce"),
@@ -29,6 +29,7 @@ EXAMPLES = {
     "llm score": "fx-importer llm score model --text 'Once upon a time'",
     "quantize": "fx-importer quantize examples.mlp:build --tries 2 -o quantized.pt2",
     "vela": "fx-importer vela examples.mlp:build --accelerator ethos-u85-256",
+    "build": "fx-importer build examples.mlp:build -o mlp",
     "opt": "fx-importer opt mlp.mlirbc --pipeline canonicalize,cse,my_package.passes:fuse",
     "link": "fx-importer link mlp.mlirbc -o linked.mlirbc",
     "compile": "fx-importer compile mlp.mlirbc --target vulkan:rdna3 -o mlp.vmfb --kernels kernels",
