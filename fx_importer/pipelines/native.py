@@ -19,6 +19,7 @@ from fx_importer.rewrites import (
     insert_status_checks,
     interchange_loops,
     launch_on_threads,
+    localize_variables,
     outline_kernels,
     pack_weights,
     plan_memory,
@@ -101,6 +102,7 @@ _BUFFERIZE = Stage(
         return_by_destination,
         Pass("resolve-shaped-type-result-dims"),
         on_functions("canonicalize", "cse"),
+        localize_variables,
         plan_memory,
     ),
 )

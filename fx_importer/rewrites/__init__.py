@@ -57,6 +57,7 @@ from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.native.destinations import return_by_destination
 from fx_importer.rewrites.native.integer_sums import tile_integer_sums
 from fx_importer.rewrites.native.linkage import hide_functions
+from fx_importer.rewrites.native.local_variables import localize_variables
 from fx_importer.rewrites.native.memory_plan import plan_memory
 from fx_importer.rewrites.native.register_tiles import tile_sums
 from fx_importer.rewrites.native.separate_fills import separate_fills
@@ -152,6 +153,7 @@ _ALL = (
     keep_tosa_floats,
     launch_on_threads,
     literals_to_stablehlo,
+    localize_variables,
     loops_to_destination_style,
     merge_dot_dimensions,
     move_bits,

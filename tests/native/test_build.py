@@ -238,6 +238,15 @@ def test_sizes_that_depend_on_values_are_refused(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+def test_random_numbers_begin_anew_in_each_call(tmp_path):
+    """A seed in a variable would be shared by threads."""
+    lowered = lower(lambda x: x + torch.rand_like(x), torch.zeros(4), output_type="linalg-on-tensors")
+    call = NativeCaller(lowered, lowered.build(tmp_path / "random"))
+    first, second = call(torch.zeros(4))[0], call(torch.zeros(4))[0]
+    assert torch.equal(first, second)
+    assert torch.equal(first, lowered.caller()(torch.zeros(4)))
+
+
 @pytest.mark.slow_rows(unless="aarch64")
 @pytest.mark.parametrize(
     "target", ["aarch64", "riscv64", "cortex-m4", "cortex-m55", "wasm32", "wasm32-simd", "x86-64-v4"]
