@@ -31,8 +31,6 @@ def _llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 
 def _of_zoo(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     model, args, _ = ZOO[name].build()
-    for module in model.modules():
-        module._non_persistent_buffers_set.clear()  # torch_mlir.fx does not find these
     return model, args
 
 
@@ -67,6 +65,8 @@ def main() -> None:
     for name in options.models or MODELS:
         build, aim = MODELS[name]
         model, args = build()
+        for module in model.modules():
+            module._non_persistent_buffers_set.clear()  # torch_mlir.fx does not find these
         ours = partial(fx_importer.export_and_import, model, *args, output_type=OUTPUT_TYPE)
         theirs = partial(torch_mlir.fx.export_and_import, model, *args, output_type=OUTPUT_TYPE)
         times: tuple[list[float], list[float]] = ([], [])
