@@ -22,7 +22,7 @@ PACKAGE = Path(fx_importer.__file__).parent
 PATCHING = PACKAGE / "frontend/torch_patches.py"
 OWN_PROCESS = {
     *("benchmarking/engine_process.py", "benchmarking/engines.py"),
-    *("cli/demo/sentence_encoder.py", "pipelines/isolated_runner_child.py"),
+    *("cli/demo/sentence_encoder.py", "pipelines/isolated_runner_child.py", "process/forking_child.py"),
 }
 """Main programs, and code that runs in child processes: what they set, they set for their whole process."""
 SETTINGS = re.compile(
