@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -260,6 +261,19 @@ class FunctionWriter:
         size = self.buffer(op.operands[0]).sizes[ir.IntegerAttr(axis.attributes["value"]).value]
         self._scalars[op.results[0]] = str(size)
 
+    def _reshape(self, op: ir.Operation) -> None:
+        """Read the sizes of a buffer from another: in variables, since that memory may be written later."""
+        source, shape = self.buffer(op.operands[0]), self.buffer(op.operands[1])
+        kind = ir.MemRefType(op.results[0].type)
+        sizes: list[Number] = list(kind.shape)
+        buffer = self.new_name("b")
+        for axis in range(kind.rank):
+            if kind.is_dynamic_dim(axis):
+                name = f"{buffer}_d{axis}"
+                self.line(f"const ptrdiff_t {name} = (ptrdiff_t){shape.at([axis])};")
+                sizes[axis] = name
+        self._buffers[op.results[0]] = replace(source, sizes=tuple(sizes), strides=row_major(sizes))
+
     def _metadata(self, op: ir.Operation) -> None:
         """Name the parts of a buffer: its memory, offset, sizes and strides."""
         buffer = self.buffer(op.operands[0])
@@ -407,6 +421,7 @@ _STATEMENTS: dict[str, Callable[[FunctionWriter, ir.Operation], None]] = {
     "memref.load": FunctionWriter._load,
     "memref.store": FunctionWriter._store,
     "memref.dim": FunctionWriter._dim,
+    "memref.reshape": FunctionWriter._reshape,
     "memref.get_global": FunctionWriter._get_global,
     "memref.view": FunctionWriter._view_op,
     "memref.copy": FunctionWriter._copy,

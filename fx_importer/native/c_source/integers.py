@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from fx_importer.errors import UsageError
@@ -170,12 +171,18 @@ _BOOLS = {2: ">", 3: ">=", 4: "<", 5: "<="}
 _PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 
 
+_REFLEXIVE = (0, 3, 5, 7, 9)
+"""The predicates that hold for equal operands."""
+
+
 def _cmpi(op: ir.Operation, operands: Operands) -> str:
     if op.name == "index.cmp":
         predicate = _PREDICATES.index(str(op.attributes["pred"]).split()[-1].rstrip(">)"))
     else:
         predicate = ir.IntegerAttr(op.attributes["predicate"]).value
     left, right = map(paren, operands)
+    if left == right and re.fullmatch(r"\w+", left):
+        return ("false", "true")[predicate in _REFLEXIVE]  # compilers warn of it
     if predicate < 2:
         return f"{left} {('==', '!=')[predicate]} {right}"
     if predicate in _UNSIGNED:

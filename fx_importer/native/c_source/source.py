@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from fx_importer.native.c_source.floats import LIBRARY
 from fx_importer.native.c_source.functions import FunctionWriter
 from fx_importer.native.c_source.helpers import definitions
 from fx_importer.native.c_source.scalars import COMPLEX_TYPES, c_type
+from fx_importer.native.c_source.unread_sizes import without_unread_sizes
 from fx_importer.native.header import header
 from fx_importer.native.library import Library, Part
 from fx_importer.native.sizes import HELPERS
@@ -64,8 +64,6 @@ class _Arrays:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
-        self.variables: dict[str, str] = {}
-        """Arrays that a call writes, which are its own."""
         self._names: dict[tuple[str, tuple[int, ...] | None, str], str] = {}
 
     def add(self, key: str, order: tuple[int, ...] | None, element: str, data: torch.Tensor) -> str:
@@ -167,9 +165,7 @@ def _functions(
 
         writer = FunctionWriter(constants, view)
         if name == function:
-            text = _entry_function(writer, op, code_name(library, entry.c_name), entry)
-            declared = "".join(f"{line}" for name, line in arrays.variables.items() if name in text)
-            texts.append(text.replace("{\n", "{\n" + textwrap.indent(declared, "  "), 1))
+            texts.append(_entry_function(writer, op, code_name(library, entry.c_name), entry))
         elif name == ARENA_BYTES:
             texts.append(_size_function(writer, op, f"{library}_{entry.c_name}{ARENA_CODE}"))
         else:
@@ -238,6 +234,7 @@ def _size_function(writer: FunctionWriter, op: func_d.FuncOp, name: str) -> str:
 
 def _body(parameters: Sequence[str], lines: Sequence[str]) -> str:
     """Return the lines of a function, and first those that use what is not used otherwise."""
+    lines = without_unread_sizes(lines)
     code = "\n".join(lines)
     names = [parameter.split()[-1].lstrip("*") for parameter in parameters]
     return "\n".join([*(f"  (void){name};" for name in names if not re.search(rf"\b{name}\b", code)), *lines])
@@ -253,11 +250,6 @@ def _constants(module: ir.Module, arrays: _Arrays) -> Mapping[str, Buffer]:
         element = c_type(kind.element_type)
         key = key_of(value) if is_resource(value) else str(value)
         data = elements_of(value)
-        if "constant" not in op.attributes:  # the state of random numbers, which begins anew in each call
-            name = f"w_{symbol.strip('_')}"
-            arrays.variables[name] = array_text(name, element, data, "state of this call").replace("static const ", "")
-            buffers[symbol] = Buffer(name, element, tuple(kind.shape), row_major(kind.shape))
-            continue
         array = arrays.add(key if len(key) < 60 else symbol.strip("_"), None, element, data)
         buffers[symbol] = Buffer(array, f"const {element}", tuple(kind.shape), row_major(kind.shape))
     return buffers

@@ -10,7 +10,7 @@ from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.constant_arguments import append_argument
 from fx_importer.mlir.emit.arith import ArithOps
-from fx_importer.mlir.emit.emitter import Size, attributes_of, producer, replace
+from fx_importer.mlir.emit.emitter import Size, replace
 from fx_importer.mlir.functions import body_of
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.llvm.arena import ALIGNMENT, aligned, view_of_block
@@ -18,6 +18,7 @@ from fx_importer.rewrites.llvm.entry_point import entry_point, required_fact, wr
 from fx_importer.rewrites.llvm.processor import processor_of
 from fx_importer.rewrites.native.destinations import INPUTS
 from fx_importer.rewrites.native.linkage import EXPORTED
+from fx_importer.rewrites.native.size_slices import SizeSlice
 
 ARENA = "arena"
 """The fact how many bytes of the arena buffers of static sizes take."""
@@ -212,11 +213,11 @@ def _place_in_slots(
     types = [ir.IndexType.get()] * len(dimensions)
     outside = ArithOps(ir.InsertionPoint.at_block_begin(body_of(function.operation.parent)), function.location)
     body, sizes = outside.define_function(ARENA_BYTES, types, [ir.IndexType.get()], {EXPORTED: ir.UnitAttr.get()})
-    end = _offsets(_Slice(body, dict(zip(dimensions, sizes, strict=True)), None), slots, begin, index_bits)[-1]
+    end = _offsets(SizeSlice(body, dict(zip(dimensions, sizes, strict=True))), slots, begin, index_bits)[-1]
     body.op("func.return", [], [body.index(end)])
     start = ArithOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
     known = {place: start.index(start.size(function.arguments[place[0]], place[1])) for place in dimensions}
-    offsets = _offsets(_Slice(start, known, function.entry_block), slots, begin, index_bits)
+    offsets = _offsets(SizeSlice(start, known), slots, begin, index_bits)
     for slot, offset in zip(slots, offsets, strict=False):
         for buffer in slot:
             emit = ArithOps.before(buffer.allocation)
@@ -226,7 +227,7 @@ def _place_in_slots(
     return dimensions
 
 
-def _offsets(slice_: _Slice, slots: Sequence[Sequence[_Buffer]], begin: int, index_bits: int) -> list[Size]:
+def _offsets(slice_: SizeSlice, slots: Sequence[Sequence[_Buffer]], begin: int, index_bits: int) -> list[Size]:
     """Emit where each slot begins, and last where the last one ends."""
     emit, offsets = slice_.emit, list[Size]()
     offset: Size = begin
@@ -242,54 +243,3 @@ def _offsets(slice_: _Slice, slots: Sequence[Sequence[_Buffer]], begin: int, ind
         blocks = emit.index_op("divui", emit.index_op("addi", size, ALIGNMENT - 1), ALIGNMENT)
         offset = emit.index_op("addi", offset, emit.index_op("muli", blocks, ALIGNMENT))
     return [*offsets, offset]
-
-
-class _Slice:
-    """Computes sizes of buffers again, elsewhere, of sizes of arguments."""
-
-    def __init__(self, emit: ArithOps, dimensions: dict[tuple[int, int], ir.Value], block: ir.Block | None):
-        self.emit = emit
-        self._dimensions = dimensions
-        self._values: dict[ir.Value, ir.Value] = {}
-
-    def value(self, value: ir.Value) -> ir.Value:
-        """Return ``value`` at this place."""
-        if value not in self._values:
-            self._values[value] = self._computed(value)
-        return self._values[value]
-
-    def _computed(self, value: ir.Value) -> ir.Value:
-        op = None if isinstance(value.owner, ir.Block) else value.owner.operation
-        if op is not None and op.name == "memref.dim":
-            axis = op.operands[1]
-            if producer(axis) == "arith.constant":
-                return self._size(op.operands[0], ir.IntegerAttr(axis.owner.attributes["value"]).value, value)
-        if op is None or op.name.partition(".")[0] not in ("arith", "affine", "index"):
-            raise _data_dependent(value)
-        operands = [self.value(operand) for operand in op.operands]
-        return self.emit.op(op.name, [each.type for each in op.results], operands, attributes_of(op)).result
-
-    def _size(self, buffer: ir.Value, axis: int, value: ir.Value) -> ir.Value:
-        """Return the size of ``buffer`` along ``axis``."""
-        kind = ir.MemRefType(buffer.type)
-        if not kind.is_dynamic_dim(axis):
-            return self.emit.index(kind.get_dim_size(axis))
-        if isinstance(buffer.owner, ir.Block):
-            place = (buffer.arg_number, axis) if isinstance(buffer, ir.BlockArgument) else (-1, axis)
-            if not isinstance(buffer.owner.owner.opview, func_d.FuncOp) or place not in self._dimensions:
-                raise _data_dependent(value)
-            return self._dimensions[place]
-        before = sum(kind.is_dynamic_dim(each) for each in range(axis))
-        if buffer.owner.name in ("memref.alloc", "memref.view"):
-            return self.value(buffer.owner.operands[before + 2 * (buffer.owner.name == "memref.view")])
-        if buffer.owner.name == "memref.cast":
-            return self._size(buffer.owner.operands[0], axis, value)
-        raise _data_dependent(value)
-
-
-def _data_dependent(value: ir.Value) -> UsageError:
-    what = "" if isinstance(value.owner, ir.Block) else f" by {value.owner.name} at {value.owner.location}"
-    return UsageError(
-        f"a buffer's size is not known before the call: it is computed{what}. Native code allocates no memory: sizes "
-        "have to follow from the sizes of the inputs"
-    )

@@ -1,0 +1,76 @@
+"""Native code of programs with dynamic sizes: buffers have sizes of the arguments."""
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim, export
+
+from fx_importer import UsageError, lower
+from tests.native.c_programs import COMPILER, Program, build_c
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+
+
+class Attention(nn.Module):
+    """Causal attention of two heads, with a residual connection."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x):
+        """Return as many rows as ``x`` has."""
+        batch, steps, width = x.shape
+        split = (y.view(batch, steps, 2, 4).transpose(1, 2) for y in self.heads(x).split(width, 2))
+        y = nn.functional.scaled_dot_product_attention(*split, is_causal=True)
+        return x + self.out(y.transpose(1, 2).reshape(batch, steps, width))
+
+
+class Views(nn.Module):
+    """Reshapes that merge a dynamic axis with others."""
+
+    def forward(self, x):
+        """Return three of them."""
+        return (
+            x.reshape(-1, 2).softmax(-1),
+            x.unsqueeze(1).expand(-1, 3, -1).flatten(0, 1),
+            x.mean(0) + x[:, ::2].T.sum(),
+        )
+
+
+_BATCH = Dim("batch", min=1, max=64)
+_MODELS = {
+    "attention": (Attention(), (5, 8), {0: _BATCH, 1: Dim("steps", min=2, max=9)}),
+    "linear": (nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3), nn.Softmax(-1)), (6,), {0: _BATCH}),
+    "views": (Views(), (4,), {0: _BATCH}),
+    "pooled": (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(3)), (3, 4, 4), {0: _BATCH}),
+}
+
+
+@pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
+@pytest.mark.parametrize("name", _MODELS)
+def test_sizes_are_traced_to_the_arguments(name, output_type, tmp_path):
+    model, shape, sizes = _MODELS[name]
+    program = export(model.eval(), (torch.randn(3, *shape),), dynamic_shapes=(sizes,))
+    call = Program(*build_c(lower(program, output_type=output_type), tmp_path)).call
+    for batch in (1, 4):
+        x = torch.randn(batch, *shape)
+        expected = model(x)
+        status, results = call(x)
+        assert status == 0
+        for result, correct in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+            torch.testing.assert_close(result, correct, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_that_depend_on_elements_are_refused(tmp_path):
+    class Chosen(nn.Module):
+        def forward(self, x, n):
+            length = n.item()
+            torch._check(length >= 0)
+            return torch.zeros(length).sum() + x
+
+    lowered = lower(export(Chosen(), (torch.randn(1), torch.tensor(3))), output_type="linalg-on-tensors")
+    with pytest.raises(
+        UsageError, match=r"test_dynamic_sizes.py:\d+. .*sizes have to follow from the sizes of the inputs"
+    ):
+        lowered.build(tmp_path / "net", kind="c")
