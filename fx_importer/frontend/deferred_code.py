@@ -21,12 +21,12 @@ def code_deferred() -> Iterator[None]:
     """Defer the code of graph modules that change in the body until they are called."""
     compiled = fx.GraphModule.recompile
 
-    def forward(module: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    def compile_and_run(module: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         compiled(module)
         return type(module).forward(module, *args, **kwargs)
 
     def recompile(module: fx.GraphModule) -> None:
-        setattr(type(module), "forward", forward)  # noqa: B010 - each graph module has a class of its own
+        setattr(type(module), "forward", compile_and_run)  # noqa: B010 - each graph module has a class of its own
 
     with patched({RECOMPILE: recompile}):
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -10,12 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import (
     disable_proxy_modes_tracing,
     get_proxy_mode,
     get_proxy_slot,
     track_tensor_tree,
 )
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fx_importer.frontend.repeated_modules.module_signature import NotComparable
 from fx_importer.frontend.stack_traces import model_frames
@@ -74,8 +77,21 @@ class LiveTrace:
         track_tensor_tree(tensor, fx.Proxy(node, self.tracer), constant=None, tracer=self.tracer)
 
 
+def check_has_no_attributes(tensor: Tensor) -> None:
+    """Raise `NotComparable` if ``tensor`` has attributes that are not torch's."""
+    if isinstance(tensor, FakeTensor) and not vars(tensor).keys() <= _of_fakes():
+        raise NotComparable("a tensor has attributes of the model's code")
+
+
+@functools.cache
+def _of_fakes() -> frozenset[str]:
+    with _disable_current_modes():  # the trace takes no notice
+        return frozenset(vars(FakeTensorMode().from_tensor(nn.Parameter(torch.empty(0)))))
+
+
 def check_result(tensor: Tensor) -> None:
     """Raise `NotComparable` if `LiveTrace.result` cannot make a tensor as this one."""
+    check_has_no_attributes(tensor)
     if type(tensor).__name__ != "FakeTensor" or tensor.layout is not torch.strided or tensor.is_inference():
         raise NotComparable("a result is not a plain tensor")
     if not isinstance(tensor.storage_offset(), int) or tensor.storage_offset() != 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,9 @@ CONSTANTS = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, t
 
 _OF_MODULES = frozenset(vars(nn.Module()))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_CONTAINERS = (list, tuple, dict, OrderedDict, set, frozenset)
+_MAX_ITEMS = 1_000
+"""A container of more is equal to itself only."""
 _MIN_MODULES = 3
 """A smaller module costs about as much to trace as to copy."""
 
@@ -72,6 +75,8 @@ def equal_modules(model: nn.Module) -> tuple[list[EqualModules], dict[str, str]]
     """
     if any(getattr(nn_module, f"_global{name}", None) for name in _HOOKS):
         return [], {type(model).__name__: "there are hooks for all modules"}
+    if (shared := _shared_module(model)) is not None:  # torch.export calls modules by proxies then
+        return [], {type(model).__name__: f"{shared} is in several places"}
     keys = _Keys(_shared_storages(model))
     groups: dict[int, list[tuple[str, nn.Module]]] = defaultdict(list)
     by_weights: dict[int, list[tuple[str, nn.Module]]] = defaultdict(list)
@@ -141,6 +146,8 @@ class _Keys:
             types = tuple((name, weight_type(tensor)) for name, tensor in weights)
             reason = next((self._reasons[key] for key, *_ in children.values() if key in self._reasons), None)
             try:
+                if "forward" in vars(module):
+                    raise NotComparable("it has a method forward of its own")
                 self._check_weights(tensor for _, tensor in weights if tensor is not None)
                 own: Any = tuple(_without_ints(module, _attributes(module)).items())
             except NotComparable as error:
@@ -191,9 +198,14 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
     if kind.__getattribute__ is not object.__getattribute__:
         raise NotComparable(f"{kind.__name__} replaces __getattribute__")
     entries: dict[str, Any] = {"": (kind, module.training, tuple(own["_modules"]))}
-    for name, value in own.items():
-        if name not in _OF_MODULES and not (name == "forward" and getattr(value, "traces_once", False)):
-            entries[name] = _comparable(value)
+    places: dict[int, str] = {}
+    try:
+        for name, value in own.items():
+            if name not in _OF_MODULES and not (name == "forward" and getattr(value, "traces_once", False)):
+                place = places.setdefault(id(value), name) if type(value) in (list, dict, set) else None
+                entries[name] = _comparable(value) if place is None else (place, _comparable(value))
+    except RecursionError:
+        raise NotComparable("it has an attribute that contains itself") from None
     return entries
 
 
@@ -208,7 +220,7 @@ def tensor_type(tensor: Tensor) -> tuple[Any, ...]:
     """Return the class, dtype, device, layout, sizes and strides of a tensor, which may be symbolic."""
     sizes = (*tensor.shape, *tensor.stride()) if tensor.layout is torch.strided else tuple(tensor.shape)
     return (
-        *(type(tensor), tensor.dtype, tensor.device, tensor.layout, tensor.dim()),
+        *(type(tensor), tensor.dtype, tensor.device, tensor.layout, tensor.dim(), tensor.is_conj(), tensor.is_neg()),
         *(each if isinstance(each, int) else each.node.expr for each in sizes),
     )
 
@@ -232,6 +244,16 @@ def _is_plain(tensor: Tensor) -> bool:
     return type(tensor) in (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
 
 
+def _shared_module(model: nn.Module) -> str | None:
+    """Return the name of a module that ``model`` has in several places."""
+    seen: set[nn.Module] = set()
+    for name, module in model.named_modules(remove_duplicate=False):
+        if module in seen:
+            return name
+        seen.add(module)
+    return None
+
+
 def _shared_storages(model: nn.Module) -> set[int]:
     """Return the storages of the weights that several modules hold, or the same one twice."""
     seen: set[int] = set()
@@ -246,17 +268,18 @@ def _shared_storages(model: nn.Module) -> set[int]:
 
 def _comparable(value: Any) -> Any:
     """Return a key that is equal for attributes of equal value; other objects are equal to themselves only."""
-    if isinstance(value, CONSTANTS):
-        return type(value), repr(value)
+    kind = type(value)
+    if kind in CONSTANTS:
+        return kind, repr(value)
+    if kind is functools.partial:
+        return kind, *map(_comparable, (value.func, value.args, value.keywords, vars(value)))
+    if kind not in _CONTAINERS or len(value) > _MAX_ITEMS:  # a subclass may have attributes
+        return id(value)
     if isinstance(value, Mapping):
-        return type(value), *((_comparable(key), _comparable(each)) for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return type(value), *map(_comparable, value)
+        return kind, *((_comparable(key), _comparable(each)) for key, each in value.items())
     if isinstance(value, set | frozenset):
-        return type(value), *sorted((_comparable(each) for each in value), key=repr)
-    if isinstance(value, functools.partial):
-        return _comparable((value.func, value.args, value.keywords))
-    return id(value)
+        return kind, *sorted((_comparable(each) for each in value), key=repr)
+    return kind, *map(_comparable, value)
 
 
 def _without_ints(module: nn.Module, entries: dict[str, Any]) -> dict[str, Any]:

@@ -13,24 +13,31 @@ import random
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 
 from fx_importer.frontend.repeated_modules.module_signature import CONSTANTS, NotComparable
+from fx_importer.frontend.repeated_modules.opaque_objects import check_has_no_state
 
 _MAX_OBJECTS = 20_000
 _TRUSTED = frozenset(("torch", "fx_importer", "numpy", "builtins")) | sys.stdlib_module_names
 """Packages whose functions are not followed: they do not count calls of a layer."""
-_CHANGING = frozenset(("random", "secrets", "time", "uuid", "datetime"))
+_CHANGING = frozenset(("random", "secrets", "time", "uuid", "datetime", "gc"))
 """Modules whose functions return something else in each call."""
 _INSTALLED = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
 _OF_NEW_OBJECTS = ("__init__", "__new__", "__post_init__", "__del__", "__init_subclass__")
 _OF_GRADIENTS = ("requires_grad", "requires_grad_", "is_leaf", "grad_fn", "grad")
 _READING_GRADIENTS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
-_LEFT_OUT = frozenset(("forward", *vars(nn.Module()))) - {"training", "_parameters", "_buffers", "_modules"}
+_LEFT_OUT = frozenset(("forward", *vars(nn.Module()))) - {"training", "_parameters", "_buffers"}
+_OF_IDENTITY = frozenset(
+    ("id", "hash", "__hash__", "_getframe", "currentframe", "f_locals", "environ", "getenv", "extract_stack")
+)
+"""Names of what returns another value in each module that is otherwise equal, or in each call."""
 _MISSING = object()
 
 Read = Callable[[], list[Any]]
@@ -43,16 +50,26 @@ class PythonState:
     Functions are followed by the names that their code mentions, installed packages only within the files of the
     module's classes.
 
+    Args:
+        module: the module.
+        equal: the modules that are equal to it, itself included.
+
     Raises:
-        NotComparable: if the code reads what differs in each call, such as an iterator or the time.
+        NotComparable: if the code reads what differs in each call, such as an iterator or the time, or may observe
+            which of ``equal`` the module is, as by a dictionary of modules.
     """
 
-    def __init__(self, module: nn.Module):
+    def __init__(self, module: nn.Module, equal: Collection[nn.Module] = ()):
+        self._own = {id(each) for each in module.modules()}
+        self._equal = {id(part) for each in (module, *equal) for part in each.modules()}
+        """The modules that code may tell one of ``equal`` by."""
         self._reads: list[tuple[str, Read, list[Any]]] = []
         self._seen: set[int] = set()
         self._kept: list[Any] = []
         """What was visited, so that its id stays its own."""
         self._names: set[str] = {"forward"}
+        self.read_with_types: set[str] = set()
+        """Names in functions that call `type`, which a `WatchedNumber` does not see."""
         self._classes: dict[type, bool] = {}
         """The users' classes, and whether the code may make objects of them."""
         self._files = {
@@ -61,11 +78,20 @@ class PythonState:
             for kind in type(each).__mro__
             if (file := getattr(sys.modules.get(kind.__module__), "__file__", None)) is not None
         }
-        self._waiting: list[tuple[str, Any]] = [(type(module).__name__, module)]
+        self._waiting: list[tuple[str, Any]] = []
+        self._visit_module(module, is_own=True)
         while self._waiting:
             while self._waiting:
-                self._visit(*self._waiting.pop())
+                name, value = self._waiting.pop()
+                try:
+                    self._visit(name, value)
+                except NotComparable:
+                    raise
+                except Exception as error:
+                    raise NotComparable(f"its code reads {name}, which raises {type(error).__name__}") from error
             self._visit_methods()
+        if (names := self._names & _OF_IDENTITY) != set():
+            raise NotComparable(f"its code mentions {', '.join(sorted(names))}")
         self.reads_gradients = not self._names.isdisjoint(_OF_GRADIENTS) or any(
             isinstance(each, _READING_GRADIENTS) for each in module.modules()
         )
@@ -74,7 +100,10 @@ class PythonState:
     def changed(self) -> str | None:
         """Return the name of something that is not what it was; None if all is."""
         for name, read, before in self._reads:
-            now = read()
+            try:
+                now = read()
+            except Exception:
+                return name
             if len(now) != len(before) or not all(map(_is_same, now, before)):
                 return name
         return None
@@ -85,7 +114,9 @@ class PythonState:
         self._waiting += [(name, each) for each in values]
 
     def _visit(self, name: str, value: Any) -> None:
-        if isinstance(value, CONSTANTS) or id(value) in self._seen:
+        if id(value) in self._equal or isinstance(value, weakref.ProxyTypes):
+            raise NotComparable(f"its code refers to modules by {name}, and may tell equal ones apart")
+        if type(value) in CONSTANTS or id(value) in self._seen:
             return
         self._seen.add(id(value))
         self._kept.append(value)
@@ -102,15 +133,29 @@ class PythonState:
         elif isinstance(value, Tensor):
             if not value.is_inference():
                 self._reads.append((name, lambda: [value._version], [value._version]))
+            if not isinstance(value, FakeTensor):
+                self._record(name, lambda: _items(vars(value)))
         elif isinstance(value, types.ModuleType | logging.Logger | torch.fx.Graph):
             pass
         elif isinstance(value, nn.Module):
             self._visit_module(value)
+        elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
+            self._visit_builtin(name, value)
         else:
             self._visit_object(name, value)
 
+    def _visit_builtin(self, name: str, value: Any) -> None:
+        of = value.__self__
+        module = of.__name__ if isinstance(of, types.ModuleType) else getattr(value, "__module__", None) or ""
+        if module.partition(".")[0] in _CHANGING:
+            raise NotComparable(f"its code calls {name}, which is something else each time")
+        if not isinstance(of, types.ModuleType):
+            self._waiting.append((name, of))
+
     def _visit_object(self, name: str, value: Any) -> None:
-        if isinstance(value, Mapping):
+        if isinstance(value, weakref.ref):
+            self._record(name, lambda: [value()])
+        elif isinstance(value, Mapping):
             self._record(name, lambda: _items(value))
         elif isinstance(value, list | tuple | set | frozenset | collections.deque):
             self._record(name, lambda: [*value])
@@ -118,8 +163,8 @@ class PythonState:
             self._record(name, lambda: [value.get(None)])
         elif isinstance(value, random.Random) or hasattr(type(value), "__next__"):
             raise NotComparable(f"its code reads {name}, which is something else each time")
-        elif isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, random.Random):
-            raise NotComparable(f"its code calls {name}, which is something else each time")
+        else:
+            check_has_no_state(name, value)
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
             self._record(name, lambda: _items(own))
@@ -128,12 +173,20 @@ class PythonState:
             self._record(name, lambda: [getattr(value, each, _MISSING) for each in slots])
         self._visit_class(type(value))
 
-    def _visit_module(self, module: nn.Module) -> None:
+    def _visit_module(self, module: nn.Module, is_own: bool = False) -> None:
         own = vars(module)
+        self._seen.add(id(module))
+        self._kept.append(module)
         name = type(module).__name__
         # Weights are fakes during an export. `signature` reads the other dictionaries of modules, those of hooks.
         self._record(name, lambda: [each for item in own.items() if item[0] not in _LEFT_OUT for each in item])
-        self._waiting += [(name, each) for each in own["_modules"].values()]
+        self._reads.append((name, lambda: _items(own["_modules"]), _items(own["_modules"])))
+        for each in own["_modules"].values():
+            if each is None or id(each) in self._seen:
+                continue
+            if id(each) in self._equal and not (is_own and id(each) in self._own):
+                raise NotComparable(f"its code refers to {name}, which has modules that are equal to it")
+            self._visit_module(each, is_own)
         self._visit_class(type(module))
 
     def _visit_class(self, kind: type, called: bool = False) -> None:
@@ -152,7 +205,7 @@ class PythonState:
                 special = name.startswith("__") and isinstance(value, types.FunctionType)
                 if name in self._names or (special and (called or name not in _OF_NEW_OBJECTS)):
                     for each in _functions(value):
-                        if id(each) not in self._seen and not isinstance(each, CONSTANTS):
+                        if id(each) not in self._seen and type(each) not in CONSTANTS:
                             self._waiting.append((f"{kind.__name__}.{name}", each))
 
     def _visit_function(self, function: types.FunctionType) -> None:
@@ -169,6 +222,8 @@ class PythonState:
         self._waiting += [(name, each) for each in (function.__defaults__, function.__kwdefaults__)]
         names = set(_names(function.__code__))
         self._names |= names
+        if "type" in names:
+            self.read_with_types |= names
         scope = function.__globals__
         read = sorted(each for each in names if each in scope)
         if read:
@@ -183,7 +238,7 @@ class PythonState:
 
     def _visit_names_of(self, module: types.ModuleType, names: set[str]) -> None:
         top = module.__name__.partition(".")[0]
-        if top in _CHANGING or (top == "numpy" and "random" in names):
+        if top in _CHANGING or (top == "numpy" and ("random" in names or "random" in module.__name__)):
             raise NotComparable(f"its code calls the module {top}")
         if top in _TRUSTED:
             return
@@ -193,7 +248,10 @@ class PythonState:
 
     def _is_followed(self, function: types.FunctionType) -> bool:
         file = function.__code__.co_filename
-        if _is_trusted(function.__module__ or ""):
+        module = function.__module__ or ""
+        if module.partition(".")[0] in _CHANGING:
+            raise NotComparable(f"its code calls {function.__qualname__} of {module}")
+        if _is_trusted(module):
             return False
         return file in self._files or not file.startswith(_INSTALLED)
 

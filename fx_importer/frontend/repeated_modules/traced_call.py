@@ -12,7 +12,13 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
-from fx_importer.frontend.repeated_modules.live_trace import CallSite, LiveTrace, check_result, moved
+from fx_importer.frontend.repeated_modules.live_trace import (
+    CallSite,
+    LiveTrace,
+    check_has_no_attributes,
+    check_result,
+    moved,
+)
 from fx_importer.frontend.repeated_modules.module_signature import (
     CONSTANTS,
     Attribute,
@@ -78,7 +84,7 @@ class ModuleCall:
             if free_unbacked_symbols(value):
                 raise NotComparable("an argument is a number that is known at run time")
             return type(value), value.node.expr
-        if isinstance(value, CONSTANTS):
+        if type(value) in CONSTANTS:
             return type(value), repr(value)
         raise NotComparable(f"an argument is of the class {type(value).__name__}")
 
@@ -88,6 +94,7 @@ class ModuleCall:
         node = self.trace.node(tensor)
         if node is None or getattr(tensor, "constant", None) is not None:
             raise NotComparable("an argument is a constant tensor")
+        check_has_no_attributes(tensor)
         self._places[id(tensor)] = len(self.tensors)
         self.tensors.append(tensor)
         self.nodes.append(node)
@@ -101,7 +108,7 @@ def _settings() -> Any:
         torch.get_default_dtype(),
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
-        *(type(each) for each in torch.overrides._get_current_function_mode_stack()),
+        *(each for each in torch.overrides._get_current_function_mode_stack()),
     )
 
 
@@ -195,7 +202,7 @@ class TracedCall:
                     check_result(leaf)
                 elif node not in self.outer:
                     raise NotComparable("a result is a constant tensor")
-            elif not isinstance(leaf, CONSTANTS) and not isinstance(leaf, _NUMBERS):
+            elif type(leaf) not in CONSTANTS and not isinstance(leaf, _NUMBERS):
                 raise NotComparable(f"a result is of the class {type(leaf).__name__}")
 
     def _check_node(self, node: fx.Node, body: set[fx.Node]) -> None:

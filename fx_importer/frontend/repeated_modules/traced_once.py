@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from fx_importer.frontend.repeated_modules.live_trace import CallSite, LiveTrace, here
 from fx_importer.frontend.repeated_modules.module_signature import (
@@ -22,7 +23,7 @@ from fx_importer.frontend.repeated_modules.module_signature import (
 )
 from fx_importer.frontend.repeated_modules.python_state import PythonState
 from fx_importer.frontend.repeated_modules.traced_call import ModuleCall, TracedCall
-from fx_importer.frontend.repeated_modules.watched_number import WatchedNumber
+from fx_importer.frontend.repeated_modules.watched_number import WatchedNumber, read
 
 
 def exported_once(
@@ -39,7 +40,7 @@ def exported_once(
                 program = export()
             break
         except Exception as error:
-            if repeated.failed is None and not any(repeated.copied.values()):
+            if repeated.failed is None and not repeated.has_watched and not any(repeated.copied.values()):
                 raise
             repeated.leave_out(repeated.failed, error)
     for sentence in repeated.remarks():
@@ -57,6 +58,8 @@ class RepeatedModules:
         self.copied: Counter[str] = Counter()
         self.failed: EqualModules | None = None
         """The group whose call was traced with watched numbers when torch.export failed."""
+        self.has_watched = False
+        """Whether a call was traced with watched numbers, which may have left it."""
         self._root: Any = None
 
     @contextmanager
@@ -87,6 +90,7 @@ class RepeatedModules:
         self.traced.clear()
         self.copied.clear()
         self.failed = self._root = None
+        self.has_watched = False
 
     def remarks(self) -> Iterator[str]:
         """Yield a sentence for each class with calls that were copied, or could not be."""
@@ -145,14 +149,17 @@ class RepeatedModules:
         module, trace = call.module.module, call.trace
         run = functools.partial(forward, *args, **kwargs)
         try:
-            state = PythonState(module)
+            state = PythonState(module, [each.module for each in group.modules])
+            if not state.read_with_types.isdisjoint(names := sorted(name for _, name in group.numbers)):
+                raise NotComparable(f"its code may read the class of {' or '.join(names)}")
         except NotComparable as error:
             return self._traced(module, str(error), run)
         self.traced[type(module).__name__] += 1
         last, depth = trace.last(), len(trace.tracer.module_stack)
         try:
+            self.has_watched = self.has_watched or bool(group.numbers)
             with _watched(group, call.module) as numbers:
-                result = run()
+                result = pytree.tree_map(read, run()) if numbers else run()
         except Exception:
             self.failed = self.failed or (group if group.numbers else None)
             raise

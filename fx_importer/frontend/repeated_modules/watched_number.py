@@ -51,6 +51,14 @@ class IndexedState:
         raise NotImplementedError
 
 
+def read(value: Any) -> Any:
+    """Return the int of a watched number that leaves the code of its module, and which thus is read."""
+    if type(value) is not WatchedNumber:
+        return value
+    value.is_read = True
+    return value.value
+
+
 def index_of(number: Any) -> int:
     """Return a number that an `IndexedState` indexes its entries with."""
     if type(number) is not WatchedNumber:
