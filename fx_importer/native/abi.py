@@ -42,11 +42,21 @@ C_TYPES = {
 """The type of C of an element, or a number, by its name in torch. Complex numbers are pairs; floats without a type of C
 are their bits."""
 _WORDS = (
-    "auto bool break case char const continue default do double else enum extern false float for goto if inline int "
-    "long register restrict return short signed sizeof static struct switch true typedef union unsigned void volatile "
-    "while main class delete new this template namespace arena arena_bytes weights state"
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class co_await co_return co_yield "
+    "compl complex concept const const_cast consteval constexpr constinit continue decltype default delete do double "
+    "dynamic_cast else enum errno explicit export extern false float for friend goto if imaginary inline int linux "
+    "long main mutable namespace new noexcept noreturn not not_eq nullptr operator or or_eq private protected public "
+    "register reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct "
+    "switch template this thread_local throw true try typedef typeid typename typeof typeof_unqual union unix "
+    "unsigned using virtual void volatile while xor xor_eq arena arena_bytes state status weights"
 )
-"""Names that C or C++ has, or that parameters of every function have."""
+"""Names that C or C++ has, in lower case, or that parameters and variables of every function have."""
+_NOT_ENTRIES = (
+    *("status_text", "check_processor", "create", "reset", "destroy", "map_weights", "unmap_weights"),
+    *("state", "weight_data"),
+)
+_SUFFIXES = ("_arena_bytes", "_arena_code", "_code", "_fits")
+"""Names, after the prefix of the library, that are not entry points, and ends of names that entry points add."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +127,26 @@ def identifier(text: str, taken: Sequence[str] = ()) -> str:
     """Return ``text`` as a name in C, other than ``taken``."""
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "value"
     name = f"_{name}"[not name[0].isdigit() :]
-    if name in _WORDS.split():
+    if name in _WORDS.split() or name.endswith("_t"):  # types end so
         name += "_"
+    return _unique(name, taken)
+
+
+def _unique(name: str, taken: Sequence[str]) -> str:
     unique, number = name, 2
     while unique in taken:
         unique, number = f"{name}_{number}", number + 1
     return unique
+
+
+def entry_names(functions: Sequence[str]) -> Mapping[str, str]:
+    """Return the names of ``functions`` in C, after the prefix of the library: each a different one."""
+    names: dict[str, str] = {}
+    for function in sorted(functions, key=lambda name: name != "main"):
+        name = "run" if function == "main" else identifier(function)
+        name += "_" * name.endswith(_SUFFIXES)
+        names[function] = _unique(name, (*_NOT_ENTRIES, *names.values()))
+    return names
 
 
 def entry_of(module: ir.Module, name: str, manifest: Manifest) -> EntryPoint:
@@ -154,7 +178,7 @@ def entry_of(module: ir.Module, name: str, manifest: Manifest) -> EntryPoint:
                 )
     return EntryPoint(
         name,
-        "run" if name == "main" else identifier(name),
+        entry_names(list(manifest.functions))[name],
         arguments,
         results,
         sizes,

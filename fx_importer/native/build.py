@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -90,13 +91,29 @@ def _build_source(lowered: LoweredRecord, prefix: Path, weights: str) -> Built:
 
 
 def _moved(made: Sequence[Path], folder: Path) -> tuple[Path, ...]:
-    """Move files that are complete to ``folder``: from now on only renames can fail."""
-    files: list[Path] = []
-    for each in made:
-        shutil.move(each, temporary := folder / f".{each.name}.{os.getpid()}")
-        temporary.rename(final := folder / each.name)
-        files.append(final)
-    return tuple(files)
+    """Move files that are complete to ``folder``: all of them, or none."""
+    files = tuple(folder / path.name for path in made)
+    if directory := next((path for path in files if path.is_dir()), None):
+        raise UsageError(f"cannot write '{directory}': it is a directory")
+    temporaries = [folder / f".{path.name}.{os.getpid()}" for path in made]
+    try:
+        for path, temporary in zip(made, temporaries, strict=True):
+            shutil.move(path, temporary)
+        for temporary, final in zip(temporaries, files, strict=True):
+            temporary.replace(final)
+    except OSError as error:
+        raise UsageError(f"cannot write to '{folder}': {error}") from error
+    finally:
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
+    return files
+
+
+_HEADERS = (
+    "assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic "
+    "stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype fcntl unistd"
+)
+"""The headers of the C library."""
 
 
 def check_build(path: str | os.PathLike[str], target: str | None, kind: str, weights: str) -> tuple[Path, NativeTarget]:
@@ -108,7 +125,12 @@ def check_build(path: str | os.PathLike[str], target: str | None, kind: str, wei
         raise UsageError(f"kind='c' is source for any processor, and target='{target}' is one: leave the target out")
     if weights not in WEIGHTS:
         raise UsageError(f"weights='{weights}' is not known: accepted are {', '.join(WEIGHTS)}")
-    if prefix.suffix or identifier(prefix.name) != prefix.name.lower() or not prefix.name:
+    if prefix.name.lower() in _HEADERS.split():
+        raise UsageError(
+            f"the header '{prefix.name}.h' would hide the one of the C library: take another name, such as "
+            f"'{prefix.name}_model'"
+        )
+    if not re.fullmatch(r"[A-Za-z]\w*", prefix.name, re.ASCII):
         raise UsageError(
             f"'{prefix.name}' is not a name in C: functions begin with it. Accepted are letters, digits and '_', "
             f"without a suffix, such as '{identifier(prefix.name)}'"
@@ -129,6 +151,11 @@ def _check_module(lowered: LoweredRecord) -> None:
     if stubs := lowered.manifest.operator_stubs:
         names = ", ".join(sorted({stub.operator for stub in stubs.values()}))
         raise UsageError(f"native code has no PyTorch, which runs {names}: lower without unsupported='outline'")
+    if "torch" in dialects_of(lowered.module):
+        raise UsageError(
+            "native code is built from 'linalg-on-tensors', 'tosa' or 'stablehlo', and this module has operations of "
+            "the dialect torch: lower with another output type"
+        )
     check_one_device(lowered.module)
 
 

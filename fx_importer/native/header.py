@@ -131,7 +131,7 @@ def _entry(library: Library, entry: EntryPoint) -> str:
         lines.append(f"#define {library.macro(*prefix, 'COUNT')} {count}")
     if entry.dimensions:
         lines += [
-            "/* The bytes of the arena for these sizes; 0 for sizes that are not accepted. */",
+            "/* The bytes of the arena for these sizes; 0 for sizes that are not accepted, SIZE_MAX beyond memory. */",
             f"size_t {name}_arena_bytes({size_parameters(entry.sizes) or 'void'});",
         ]
     else:

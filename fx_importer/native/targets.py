@@ -73,6 +73,7 @@ _BASELINES = {
     "riscv64": "riscv64",
 }
 _TRIPLE = re.compile(r"[a-z0-9_]+-[a-z0-9]+(\.[\d.]+)?(-[a-z0-9]+(\.[\d.]+)?)?", re.ASCII)
+_BIG_ENDIAN = re.compile(r"s390x|powerpc|powerpc64|mips|mips64|sparc|sparc64|m68k|lanai|bpfeb|\w+eb|\w+_be", re.ASCII)
 _CPU = re.compile(r"[a-z0-9_]+([+-][a-z0-9_]+)*", re.ASCII)
 
 
@@ -96,11 +97,17 @@ def target_named(name: str | None) -> NativeTarget:
             f"no target '{name}': accepted are {', '.join((*PRESETS, HOST))}, and a triple with a CPU such as "
             "'aarch64-linux-musl:cortex_a72'"
         )
+    if _BIG_ENDIAN.fullmatch(triple.partition("-")[0]):
+        raise UsageError(f"'{triple}' is big-endian, and weights are written little-endian: build kind='c', C source")
+    if triple.endswith(("x32", "ilp32", "n32")):
+        raise UsageError(
+            f"'{triple}' has pointers of 32 bits in registers of 64: take the ABI with pointers of 64 bits"
+        )
     base = next((each for each in _PRESETS if each.architecture == triple.partition("-")[0]), None)
     processor = Processor(index_bits=64 if "64" in triple.partition("-")[0] else 32, fma=False)
     if base is not None:
         processor = replace(base.processor)
-    return NativeTarget(name, triple, cpu.replace("-", "-") or (base.cpu if base else "baseline"), processor, "")
+    return NativeTarget(name, triple, cpu or (base.cpu if base else "baseline"), processor, "")
 
 
 def _host() -> NativeTarget:

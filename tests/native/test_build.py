@@ -210,6 +210,8 @@ def test_file_of_weights_is_safetensors(steps):
     [
         ({"target": "pentium"}, "no target 'pentium'"),
         ({"target": "x86_64-linux-gnu:x86_64_v9"}, "unknown to Zig"),
+        ({"target": "s390x-linux-gnu"}, "is big-endian"),
+        ({"target": "x86_64-linux-gnux32"}, "has pointers of 32 bits"),
         ({"kind": "dll"}, "no kind 'dll'"),
         ({"target": "cortex-m4"}, "cortex-m4 has no shared libraries"),
         ({"target": "cortex-m4", "kind": "static", "weights": "file"}, "cortex-m4 does not map files"),
@@ -223,10 +225,24 @@ def test_what_cannot_be_built_is_refused(tmp_path, options, message):
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("name", ["a-b", "a.so", "2d", "double", "missing/model"])
+def test_modules_of_torch_are_refused(tmp_path):
+    lowered = lower(torch.nn.ReLU(), torch.zeros(1), output_type="torch")
+    with pytest.raises(UsageError, match="has operations of the dialect torch"):
+        lowered.build(tmp_path / "model", kind="c")
+
+
+def test_a_build_writes_all_files_or_none(tmp_path):
+    lowered = lower(torch.nn.ReLU(), torch.zeros(1), output_type="linalg-on-tensors")
+    (tmp_path / "model.h").mkdir()
+    with pytest.raises(UsageError, match="model.h': it is a directory"):
+        lowered.build(tmp_path / "model", kind="c")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.h"]
+
+
+@pytest.mark.parametrize("name", ["a-b", "a.so", "2d", "math", "missing/model"])
 def test_names_are_names_in_c(tmp_path, name):
     lowered = lower(torch.nn.ReLU(), torch.zeros(1), output_type="linalg-on-tensors")
-    with pytest.raises(UsageError, match="is not a name in C|cannot write to"):
+    with pytest.raises(UsageError, match="is not a name in C|cannot write to|would hide the one of"):
         lowered.build(tmp_path / name)
     assert not [*tmp_path.iterdir()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import subprocess
 from collections.abc import Callable
@@ -160,3 +161,38 @@ def test_what_source_lacks(arguments: dict[str, Any], message: str, tmp_path: Pa
     with pytest.raises(UsageError, match=message):
         lower(nn.ReLU(), torch.ones(2), output_type="linalg-on-tensors").build(tmp_path / "x", kind="c", **arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_functions_have_names_of_their_own(tmp_path: Path) -> None:
+    """Names in C may be equal to each other, to keywords, or to functions that each library has."""
+
+    class Names(nn.Module):
+        def forward(self, status: Tensor, operator: Tensor, size_t: Tensor) -> Tensor:
+            return status + operator * size_t
+
+    x = torch.ones(2)
+    program = torch.export.export(Names(), (x, x, x))
+    names = ("main", "run", "create", "a b", "a_b", "run_code", "é")
+    lowered = lower(dict.fromkeys(names, program), output_type="linalg-on-tensors")
+    built, _ = build_c(lowered, tmp_path)
+    in_c = [entry.c_name for entry in built.library.entries]
+    assert in_c == ["run", "run_2", "create_2", "a_b", "a_b_2", "run_code_", "value"]
+
+
+def test_arenas_beyond_memory_and_sizes_of_reshapes(tmp_path: Path) -> None:
+    """A size of the arena that overflows would be a small one."""
+
+    def pairs(x: Tensor) -> tuple[Tensor, ...]:
+        return (x[:, None] * x).softmax(1).cumsum(0).sum(), torch.cat([x, x]).reshape(2, -1).cumsum(1)
+
+    n = torch.export.Dim("n", min=2)
+    lowered = lower(pairs, torch.ones(3), output_type="linalg-on-tensors", dynamic_shapes=({0: n},))
+    built, path = build_c(lowered, tmp_path)
+    program, x = Program(built, path), torch.arange(5.0)
+    for found, expected in zip(program.call(x)[1], pairs(x), strict=True):
+        torch.testing.assert_close(found, expected, check_stride=False)
+    code = ctypes.CDLL(str(path))
+    size = getattr(code, f"{built.library.name}_run_arena_bytes")
+    size.restype = ctypes.c_size_t
+    assert 10**10 < size(ctypes.c_int64(1 << 16)) < 10**12
+    assert size(ctypes.c_int64((1 << 31) - 1)) == (1 << 64) - 1

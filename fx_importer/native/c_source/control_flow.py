@@ -48,7 +48,8 @@ def _parallel(writer: FunctionWriter, op: ir.Operation) -> None:
         all_bounds = [[writer.scalar(value) for value in bounds] for bounds in zip(lows, highs, steps, strict=True)]
         for variable, bounds in zip(block.arguments, all_bounds, strict=True):
             if variable == block.arguments[len(all_bounds) - 1] and _runs(bounds):
-                writer.before_loop(block, variable)
+                for line in writer.before_loop(block, variable):
+                    loops.callback(writer.line, line)
             loops.enter_context(writer.loop(variable, *bounds))
         writer.body(block)
 

@@ -145,7 +145,7 @@ class FunctionWriter:
 
     def _changes(self, op: ir.Operation, user: ir.Operation) -> bool:
         """Whether memory may change between two operations of a block, or the user runs more than once."""
-        if user.regions:
+        if user.regions or user.name in VIEWS or user.name == "memref.view":  # used where the view is
             return True
         following = False
         for other in op.block:

@@ -136,7 +136,7 @@ class Checks:
             op.erase()
         elif op.name in _DIVISIONS:
             divisor = op.operands[1]
-            if producer(divisor) != "arith.constant":
+            if not _is_nonzero(divisor):
                 zero = emit.constant_integer(0, divisor.type)
                 self.check(emit, emit.compare_integers("ne", divisor, zero), "integer division by zero")
         else:
@@ -189,6 +189,16 @@ def _failure_message(message: str) -> str:
     if re.match(r"out-of-bounds access$|offset \d+ is out-of-bounds|subview runs out-of-bounds", found["reason"]):
         return _out_of_range(found["op"])
     return f"the program is inconsistent, {found['reason']} of {found['op']:.100}"
+
+
+def _is_nonzero(divisor: ir.Value) -> bool:
+    """Return whether ``divisor`` is a constant, or the maximum of one that is positive."""
+    if producer(divisor) == "arith.maxsi":
+        return any(
+            producer(value) == "arith.constant" and ir.IntegerAttr(value.owner.attributes["value"]).value > 0
+            for value in divisor.owner.operands
+        )
+    return producer(divisor) == "arith.constant"
 
 
 def _out_of_range(buffer: str) -> str:

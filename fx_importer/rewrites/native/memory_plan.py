@@ -18,7 +18,7 @@ from fx_importer.rewrites.llvm.entry_point import entry_point, required_fact, wr
 from fx_importer.rewrites.llvm.processor import processor_of
 from fx_importer.rewrites.native.destinations import INPUTS
 from fx_importer.rewrites.native.linkage import EXPORTED
-from fx_importer.rewrites.native.size_slices import SizeSlice
+from fx_importer.rewrites.native.size_slices import CheckedSlice, SizeSlice
 
 ARENA = "arena"
 """The fact how many bytes of the arena buffers of static sizes take."""
@@ -213,8 +213,9 @@ def _place_in_slots(
     types = [ir.IndexType.get()] * len(dimensions)
     outside = ArithOps(ir.InsertionPoint.at_block_begin(body_of(function.operation.parent)), function.location)
     body, sizes = outside.define_function(ARENA_BYTES, types, [ir.IndexType.get()], {EXPORTED: ir.UnitAttr.get()})
-    end = _offsets(SizeSlice(body, dict(zip(dimensions, sizes, strict=True))), slots, begin, index_bits)[-1]
-    body.op("func.return", [], [body.index(end)])
+    computed = CheckedSlice(body, dict(zip(dimensions, sizes, strict=True)))
+    end = _offsets(computed, slots, begin, index_bits)[-1]
+    body.op("func.return", [], [body.select_value(computed.fits, body.index(end), body.index(-1))])
     start = ArithOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
     known = {place: start.index(start.size(function.arguments[place[0]], place[1])) for place in dimensions}
     offsets = _offsets(SizeSlice(start, known), slots, begin, index_bits)
@@ -238,8 +239,8 @@ def _offsets(slice_: SizeSlice, slots: Sequence[Sequence[_Buffer]], begin: int, 
             static = (n for axis, n in enumerate(buffer.type.shape) if not buffer.type.is_dynamic_dim(axis))
             nbytes: Size = math.prod(static) * _element_bytes(buffer.type, index_bits)
             for factor in buffer.allocation.operands:
-                nbytes = emit.index_op("muli", nbytes, slice_.value(factor))
-            size = emit.index_op("maxsi", size, nbytes)
+                nbytes = slice_.product(nbytes, slice_.value(factor))
+            size = emit.index_op("maxsi", size, slice_.positive(nbytes))
         blocks = emit.index_op("divui", emit.index_op("addi", size, ALIGNMENT - 1), ALIGNMENT)
-        offset = emit.index_op("addi", offset, emit.index_op("muli", blocks, ALIGNMENT))
+        offset = slice_.positive(emit.index_op("addi", offset, emit.index_op("muli", blocks, ALIGNMENT)))
     return [*offsets, offset]

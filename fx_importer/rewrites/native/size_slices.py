@@ -32,6 +32,14 @@ class SizeSlice:
             self._values[value] = self._computed(value)
         return self._values[value]
 
+    def product(self, left: Size, right: Size) -> Size:
+        """Emit a product."""
+        return self.emit.index_op("muli", left, right)
+
+    def positive(self, size: Size) -> Size:
+        """Return ``size``, which is not negative."""
+        return size
+
     def _computed(self, value: ir.Value) -> ir.Value:
         op = None if isinstance(value.owner, ir.Block) else value.owner.operation
         if op is not None and op.name == "memref.dim":
@@ -46,9 +54,10 @@ class SizeSlice:
             raise _data_dependent(value)
         operands = [self.value(operand) for operand in op.operands]
         if op.name in _DIVISIONS:  # the code may not divide where a size is 0, and here nothing may fail
-            zero, one = (self.emit.constant_integer(each, operands[1].type) for each in (0, 1))
-            is_zero = self.emit.compare_integers("eq", operands[1], zero)
-            operands[1] = self.emit.select_value(is_zero, one, operands[1])
+            one = self.emit.constant_integer(1, operands[1].type)
+            operands[1] = self.emit.value("arith.maxsi", one.type, operands[1], one)
+        if op.name == "arith.muli" and isinstance(value.type, ir.IndexType):
+            return self.emit.index(self.product(*operands))
         return self.emit.op(op.name, [each.type for each in op.results], operands, attributes_of(op)).result
 
     def _size(self, buffer: ir.Value, axis: int, value: ir.Value) -> Size:
@@ -73,7 +82,7 @@ class SizeSlice:
         if op.name == "memref.collapse_shape":
             size: Size = 1
             for source in ir.ArrayAttr(ir.ArrayAttr(op.attributes["reassociation"])[axis]):
-                size = self.emit.index_op("muli", size, self._size(op.operands[0], ir.IntegerAttr(source).value, value))
+                size = self.product(size, self._size(op.operands[0], ir.IntegerAttr(source).value, value))
             return size
         if op.name == "memref.reshape":
             return self._as_index(self._element(op.operands[1], axis, value))
@@ -112,6 +121,36 @@ class SizeSlice:
         if len(stored) != 1:
             raise _data_dependent(value)
         return self.value(stored[0])
+
+
+class CheckedSlice(SizeSlice):
+    """Computes sizes, and whether all of them fit in an index: sizes of inputs alone may be too large."""
+
+    def __init__(self, emit: ArithOps, dimensions: Mapping[tuple[int, int], ir.Value]):
+        super().__init__(emit, dimensions)
+        self.fits: ir.Value = emit.constant_integer(1, ir.IntegerType.get_signless(1))
+
+    def product(self, left: Size, right: Size) -> Size:
+        """Emit a product, and check it by a division."""
+        emit, product = self.emit, super().product(left, right)
+        if not isinstance(product, int):
+            one = emit.index(1)
+            divisor = emit.index_op("maxsi", left, one)
+            quotient = emit.index_op("divsi", product, divisor)
+            least = emit.compare_integers("slt", emit.index(left), one)
+            exact = emit.compare_integers("eq", emit.index(quotient), emit.index(right))
+            self._require(emit.value("arith.ori", "i1", least, exact))
+        return product
+
+    def positive(self, size: Size) -> Size:
+        """Return ``size``, and check it."""
+        if not isinstance(size, int):
+            nonnegative = self.emit.compare_integers("sge", size, self.emit.index(0))
+            self._require(nonnegative)
+        return size
+
+    def _require(self, holds: ir.Value) -> None:
+        self.fits = self.emit.value("arith.andi", "i1", self.fits, holds)
 
 
 _DIVISIONS = tuple(
