@@ -33,17 +33,23 @@ def interruptible(command: str) -> Iterator[None]:
     start, owner = time.perf_counter(), os.getpid()
 
     def end(_signal: int, _frame: object) -> None:
-        if os.getpid() == owner:  # and no fork
-            if sys.stderr.isatty():
-                sys.stderr.write(_CLEARED_LINE)
-            stage = f" in {current_stage()}" if current_stage() else ""
-            print_labelled("interrupted", "yellow", f"{command}{stage}, after {time.perf_counter() - start:.1f} s")
-            sys.stderr.flush()
-            sys.stdout.flush()
-        os._exit(INTERRUPTED)
+        try:
+            if os.getpid() == owner:  # and no fork
+                _report(command, time.perf_counter() - start)
+        finally:  # a stream may be closed, or in the middle of a write
+            os._exit(INTERRUPTED)
 
     before = signal.signal(signal.SIGINT, end)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _report(command: str, seconds: float) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(_CLEARED_LINE)
+    stage = f" in {current_stage()}" if current_stage() else ""
+    print_labelled("interrupted", "yellow", f"{command}{stage}, after {seconds:.1f} s")
+    sys.stderr.flush()
+    sys.stdout.flush()

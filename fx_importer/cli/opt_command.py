@@ -10,6 +10,7 @@ import typer
 
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
+from fx_importer.errors import UsageError
 
 
 def complete_pipeline(incomplete: str) -> list[tuple[str, str]]:
@@ -61,6 +62,8 @@ def opt(
     from fx_importer.cli.opt.pass_list import show_passes
     from fx_importer.cli.opt.run_passes import optimize
 
+    if json is not None and not list_passes:
+        raise UsageError("--json is the file of --list: pass --list too")
     if list_passes:
         show_passes(json)
     elif not optimize(file, pipeline or [], output, split_input, allow_unregistered, following):

@@ -122,14 +122,12 @@ class ForkingProcess:
         fork, limit = 0, None
         while True:
             answer = self._answer(process, _INTERVAL) or {}
-            if "note" in answer:
-                note(answer["note"])
             fork = answer.get("process", fork)
             if "status" in answer:
                 return answer, limit
             if not fork or limit:
                 continue
-            if cancelled():
+            if not _noted(answer, note) or cancelled():
                 limit = _CANCELLED
             elif limits.memory is not None and group_memory(fork) > limits.memory:
                 limit = limits.of_memory
@@ -168,3 +166,13 @@ class ForkingProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _noted(answer: Mapping[str, Any], note: Note) -> bool:
+    """Pass on the note of ``answer``, if any. Return whether the caller still wants the result."""
+    try:
+        if "note" in answer:
+            note(answer["note"])
+    except CancelledError:
+        return False
+    return True

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -151,3 +152,9 @@ def test_interruption_names_the_command():
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (130, "")
     assert ran.stderr.startswith("interrupted: opt in interrupt, after ")
+
+
+def test_json_without_a_list_is_refused(opt: Any) -> None:
+    code, _, err = opt("twice.mlir", "--json", "passes.json")
+    assert (code, err) == (2, "error: --json is the file of --list: pass --list too\n")
+    assert not Path("passes.json").exists()

@@ -124,6 +124,15 @@ def test_program_that_is_cancelled(worker: ForkingProcess):
         compile_source("while True:\n    pass\n", "tosa", LIMITS, worker, cancelled=lambda: True)
 
 
+def test_client_that_is_gone_when_a_stage_is_reported(worker: ForkingProcess):
+    def gone(_stage: str) -> None:
+        raise CancelledError
+
+    with pytest.raises(CancelledError):
+        compile_source(EXAMPLE, "tosa", LIMITS, worker, gone)
+    assert compile_source("def build(:\n", "tosa", LIMITS, worker).message.startswith("SyntaxError")
+
+
 @pytest.mark.slow
 @pytest.mark.new_interpreter
 def test_worker_starts_anew_after_a_program_ends_it():

@@ -35,7 +35,8 @@ def test_results_without_elements_need_no_module() -> None:
 
 def _over_rows(x: Tensor) -> tuple[Tensor, ...]:
     joined = torch.cat([x, torch.ones(2, 3)])
-    return x.sum(0), x.relu() @ x.t(), x.t() @ x, joined, (x > 0).all(0), F.pad(x, (1, 1, 1, 1)), x.mean(0)
+    sums = x.sum(0), x.relu() @ x.t(), x.t() @ x
+    return *sums, joined, (x > 0).all(0), F.pad(x, (1, 1, 1, 1)), x.mean(0), x.softmax(0)
 
 
 def test_results_over_no_elements() -> None:

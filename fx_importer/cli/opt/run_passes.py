@@ -107,6 +107,8 @@ def _stage_of_pass(name: str) -> Stage:
 
 
 def _read(file: str) -> bytes:
+    if file == STDOUT and sys.stdin is None:
+        raise UsageError("standard input is closed: name a file")
     try:
         return sys.stdin.buffer.read() if file == STDOUT else Path(file).read_bytes()
     except OSError as error:

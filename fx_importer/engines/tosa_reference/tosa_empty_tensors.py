@@ -78,9 +78,15 @@ def _pad(op: ir.Operation) -> ir.Value:
 
 
 def _lowest(op: ir.Operation) -> ir.Value:
-    """Return the least int32, for the position of the last of no writes. Raises `UsageError` for values, as eager."""
+    """Return the least int32, for the position of the last of no writes, or zeros that only empty tensors depend on.
+
+    Raises:
+        UsageError: for other values: eager PyTorch raises for a maximum of no elements.
+    """
+    if all(is_empty(result) for use in op.results[0].uses for result in use.owner.results):  # as in a softmax
+        return _splat(op, 0)
     if str(ir.RankedTensorType(op.results[0].type).element_type) != "i32":
-        raise UsageError(f"{op.name} over no elements has no value; eager PyTorch raises too")
+        raise UsageError(f"{op.name} over no elements has no value in TOSA; run on the JIT")
     return _splat(op, -(2**31))
 
 
