@@ -25,6 +25,7 @@ from fx_importer.rewrites import (
     plan_memory,
     read_initial_values,
     reassociate_sums,
+    refuse_unlowered,
     relax_layout_casts,
     replace_functions,
     return_by_destination,
@@ -57,8 +58,8 @@ def buffers(dialects: Collection[str] = (), *, function: str = "main", processor
     to_linalg = (stage for dialect, stage in TO_LINALG.items() if dialect in dialects)
     entry = Stage(
         "entry",
-        "One function is public, and the module is for one processor.",
-        (set_entry_point(function=function), set_processor(**options)),
+        "All is linalg. One function is public, and the module is for one processor.",
+        (refuse_unlowered, set_entry_point(function=function), set_processor(**options)),
     )
     rows = () if fields.lanes else (_ROWS,)
     before = (*to_linalg, IN_PLACE, entry, _LAYOUTS, FUSE, _CONSTANTS, *rows)

@@ -10,6 +10,7 @@ from fx_importer.rewrites import (
     copy_new_state,
     dynamic_sizes_to_tensor,
     dynamic_slices_to_tensor,
+    dynamic_windows_to_linalg,
     inline_rank_0_generics,
     loops_to_destination_style,
     merge_dot_dimensions,
@@ -41,6 +42,7 @@ TO_LINALG: Mapping[str, Stage] = {
             scatter_sort_to_loops,
             dynamic_sizes_to_tensor,
             dynamic_slices_to_tensor,
+            dynamic_windows_to_linalg,
             merge_dot_dimensions,
             on_functions("stablehlo-legalize-to-linalg"),
             Pass("stablehlo-convert-to-signless"),  # after the conversion, which depends on the signedness of integers

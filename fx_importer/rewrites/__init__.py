@@ -62,6 +62,7 @@ from fx_importer.rewrites.native.memory_plan import plan_memory
 from fx_importer.rewrites.native.register_tiles import tile_sums
 from fx_importer.rewrites.native.separate_fills import separate_fills
 from fx_importer.rewrites.native.status_checks import insert_status_checks, return_status
+from fx_importer.rewrites.native.unlowered import refuse_unlowered
 from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensions
 from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
 from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stablehlo
@@ -70,6 +71,7 @@ from fx_importer.rewrites.stablehlo.convolution_layouts import stablehlo_channel
 from fx_importer.rewrites.stablehlo.dot_dimensions import merge_dot_dimensions
 from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes_to_tensor
 from fx_importer.rewrites.stablehlo.dynamic_slices_to_tensor import dynamic_slices_to_tensor
+from fx_importer.rewrites.stablehlo.dynamic_windows_to_linalg import dynamic_windows_to_linalg
 from fx_importer.rewrites.stablehlo.exact_floats import stablehlo_int8_matmuls_to_f32
 from fx_importer.rewrites.stablehlo.float32_accumulation import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.operators import operators_to_stablehlo
@@ -127,6 +129,7 @@ _ALL = (
     dynamic_pools_to_tosa,
     dynamic_sizes_to_tensor,
     dynamic_slices_to_tensor,
+    dynamic_windows_to_linalg,
     dynamic_sizes_to_tosa,
     erase_unused_sizes,
     expand_scalars,
@@ -175,6 +178,7 @@ _ALL = (
     plan_slots,
     read_initial_values,
     reassociate_sums,
+    refuse_unlowered,
     reduce_tosa_ranks,
     refine_stablehlo_shapes,
     reject_linalg_sorts,

@@ -38,17 +38,42 @@ class Views(nn.Module):
         )
 
 
+class Convolutions(nn.Module):
+    """Convolutions in groups, with strides and dilations, over one and two axes; windows of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(2, 4, 3, padding=1, stride=2)
+        self.grouped = nn.Conv2d(4, 8, 3, padding=2, dilation=2, groups=2)
+        self.row = nn.Conv1d(8, 3, 3)
+
+    def forward(self, x):
+        """Return a matrix for each image, and sums along its rows."""
+        y = nn.functional.max_pool2d(self.first(x).relu(), 3, stride=1, padding=1)
+        y = nn.functional.avg_pool2d(self.grouped(y), 2)
+        y = self.row(y.flatten(2))
+        return y, y.cumsum(2)
+
+
 _BATCH = Dim("batch", min=1, max=64)
 _MODELS = {
     "attention": (Attention(), (5, 8), {0: _BATCH, 1: Dim("steps", min=2, max=9)}),
+    "convolutions": (Convolutions(), (2, 8, 8), {0: _BATCH}),
+    "images": (
+        nn.Conv2d(1, 2, 3, padding=(1, 0), stride=2),
+        (1, 8, 6),
+        {0: _BATCH, 2: Dim("height", min=5, max=16), 3: Dim("width", min=5, max=16)},
+    ),
     "linear": (nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3), nn.Softmax(-1)), (6,), {0: _BATCH}),
     "views": (Views(), (4,), {0: _BATCH}),
     "pooled": (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(3)), (3, 4, 4), {0: _BATCH}),
 }
 
 
-@pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
-@pytest.mark.parametrize("name", _MODELS)
+_ROWS = [(name, kind) for name in _MODELS for kind in ("tosa", "stablehlo") if (name, kind) != ("convolutions", "tosa")]
+
+
+@pytest.mark.parametrize("name, output_type", _ROWS)
 def test_sizes_are_traced_to_the_arguments(name, output_type, tmp_path):
     model, shape, sizes = _MODELS[name]
     program = export(model.eval(), (torch.randn(3, *shape),), dynamic_shapes=(sizes,))
@@ -74,3 +99,12 @@ def test_sizes_that_depend_on_elements_are_refused(tmp_path):
         UsageError, match=r"test_dynamic_sizes.py:\d+. .*sizes have to follow from the sizes of the inputs"
     ):
         lowered.build(tmp_path / "net", kind="c")
+
+
+def test_operations_that_linalg_lacks_are_refused(tmp_path):
+    program = export(nn.ConvTranspose2d(2, 3, 3, stride=2), (torch.randn(2, 2, 4, 4),), dynamic_shapes=({0: _BATCH},))
+    lowered = lower(program, output_type="stablehlo")
+    sentence = r"stablehlo.convolution with dynamic sizes .* lower with output_type='linalg-on-tensors'"
+    with pytest.raises(UsageError, match=sentence):
+        lowered.build(tmp_path / "net", kind="c")
+    lower(program, output_type="linalg-on-tensors").build(tmp_path / "net", kind="c")
