@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from fx_importer.diagnostics.installed_packages.findings import Finding
 from fx_importer.diagnostics.installed_packages.other_mlir_packages import Neighbour, neighbours, torch_mlir_here
 from fx_importer.diagnostics.installed_packages.package_versions import DISTRIBUTION, Package, packages
 from fx_importer.engines.engine_table import module_engines
-from fx_importer.errors import CrashedError
+from fx_importer.errors import CrashedError, NotInstalledError
+from fx_importer.native.zig import EXTRA, find_zig
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
 from fx_importer.process.restarting_worker import RestartingWorker
@@ -47,6 +49,8 @@ class Checkup:
     """Output types that a small program lowers to."""
     backends: tuple[Finding, ...]
     """Backends that run a small program correctly."""
+    compiler: Finding
+    """The compiler of `Lowered.build`."""
     neighbours: tuple[Neighbour, ...]
     dump_directory: Finding
     """The directory for failure reports."""
@@ -106,6 +110,7 @@ class Checkup:
         yield "wheel", (self.torch_mlir, *self.wheel)
         yield "output type", self.output_types
         yield "backend", self.backends
+        yield "native code", (self.compiler,)
         yield "reports", (self.dump_directory,)
 
     def advice(self) -> list[str]:
@@ -116,6 +121,8 @@ class Checkup:
         lines += [
             f"pip install '{DISTRIBUTION}[{extra}]' brings the backend '{name}'" for extra, name in extras.items()
         ]
+        if self.compiler.extra:
+            lines.append(f"pip install '{DISTRIBUTION}[{self.compiler.extra}]' brings the compiler of native code")
         return lines
 
 
@@ -136,6 +143,7 @@ def doctor() -> Checkup:
         lowering.findings("wheel", "wheel"),
         tuple(found for kind in OutputType for found in lowering.findings(kind.value, "lower", kind.value)),
         tuple(found for name in names for found in _Trials(broken).findings(name, "run", name)),
+        _compiler(),
         neighbours(),
         _dump_directory(),
     )
@@ -164,6 +172,18 @@ class _Trials:
             return self._worker.running().ask(name, request, _LIMITS)
         except CrashedError as error:
             return (Finding(name, False, str(error)),)
+
+
+def _compiler() -> Finding:
+    try:
+        program = find_zig()
+    except NotInstalledError:
+        return Finding("zig", False, "lowered.build writes C source only", EXTRA)
+    try:
+        ran = subprocess.run([program, "version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("zig", False, f"{program}: {error}")
+    return Finding("zig", not ran.returncode, f"{ran.stdout.strip() or ran.stderr.strip()}, {program}")
 
 
 def _dump_directory() -> Finding:

@@ -30,9 +30,10 @@ from fx_importer.native.ir_text import llvm_ir
 from fx_importer.native.library import Library, Part
 from fx_importer.native.linking import link, shared_suffix
 from fx_importer.native.targets import NativeTarget, target_named
-from fx_importer.native.toolchain import compile_file, find_zig
+from fx_importer.native.toolchain import compile_file
 from fx_importer.native.weight_reader import file_header
 from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
+from fx_importer.native.zig import find_zig
 from fx_importer.pipelines.native import buffers, machine_code
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.rewrites.llvm.arena import aligned

@@ -1,29 +1,14 @@
-"""The compiler of C and LLVM IR: Zig, from the extra ``native`` or the PATH."""
+"""Compilations by Zig for a target."""
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from fx_importer.errors import NotInstalledError, UsageError
+from fx_importer.errors import UsageError
 from fx_importer.native.targets import NativeTarget
-
-EXTRA = "native"
-
-
-def find_zig() -> Path:
-    """Return Zig's program. Raises `NotInstalledError` if it is neither a package here nor in the PATH."""
-    spec = importlib.util.find_spec("ziglang")
-    if spec is not None and spec.submodule_search_locations:
-        program = Path(next(iter(spec.submodule_search_locations))) / "zig"
-        if program.exists():
-            return program
-    if found := shutil.which("zig"):
-        return Path(found)
-    raise NotInstalledError("native code", "ziglang", EXTRA)
+from fx_importer.native.zig import find_zig
 
 
 def compile_file(target: NativeTarget, source: Path, output: Path, *options: str) -> None:

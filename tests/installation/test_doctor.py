@@ -116,7 +116,19 @@ def test_dump_directory_that_cannot_be_created(monkeypatch: pytest.MonkeyPatch, 
 def test_missing_packages_have_advice():
     there, missing = Finding("jit", True), Finding("xla", False, "it is not installed", "xla")
     old = Package("numpy", "1.0", "2.1.3", ">=2.1")
-    found = checkup.Checkup("3.11", "here", (old,), there, (), (Finding("tosa", True),), (there, missing), (), there)
+    found = checkup.Checkup(
+        "3.11", "here", (old,), there, (), (Finding("tosa", True),), (there, missing), there, (), there
+    )
     assert found
     assert found.advice() == ["pip install 'numpy>=2.1'", "pip install 'fx-importer[xla]' brings the backend 'xla'"]
     assert "not installed" in str(found)
+
+
+def test_compiler_of_native_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing = checkup._compiler()
+    assert (missing.verdict, missing.extra) == ("not installed", "native")
+    (program := tmp_path / "zig").write_text("#!/bin/sh\necho 0.17.0\n")
+    program.chmod(0o755)
+    assert checkup._compiler() == Finding("zig", True, f"0.17.0, {program}")

@@ -11,7 +11,7 @@ from torch.export import Dim, export
 
 from fx_importer import UsageError, lower
 from fx_importer.native.build import Built
-from fx_importer.native.toolchain import find_zig
+from fx_importer.native.zig import find_zig
 from fx_importer.process.optional_packages import is_installed
 from fx_importer.results.lowered import Lowered
 from testing.native_calls import NativeCaller, StatusError, aligned_memory

@@ -10,7 +10,7 @@ from fx_importer.cli.json_output import document, json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.native.build import SOURCE, check_build
-from fx_importer.native.toolchain import find_zig
+from fx_importer.native.zig import find_zig
 from fx_importer.options import Options
 
 
