@@ -159,3 +159,11 @@ def test_command_shows_warnings(tmp_path: Path) -> None:
     (shown,) = [warning for warning in record if warning.category is QuantizationWarning]
     text = _format_warning(shown.message, shown.category, shown.filename, shown.lineno)
     assert text.startswith("warning: calibration: all elements of 'input' are 0")
+
+
+@pytest.mark.parametrize("name", ["a\nb", 'a"b', "a\\b"], ids=["newline", "quote", "backslash"])
+def test_names_that_torch_fx_cannot_quote_are_refused(name: str) -> None:
+    model = nn.Sequential()
+    model.add_module(name, nn.Linear(2, 2))
+    with pytest.raises(UsageError, match="cannot name .* in the code of torch.fx: rename the module"):
+        quantize(model.eval(), [torch.ones(1, 2)])

@@ -21,7 +21,10 @@ _LIBRARIES = ("quantized_decomposed", "quantized", "torchao", "fx_importer_integ
 
 
 def check_float(program: ExportedProgram) -> None:
-    """Raise `UsageError` for a quantized model, and one without float32; warn of half-precision parameters."""
+    """Raise `UsageError` for a model without float32, quantized, or with names that torch.fx does not quote.
+
+    Half-precision parameters are warned of.
+    """
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     names = [node.target for node in nodes if getattr(node.target, "namespace", "") in _LIBRARIES]
     if names:
@@ -30,6 +33,12 @@ def check_float(program: ExportedProgram) -> None:
             "quantized='integer' (--quantized integer), or quantize the model that it came from"
         )
     tensors = {**program.state_dict, **program.constants}
+    for name in tensors:
+        if not name.isprintable() or '"' in name or "\\" in name:
+            raise UsageError(
+                f"quantize cannot name {name!r} in the code of torch.fx: rename the module or tensor, without quotes, "
+                "backslashes and control characters"
+            )
     others = {
         name: value.dtype
         for name, value in tensors.items()
