@@ -67,6 +67,11 @@ class EqualModules:
     numbers: frozenset[Attribute]
     """Attributes that hold another int in each module, such as the number of a layer."""
 
+    @functools.cached_property
+    def parts(self) -> frozenset[int]:
+        """The ids of the modules and their submodules, which code may tell one of them by."""
+        return frozenset(id(part) for each in self.modules for part in each.parts.values())
+
 
 def equal_modules(model: nn.Module) -> tuple[list[EqualModules], dict[str, str]]:
     """Return groups of two or more equal modules that are not inside a module which is copied.

@@ -52,17 +52,16 @@ class PythonState:
 
     Args:
         module: the module.
-        equal: the modules that are equal to it, itself included.
+        equal: the ids of the modules that are equal to it, itself included, and of their submodules.
 
     Raises:
         NotComparable: if the code reads what differs in each call, such as an iterator or the time, or may observe
             which of ``equal`` the module is, as by a dictionary of modules.
     """
 
-    def __init__(self, module: nn.Module, equal: Collection[nn.Module] = ()):
+    def __init__(self, module: nn.Module, equal: Collection[int] = frozenset()):
         self._own = {id(each) for each in module.modules()}
-        self._equal = {id(part) for each in (module, *equal) for part in each.modules()}
-        """The modules that code may tell one of ``equal`` by."""
+        self._equal = equal
         self._reads: list[tuple[str, Read, list[Any]]] = []
         self._seen: set[int] = set()
         self._kept: list[Any] = []

@@ -40,7 +40,7 @@ def exported_once(
                 program = export()
             break
         except Exception as error:
-            if repeated.failed is None and not repeated.has_watched and not any(repeated.copied.values()):
+            if not repeated.groups:
                 raise
             repeated.leave_out(repeated.failed, error)
     for sentence in repeated.remarks():
@@ -58,8 +58,8 @@ class RepeatedModules:
         self.copied: Counter[str] = Counter()
         self.failed: EqualModules | None = None
         """The group whose call was traced with watched numbers when torch.export failed."""
-        self.has_watched = False
-        """Whether a call was traced with watched numbers, which may have left it."""
+        self._incomparable: set[EqualModules] = set()
+        """Groups with code that may depend on what cannot be compared."""
         self._root: Any = None
 
     @contextmanager
@@ -90,7 +90,6 @@ class RepeatedModules:
         self.traced.clear()
         self.copied.clear()
         self.failed = self._root = None
-        self.has_watched = False
 
     def remarks(self) -> Iterator[str]:
         """Yield a sentence for each class with calls that were copied, or could not be."""
@@ -108,7 +107,7 @@ class RepeatedModules:
         @functools.wraps(forward)
         def run(*args: Any, **kwargs: Any) -> Any:
             trace = LiveTrace.current()
-            if trace is None or not self._is_root(trace):
+            if trace is None or not self._is_root(trace) or group in self._incomparable:
                 return forward(*args, **kwargs)
             try:
                 call = _call(trace, group, repeated, (args, kwargs), CallSite(here()))
@@ -149,15 +148,15 @@ class RepeatedModules:
         module, trace = call.module.module, call.trace
         run = functools.partial(forward, *args, **kwargs)
         try:
-            state = PythonState(module, [each.module for each in group.modules])
+            state = PythonState(module, group.parts)
             if not state.read_with_types.isdisjoint(names := sorted(name for _, name in group.numbers)):
                 raise NotComparable(f"its code may read the class of {' or '.join(names)}")
         except NotComparable as error:
+            self._incomparable.add(group)
             return self._traced(module, str(error), run)
         self.traced[type(module).__name__] += 1
         last, depth = trace.last(), len(trace.tracer.module_stack)
         try:
-            self.has_watched = self.has_watched or bool(group.numbers)
             with _watched(group, call.module) as numbers:
                 result = pytree.tree_map(read, run()) if numbers else run()
         except Exception:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor, nn
 
-from tests.frontend.repeated_modules.test_traced_once import Block, Reading, Stack, check
+from tests.frontend.repeated_modules.test_traced_once import Block, Reading, Stack, check, exported
 
 PLACES: dict[Any, float] = {}
 NUMBERS: dict[int, float] = {}
@@ -150,6 +151,14 @@ def with_settings() -> nn.Module:
     return Stack(*blocks)
 
 
+class Branches(Stack):
+    """Blocks that TorchDynamo traces."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cond(x.sum() > 0, lambda x: self.blocks[0](x), lambda x: self.blocks[1](x), (x,))
+        return self.blocks[2](x)
+
+
 TRACED = {
     "key": (lambda: stack(place), "refers to modules by PLACES"),
     "id": (lambda: stack(place_of_id), "mentions id"),
@@ -172,6 +181,13 @@ TRACED = {
 def test_what_tells_modules_apart_is_traced(name):
     make, reason = TRACED[name]
     assert reason in check(make)[-1]
+
+
+def test_modules_in_branches_are_traced():
+    said: list[str] = []
+    program = exported(Branches(*(Block() for _ in range(3))), True, said=said)
+    assert "cond" in str(program.graph)
+    assert "with one traced call for several, torch.export raised" in said[-1]
 
 
 def test_forward_of_a_module_stays():
