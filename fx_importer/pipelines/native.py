@@ -13,6 +13,7 @@ from fx_importer.pipelines.stage import Pass, Stage, Step, on_functions
 from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
 from fx_importer.rewrites import (
     channels_last,
+    divide_without_traps,
     expand_scalars,
     expand_small_floats,
     hide_functions,
@@ -156,5 +157,8 @@ _TAKE_BITS = {
 _KERNELS = Stage(
     "kernels",
     "Loops are functions, in vectors of the processor's size.",
-    (expand_scalars, vectorize_sums, outline_kernels(small_trip_count=0), reassociate_sums, replace_functions),
+    (
+        *(divide_without_traps, expand_scalars, vectorize_sums),
+        *(outline_kernels(small_trip_count=0), reassociate_sums, replace_functions),
+    ),
 )

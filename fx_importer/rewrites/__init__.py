@@ -55,6 +55,7 @@ from fx_importer.rewrites.llvm.vectorization import vectorize_sums
 from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights, pack_weights
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.native.destinations import return_by_destination
+from fx_importer.rewrites.native.integer_divisions import divide_without_traps
 from fx_importer.rewrites.native.integer_sums import tile_integer_sums
 from fx_importer.rewrites.native.linkage import hide_functions
 from fx_importer.rewrites.native.local_variables import localize_variables
@@ -197,6 +198,7 @@ _ALL = (
     separate_empty_tensors,
     separate_fills,
     tile_integer_sums,
+    divide_without_traps,
     skip_optimization,
     sliced_state_to_memory,
     split_batch_dimensions,

@@ -247,6 +247,16 @@ def test_names_are_names_in_c(tmp_path, name):
     assert not [*tmp_path.iterdir()]
 
 
+def test_quotients_of_the_least_integer_do_not_trap(tmp_path):
+    def divide(x, y):
+        return torch.div(x, y, rounding_mode="trunc"), x // y, x % y
+
+    x, y = torch.tensor([-(1 << 63), -7, 7]), torch.tensor([-1, -1, -2])
+    lowered = lower(divide, torch.ones_like(x), y, output_type="linalg-on-tensors")
+    quotients = NativeCaller(lowered, lowered.build(tmp_path / "divide"))(x, y)
+    assert [result.tolist() for result in quotients] == [[-(1 << 63), 7, -3], [-(1 << 63), 7, -4], [0, 0, -1]]
+
+
 def test_sizes_that_depend_on_values_are_refused(tmp_path):
     lowered = lower(lambda x: x[x > 0], torch.ones(4), output_type="linalg-on-tensors")
     with pytest.raises(UsageError, match="depends on values|is not known before the call"):

@@ -53,7 +53,8 @@ def c_arrays(
     """
     with np.load(raw, allow_pickle=True) as file:  # Vela's own file, of this call
         data = dict(file)
-    name = re.sub(r"\W", "_", title) if re.match(r"[A-Za-z_]", title) else "model_" + re.sub(r"\W", "_", title)
+    name = re.sub(r"\W", "_", title, flags=re.ASCII)
+    name = name if re.match(r"[A-Za-z_]", title) else f"model_{name}"
     upper = name.upper()
     regions = {"WEIGHTS": "weight", "SCRATCH": "scratch"}
     if int(data["scratch_fast_size"]):
@@ -71,7 +72,7 @@ def c_arrays(
         for what, key in (("command_stream", "cmd_data"), ("weights", "weight_data"))
     ]
     return _TEMPLATE.format(
-        title=title,
+        title=title.replace("*/", "* /"),
         version=version,
         accelerator=accelerator,
         name=name,
