@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from pathlib import Path
 
 from fx_importer.cli.playground.compilation import passed_on
 from fx_importer.cli.playground.server import Playground
@@ -25,12 +26,18 @@ def serve_playground(port: int, output_type: OutputType, seconds: float, memory:
     """
     check_memory_can_be_watched()
     environment = child_environment({**passed_on(), **_own()})
-    if set(os.environ) - set(environment):
+    if not _first_variables() <= set(environment):
         command = python_command("from fx_importer.cli import main; main()", *sys.argv[1:])
         os.execve(sys.executable, list(map(str, command)), environment)
     with Playground(port, output_type, Limits(seconds, memory)) as playground, contextlib.suppress(KeyboardInterrupt):
         echo(f"{playground.address}\nCtrl-C ends it. Who knows the address runs programs as you do.", flush=True)
         playground.serve_forever()
+
+
+def _first_variables() -> set[str]:
+    """Return the names of the variables that this process was started with, without those it set since."""
+    variables = Path("/proc/self/environ").read_bytes().split(b"\0")
+    return {os.fsdecode(variable.partition(b"=")[0]) for variable in variables if variable}
 
 
 def _own() -> dict[str, str]:
