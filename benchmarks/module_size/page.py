@@ -36,9 +36,10 @@ count grew.
 A cell has our count / `torch_mlir.fx`, and for StableHLO / jax. `-`: the side raises an error, or jax has
 no function of this program.
 
-What no input decides and stays has a reason: StableHLO broadcasts weights, biases and masks, since the result would be
-larger than what is stored; TOSA keeps a `tosa.identity` of zeros that MLIR's folder would add wrongly to -0.0; linalg
-broadcasts the bias that a convolution adds to, and views weights of depthwise convolutions (`tensor.collapse_shape`).
+Some operations stay although no input decides them: StableHLO broadcasts weights, biases and masks, since a folded
+result would be larger than its operand; TOSA keeps a `tosa.identity` of zeros that MLIR's folder would add wrongly to
+-0.0; linalg broadcasts the bias that a convolution adds to, and views weights of depthwise convolutions
+(`tensor.collapse_shape`).
 Indices of positions are computed where they are read in loops of linalg, and where constants would exceed 4 KiB.
 
 ![Operations relative to torch_mlir.fx](ir_size.svg)

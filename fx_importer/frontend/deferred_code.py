@@ -27,6 +27,9 @@ def code_deferred() -> Iterator[None]:
 
     def recompile(module: fx.GraphModule) -> None:
         setattr(type(module), "forward", compile_and_run)  # noqa: B010 - each graph module has a class of its own
+        structure = getattr(module.graph._codegen, "pytree_info", None)
+        if structure is not None:  # what hooks of torch.export read before the call
+            module._in_spec, module._out_spec = structure.in_spec, structure.out_spec
 
     with patched({RECOMPILE: recompile}):
         yield

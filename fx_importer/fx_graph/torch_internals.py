@@ -61,6 +61,12 @@ PRIVATE_NAMES = (
     PrivateNames("torch._C", ("_jit_get_all_schemas",), "OpOverloadPacket._schemas"),
     PrivateNames("torch._C", ("PyTorchFileReader",), "zipfile: a .pt2 file is a zip archive"),
     PrivateNames("torch._C", ("_clear_DTensor_sharding_propagator_cache",), "a process for each export on a mesh"),
+    PrivateNames("torch._C", ("_set_grad_enabled",), "its node in the graph: torch makes it of torch.no_grad"),
+    PrivateNames(
+        "torch.overrides",
+        ("_get_current_function_mode_stack",),
+        "no reuse of traces in a TorchFunctionMode, if it shows",
+    ),
     PrivateNames(
         "torch._C._functorch",
         ("get_dynamic_layer_stack_depth", "pop_dynamic_layer_stack_and_undo_to_depth"),
@@ -120,7 +126,7 @@ PRIVATE_NAMES = (
         "types of torch.ops' members",
     ),
     PrivateNames("torch._prims_common", ("ELEMENTWISE_TYPE_PROMOTION_KIND", "elementwise_dtypes"), "torch.result_type"),
-    PrivateNames("torch._subclasses", ("FakeTensor",), "its public place, once there is one"),
+    PrivateNames("torch._subclasses", ("FakeTensor", "FakeTensorMode"), "its public place, once there is one"),
     PrivateNames(
         "torch._subclasses.fake_tensor",
         (

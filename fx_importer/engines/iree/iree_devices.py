@@ -95,7 +95,7 @@ def check_device(target: IreeTarget, index: int = 0) -> None:
     """
     if target.name == HOST and not index:
         return
-    if target.is_cpu:
+    if target.is_cpu and target.name != HOST:
         check_processor(target.name)
     runtime = IREE_ENGINE.imported("iree.runtime")
     try:
