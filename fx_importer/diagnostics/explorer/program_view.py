@@ -70,7 +70,7 @@ def _node_text(node: fx.Node) -> str:
 
 
 def target_name(node: fx.Node) -> str:
-    """Return the name of what a node calls: ``aten.add.Tensor``, or ``ge`` for a function of Python."""
+    """Return the name of the callee of a node: ``aten.add.Tensor``, or ``ge`` for a function of Python."""
     if callable(node.target) and not isinstance(node.target, torch._ops.OpOverload):
         return getattr(node.target, "__name__", None) or str(node.target)
     return str(node.target)

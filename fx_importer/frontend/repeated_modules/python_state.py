@@ -37,7 +37,7 @@ _LEFT_OUT = frozenset(("forward", *vars(nn.Module()))) - {"training", "_paramete
 _OF_IDENTITY = frozenset(
     ("id", "hash", "__hash__", "_getframe", "currentframe", "f_locals", "environ", "getenv", "extract_stack")
 )
-"""Names of what returns another value in each module that is otherwise equal, or in each call."""
+"""Names whose value differs between modules that are otherwise equal, or between calls."""
 _MISSING = object()
 
 Read = Callable[[], list[Any]]

@@ -1,4 +1,4 @@
-"""Sizes and strides of buffers that C code does not read, of which compilers warn."""
+"""Sizes and strides of buffers that the C code does not read: compilers warn of unused variables."""
 
 from __future__ import annotations
 
