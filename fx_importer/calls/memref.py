@@ -74,7 +74,7 @@ def read(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
 
 def view(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
     """Return a view of the contiguous row-major tensor of ``descriptor``. It does not keep the memory alive."""
-    result: Result = (*descriptor[:3], _sizes(descriptor), dtype)
+    result: Result = (*descriptor[:3], descriptor[3 : 3 + (len(descriptor) - 3) // 2], dtype)
     block = (ctypes.c_uint8 * _allocated_bytes(result)).from_address(descriptor[0])
     return _view(block, result)
 
@@ -102,10 +102,6 @@ def _allocated_bytes(result: Result) -> int:
     """Return the bytes from the allocated pointer to the end of the tensor."""
     allocated, aligned, offset, sizes, dtype = result
     return aligned - allocated + (offset + math.prod(sizes)) * dtype.itemsize
-
-
-def _sizes(descriptor: Descriptor) -> list[int]:
-    return descriptor[3 : 3 + (len(descriptor) - 3) // 2]
 
 
 _libc = ctypes.CDLL(None)

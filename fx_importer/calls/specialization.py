@@ -16,7 +16,7 @@ from fx_importer.calls.float_sizes import fold_scalars
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import UsageError
-from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.mlir.bindings import ir, passmanager
 from fx_importer.mlir.emit.emitter import update_function_type
 from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.functions import functions_of
@@ -129,7 +129,11 @@ def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Seq
             argument.set_type(ir.RankedTensorType.get(shape, argument.type.element_type))
         for argument, number in zip(function.entry_block.arguments, numbers, strict=False):
             if number is not None:
-                _replace_argument(function, argument, number)
+                value = ir.DenseElementsAttr.get_splat(
+                    argument.type, ir.IntegerAttr.get(ir.RankedTensorType(argument.type).element_type, number)
+                )
+                emit = StablehloOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
+                argument.replace_all_uses_with(emit.const(value))
         update_function_type(function)
         passes = passmanager.PassManager.parse(_REFINE, copy.context)
         passes.enable_verifier(False)  # until shapes are refined, operands are more static than their users allow
@@ -139,14 +143,6 @@ def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Seq
         update_function_type(function)
     copy.operation.verify()
     return copy
-
-
-def _replace_argument(function: func_d.FuncOp, argument: ir.Value, number: int) -> None:
-    value = ir.DenseElementsAttr.get_splat(
-        argument.type, ir.IntegerAttr.get(ir.RankedTensorType(argument.type).element_type, number)
-    )
-    emit = StablehloOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
-    argument.replace_all_uses_with(emit.const(value))
 
 
 def _is_static(module: ir.Module) -> bool:

@@ -95,7 +95,8 @@ def cannot_compare(program: ExportedProgram, environment: ShapeEnv, sizes: Mappi
 def check_assumptions(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise `ExportError` if an assumption of ``program`` is false for the inputs that it was captured with.
 
-    Programs that draw random numbers, and those whose weights have no values, are not evaluated.
+    Programs that draw random numbers, and those whose weights have no values, are not evaluated; a program with an
+    operator that has no kernel for the CPU is, up to that operator.
     """
     leaves = pytree.tree_leaves((args, kwargs, program.state_dict, program.constants))
     if not assumption_texts({"main": program}) or any(map(is_fake_or_meta, leaves)) or _is_random(program):
@@ -107,7 +108,7 @@ def check_assumptions(program: ExportedProgram, args: Sequence[Any], kwargs: Map
     try:
         with torch.no_grad():
             torch.func.functional_call(module, state, *copies)
-    except Exception as error:  # others: the program has no kernels for the CPU
+    except RuntimeError as error:  # others, `NotImplementedError` too: an operator has no kernel for the CPU
         if (violation := violation_in(str(error), "main")) is not None:
             raise ExportError(
                 f"the program cannot check what its capture assumes: {violation.assumption} for the example inputs "

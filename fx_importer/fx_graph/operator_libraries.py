@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
-from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS
@@ -77,7 +76,12 @@ def definer_of(operator: OpOverload | OpOverloadPacket) -> Definer | None:
         return Definer(LIBRARIES[namespace])
     qualified = f"{namespace}::{name}"
     if (custom := OPDEFS.get(qualified)) is not None:
-        made = _custom_operator(qualified, custom)
+        arguments = custom._opoverload._schema.arguments
+        mutates = tuple(
+            argument.name for argument in arguments if argument.alias_info is not None and argument.alias_info.is_write
+        )
+        functions = custom._abstract_fn, custom._backward_fn, custom._setup_context_fn
+        made = CustomOperator(qualified, custom._schema, mutates, custom._init_fn, *functions)
         return Definer(file=made.function.__code__.co_filename, custom=made)
     dumped = torch._C._dispatch_dump(qualified + (f".{overload}" if overload not in ("", "default") else ""))
     sources = [match[1] for match in _REGISTERED.finditer(dumped)]
@@ -91,12 +95,3 @@ def definer_of(operator: OpOverload | OpOverloadPacket) -> Definer | None:
     if all(source.endswith(".py") for source in sources):
         return Definer()
     return Definer(library=loaded[-1]) if loaded else None
-
-
-def _custom_operator(name: str, custom: Any) -> CustomOperator:
-    arguments = custom._opoverload._schema.arguments
-    mutates = tuple(
-        argument.name for argument in arguments if argument.alias_info is not None and argument.alias_info.is_write
-    )
-    functions = custom._abstract_fn, custom._backward_fn, custom._setup_context_fn
-    return CustomOperator(name, custom._schema, mutates, custom._init_fn, *functions)

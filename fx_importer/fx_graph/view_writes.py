@@ -181,7 +181,10 @@ def _write_back(node: fx.Node, written: fx.Node, made: fx.Node, views: Sequence[
         alone = emit(node, aten.as_strided.default, base, list(part.shape), list(part.stride()), place)
         emit(node, aten.copy_.default, alone, made)
     else:
-        sizes = _sizes(node, base)
+        sizes = [
+            emit(node, aten.sym_size.int, base, axis) if isinstance(size, SymInt) else size
+            for axis, size in enumerate(base.meta["val"].shape)
+        ]
         places = emit(node, aten.reshape.default, _places(node, base, sizes, views), [-1])
         flat, values = (emit(node, aten.reshape.default, each, [-1]) for each in (base, made))
         new = emit(node, aten.index_put.default, flat, [places], values)
@@ -209,13 +212,6 @@ def _product(node: fx.Node, a: Any, b: Any) -> Any:
     if isinstance(a, fx.Node) or isinstance(b, fx.Node):
         return a if b == 1 else b if a == 1 else emit(node, operator.mul, a, b)
     return a * b
-
-
-def _sizes(node: fx.Node, base: fx.Node) -> list[Any]:
-    return [
-        emit(node, aten.sym_size.int, base, axis) if isinstance(size, SymInt) else size
-        for axis, size in enumerate(base.meta["val"].shape)
-    ]
 
 
 def _reinterprets(view: fx.Node) -> bool:

@@ -15,7 +15,7 @@ from torch.fx.node import map_arg
 from fx_importer.diagnostics.remarks import WeightsRead
 from fx_importer.errors import UsageError
 from fx_importer.frontend.fake_weights import is_fake_or_meta
-from fx_importer.fx_graph.assumptions import FROZEN, Assumption, assumptions_of
+from fx_importer.fx_graph.assumptions import FROZEN, assumptions_of
 from fx_importer.fx_graph.programs import as_node_dtype, held_value, is_weight, mutated_state, with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 from fx_importer.options import Weights
@@ -41,20 +41,16 @@ def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
         if not cone.computes(condition):
             continue
         if not bool(cone.values[condition]):
-            raise UsageError(_changed(assumption))
+            raise UsageError(
+                f"the program was captured with {assumption.text}, and the values of its buffers have changed since: "
+                "capture the model again"
+            )
         frozen |= {constants[node][0]: None for node in constants if node in cone.read}
         program.graph.erase_node(assumption.node)
     program.graph_module.meta[FROZEN] = tuple(frozen)
     if parameters := frozen.keys() & {*program.graph_signature.parameters}:
         context.remark(WeightsRead(parameters))
     return program
-
-
-def _changed(assumption: Assumption) -> str:
-    return (
-        f"the program was captured with {assumption.text}, and the values of its buffers have changed since: capture "
-        "the model again"
-    )
 
 
 def _constants(

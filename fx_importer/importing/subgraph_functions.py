@@ -47,7 +47,8 @@ class Callees:
         importer = self._importer
         inputs = module.graph.find_nodes(op="placeholder")
         held = [
-            node.meta.get(SAME_IN_ALL_CALLS) and _is_literal(value)
+            node.meta.get(SAME_IN_ALL_CALLS)
+            and (not isinstance(value.owner, ir.Block) and value.owner.name == _LITERAL)
             for node, value in zip(inputs, operands, strict=True)
         ]
         passed = [position for position, is_held in enumerate(held) if not is_held]
@@ -75,7 +76,3 @@ class Callees:
         symbol = ir.FlatSymbolRefAttr.get(function.name.value, importer.context)
         made = self._known[module] = Callee(symbol, passed, [result.type for result in results])
         return made
-
-
-def _is_literal(value: ir.Value) -> bool:
-    return not isinstance(value.owner, ir.Block) and value.owner.name == _LITERAL

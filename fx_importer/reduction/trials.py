@@ -89,20 +89,16 @@ class Trials:
             return crash(stage, how, output.read().decode(errors="replace"))
         finally:
             if child:
-                _end(child)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child, signal.SIGKILL)  # including its child processes
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)  # it may not lead a process group yet
+                os.waitpid(child, 0)
 
 
 def _fork() -> int:
     with warnings_filtered("ignore", ".*fork", DeprecationWarning):  # see `Trials`
         return os.fork()
-
-
-def _end(child: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # including its child processes
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)  # it may not lead a process group yet
-    os.waitpid(child, 0)
 
 
 def _serve(attempt: Attempt, sending: Connection, output: IO[bytes], scratch: Path, lifeline: int) -> NoReturn:

@@ -86,14 +86,10 @@ def describe(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], value
         "operator": str(node.target),
         "where": None if generated else found.where,
         "source": None if generated else found.source,
-        "module": _qualified(stack[-1][0]) if stack else None,
+        "module": stack[-1][0].removeprefix("L['self']").lstrip(".") if stack else None,
         "takes": (*map(_type_or_value, args), *named),
         "gives": tuple(map(_type_or_value, pytree.tree_leaves(value))),
     }
-
-
-def _qualified(name: str) -> str:
-    return name.removeprefix("L['self']").lstrip(".")
 
 
 def _type_or_value(value: Any) -> str:

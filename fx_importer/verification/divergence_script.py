@@ -64,7 +64,13 @@ def write_script(name: str, call: NodeCall, options: Options, backend: str, tole
     definitions = Definitions()
     try:
         definitions.operator(call.module.target)
-        spelled = _call(call)
+        module = call.module
+        if not isinstance(module.target, OpOverload):
+            raise NotPythonError(f"'{module.target}' is a function of Python, and not an operator")
+        copy = ".clone()" if module.writes else ""
+        leaves = [Raw(f"x{leaf.position}{copy}") if isinstance(leaf, Slot) else leaf for leaf in module.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, module.spec)
+        spelled = call_source(f"torch.ops.{module.target}", args, kwargs)
         arguments = lower_arguments(options, definitions)
     except NotPythonError as error:
         raise UsageError(f"no script reproduces it: {error}") from None
@@ -114,13 +120,3 @@ def _written(prefix: str, text: str, inputs: Sequence[torch.Tensor]) -> Path:
             shutil.rmtree(directory, ignore_errors=True)
         raise UsageError(f"cannot write the reproducer to '{parent}': {error.strerror or error}") from None
     return script
-
-
-def _call(call: NodeCall) -> str:
-    module = call.module
-    if not isinstance(module.target, OpOverload):
-        raise NotPythonError(f"'{module.target}' is a function of Python, and not an operator")
-    copy = ".clone()" if module.writes else ""
-    leaves = [Raw(f"x{leaf.position}{copy}") if isinstance(leaf, Slot) else leaf for leaf in module.leaves]
-    args, kwargs = pytree.tree_unflatten(leaves, module.spec)
-    return call_source(f"torch.ops.{module.target}", args, kwargs)

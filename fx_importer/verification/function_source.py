@@ -47,7 +47,7 @@ def source_of(value: Any) -> Source:
         NotPythonError: if there is no file with it, as for a function that was typed into an interpreter.
     """
     inner = inspect.unwrap(value)
-    if inner is not value and not _decorators(_node_of(inner)) and isinstance(value, FunctionType):
+    if inner is not value and not getattr(_node_of(inner), "decorator_list", []) and isinstance(value, FunctionType):
         inner = value  # a function that calls the other one, as one of its own names
     node = _node_of(inner)
     name = "function" if isinstance(node, ast.Lambda) else node.name
@@ -60,10 +60,6 @@ def source_of(value: Any) -> Source:
     text = ast.unparse(ast.fix_missing_locations(node))
     scope = _scope(inner)
     return Source(name, text, {free: scope[free] for free in _free_names(text) if free in scope and free != name})
-
-
-def _decorators(node: ast.AST) -> list[ast.expr]:
-    return getattr(node, "decorator_list", [])
 
 
 def _node_of(value: Any) -> Definition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -76,6 +77,19 @@ def test_assumptions_that_are_false_for_the_example_are_refused(monkeypatch: pyt
 
 def _raise_its_message(condition: torch.Tensor, message: str) -> None:
     raise RuntimeError(message)
+
+
+@pytest.mark.parametrize("error", [NotImplementedError, TypeError])
+def test_a_check_of_assumptions_passes_over_missing_kernels_only(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def fail(condition: torch.Tensor, message: str) -> None:
+        raise error("Could not run 'aten::_assert_async.msg'")
+
+    monkeypatch.setattr(torch.ops.aten._assert_async.msg, "_op", fail)
+    reported = pytest.raises(ExportError, match="fails too, TypeError: Could not run")
+    with reported if error is TypeError else nullcontext():
+        lower(programs.sum_is_positive, ONES, output_type="torch", capture="assume")
 
 
 @pytest.mark.parametrize(

@@ -40,18 +40,14 @@ def leading_of_sorted(x: Tensor, kept: int, dim: int, descending: bool) -> Any:
     rows = x.movedim(dim, -1)
     keys = rows.to(torch.int32) if x.dtype == torch.bool else rows
     if not isinstance(size, int) or static_numel(x) * size <= MAX_PAIRS:
-        order = _argsort_by_counting(keys, kept, descending)
+        place = positions(keys.shape[-1])
+        later = _comes_after(keys.unsqueeze(-1), keys.unsqueeze(-2), place.unsqueeze(-1), place, descending)
+        here = count(later).unsqueeze(-2) == positions(kept).unsqueeze(-1)
+        order = torch.sum(torch.where(here, place, torch.zeros_like(place)), -1, dtype=torch.int32)
     else:
         order = _argsort_bitonic(keys, descending).narrow(-1, 0, kept)
     indices = order.to(torch.int64)
     return rows.gather(-1, indices).movedim(-1, dim), indices.movedim(-1, dim)
-
-
-def _argsort_by_counting(keys: Tensor, kept: int, descending: bool) -> Tensor:
-    place = positions(keys.shape[-1])
-    later = _comes_after(keys.unsqueeze(-1), keys.unsqueeze(-2), place.unsqueeze(-1), place, descending)
-    here = count(later).unsqueeze(-2) == positions(kept).unsqueeze(-1)
-    return torch.sum(torch.where(here, place, torch.zeros_like(place)), -1, dtype=torch.int32)
 
 
 def _comes_after(a: Tensor, b: Tensor, place_a: Tensor, place_b: Tensor, descending: bool) -> Tensor:

@@ -32,7 +32,7 @@ def save_program(program: ExportedProgram, path: Path) -> str:
     Raises:
         Exception: of any type, if torch cannot serialize the program.
     """
-    size = sum(_bytes(tensor) for tensor in _tensors(program))
+    size = sum(0 if tensor.is_meta else tensor.numel() * tensor.itemsize for tensor in _tensors(program))
     if size <= WEIGHTS_LIMIT:
         _save(program, path)
         return f"`{path.name}` is the exported program with its weights: check before sharing."
@@ -44,10 +44,6 @@ def save_program(program: ExportedProgram, path: Path) -> str:
 def _tensors(program: ExportedProgram) -> list[torch.Tensor]:
     tree = (program.state_dict, program.constants, program.example_inputs)
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_meta else tensor.numel() * tensor.itemsize
 
 
 def _save(program: ExportedProgram, path: Path) -> None:

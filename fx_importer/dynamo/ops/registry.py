@@ -75,7 +75,7 @@ class OpsRegistry(MutableMapping[Any, NodeEmitter]):
             raise KeyError(key) from None
         if operator in self._given:
             return self._given[operator]
-        if not self._has(operator):
+        if not (operator in self._given or operator in self._own or operator in _known(self.into)):
             raise KeyError(key)
         return BuiltIn(operator, self.into)
 
@@ -94,9 +94,6 @@ class OpsRegistry(MutableMapping[Any, NodeEmitter]):
     def restore(self) -> None:
         """Remove all added lowerings."""
         self._given.clear()
-
-    def _has(self, operator: OpOverload) -> bool:
-        return operator in self._given or operator in self._own or operator in _known(self.into)
 
     def given(self) -> list[Lowering]:
         """Return the added lowerings."""

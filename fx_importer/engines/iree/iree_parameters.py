@@ -64,19 +64,11 @@ def _declare_parameter(module: ir.Module, symbol: str, kind: ir.Type, scope: str
 
 def write_archive(tensors: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
     """Write a parameter archive with the bytes of tensors."""
-    index = _runtime().ParameterIndex()
-    for name, data in tensors.items():
-        index.add_buffer(name, data)
-    _create_archive(index, path)
-
-
-def _runtime() -> Any:
     if not is_installed("iree.runtime"):
         raise NotInstalledError("an IREE parameter archive", "iree.runtime", "iree")
-    return importlib.import_module("iree.runtime")
-
-
-def _create_archive(index: Any, path: Path) -> None:
+    index = importlib.import_module("iree.runtime").ParameterIndex()
+    for name, data in tensors.items():
+        index.add_buffer(name, data)
     try:
         index.create_archive_file(str(path))
     except (IndexError, RuntimeError, ValueError) as error:  # IREE's status, as out of range

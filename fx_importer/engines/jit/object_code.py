@@ -92,8 +92,8 @@ class ObjectCode:
         for each in sections:
             if each.kind == _RELA and each.target in starts:
                 self._relocate(starts[each.target], sections[each.target].size, _slice(data, each), addresses)
-        if code_size:
-            _make_executable(begin, code_size)
+        if code_size and _process.mprotect(begin, code_size, mmap.PROT_READ | mmap.PROT_EXEC):
+            raise PermissionError("the system refuses executable memory")
 
     def _relocate(self, start: int, size: int, data: bytes, addresses: list[int]) -> None:
         for place in np.frombuffer(data, _RELOCATION):
@@ -151,8 +151,3 @@ def _external(name: str, symbols: Mapping[str, int]) -> int:
         return ctypes.cast(getattr(_process, name), ctypes.c_void_p).value or 0
     except AttributeError:
         raise ValueError(f"the function {name} is missing") from None
-
-
-def _make_executable(begin: int, size: int) -> None:
-    if _process.mprotect(begin, size, mmap.PROT_READ | mmap.PROT_EXEC):
-        raise PermissionError("the system refuses executable memory")

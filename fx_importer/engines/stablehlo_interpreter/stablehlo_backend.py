@@ -108,12 +108,8 @@ class _Function:
             run_isolated(
                 STABLEHLO.runner, interpret, self.code.path / "module.mlirbc", request, folder, limits=self.limits
             )
-            bits = iter([np.load(each) for each in _numbered(folder)])
+            bits = iter([np.load(each) for each in sorted(folder.glob("*.npy"), key=lambda path: int(path.stem))])
         return tuple(_as_tensor(bits, kind) for kind in self.signature.results if isinstance(kind, TensorKind))
-
-
-def _numbered(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.npy"), key=lambda path: int(path.stem))
 
 
 def _write(tensor: torch.Tensor, path: Path) -> _File:

@@ -147,7 +147,11 @@ class _SignlessRewriting:
         value = self._widened(source, node) if old else source
         if new in SIGNED_DTYPES and value_of(value).is_floating_point():
             if new is torch.uint64:
-                return _uint64_of_float(node, value)
+                rest = _convert(node, emit(node, aten.sub.Tensor, value, 2.0**63), torch.int64)
+                large = emit(node, aten.ge.Scalar, value, 2.0**63)
+                small = _convert(node, value, torch.int64)
+                sign = emit(node, aten.full.default, [], -(2**63), dtype=torch.int64)
+                return emit(node, aten.where.self, large, emit(node, aten.bitwise_xor.Tensor, rest, sign), small)
             value = _convert(node, value, WIDER_DTYPES[new])
         return _convert(node, value, to)
 
@@ -221,14 +225,6 @@ def _float_of_uint64(node: fx.Node, source: fx.Node, dtype: torch.dtype) -> fx.N
     large = emit(node, aten.mul.Tensor, _convert(node, half, dtype), 2.0)
     negative = emit(node, aten.lt.Scalar, source, 0)
     return emit(node, aten.where.self, negative, large, _convert(node, source, dtype))
-
-
-def _uint64_of_float(node: fx.Node, source: fx.Node) -> fx.Node:
-    rest = _convert(node, emit(node, aten.sub.Tensor, source, 2.0**63), torch.int64)
-    large = emit(node, aten.ge.Scalar, source, 2.0**63)
-    small = _convert(node, source, torch.int64)
-    sign = emit(node, aten.full.default, [], -(2**63), dtype=torch.int64)
-    return emit(node, aten.where.self, large, emit(node, aten.bitwise_xor.Tensor, rest, sign), small)
 
 
 def _convert(before: fx.Node, node: fx.Node, dtype: torch.dtype) -> fx.Node:

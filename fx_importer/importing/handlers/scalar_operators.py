@@ -104,23 +104,20 @@ class ScalarOperators:
         if kind(a) == kind(b) == INT:
             exponent = constant_int(b)
             if exponent is None or exponent > _UNROLLED:
-                return self._repeated_product(a, b)
+                build, always = self._build, self.constant(True)
+                int_ = build.types.parse(INT)
+                loop = build.op("torch.prim.Loop", [int_], [b, always, self.constant(1)], regions=1)
+                block = loop.regions[0].blocks.append(int_, int_, arg_locs=[build.location] * 2)
+                with build.inside(block):
+                    product = self.emit("aten.mul.int", INT, block.arguments[1], a)
+                    build.op("torch.prim.Loop.condition", [], [always, product])
+                return loop.result
             if exponent >= 0:
                 result = self.constant(1)
                 for turn in range(exponent):
                     result = a if turn == 0 else self.emit("aten.mul.int", INT, result, a)
                 return result
         return self.on_floats("aten.pow.Tensor_Tensor", a, b)
-
-    def _repeated_product(self, a: ir.Value, times: ir.Value) -> ir.Value:
-        build, always = self._build, self.constant(True)
-        int_ = build.types.parse(INT)
-        loop = build.op("torch.prim.Loop", [int_], [times, always, self.constant(1)], regions=1)
-        block = loop.regions[0].blocks.append(int_, int_, arg_locs=[build.location] * 2)
-        with build.inside(block):
-            product = self.emit("aten.mul.int", INT, block.arguments[1], a)
-            build.op("torch.prim.Loop.condition", [], [always, product])
-        return loop.result
 
     def shift_left(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.arithmetic("mul", a, self._power_of_two(b))

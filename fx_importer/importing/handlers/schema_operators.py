@@ -33,7 +33,12 @@ def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir
         UnsupportedNodeError: if an argument has no counterpart in the torch dialect.
     """
     if node.target in _FILLED and isinstance(value := node.args[_FILLED[node.target]], complex):
-        return _complex_constant(node, value, build)
+        example = build.example(node)
+        if not all(isinstance(size, int) for size in example.shape):
+            raise UnsupportedNodeError(
+                f"a tensor of symbolic shape cannot be filled with {value}: expand torch.tensor({value}) instead"
+            )
+        return build.literal(torch.tensor(value, dtype=example.dtype).expand(example.shape))
     plan = plan_for(node.target)
     if plan.overload._schema.is_mutable:
         raise UnsupportedNodeError(
@@ -87,12 +92,3 @@ def _with_scalars(
         dtype = torch.result_type(tensors[0], example) if tensors else torch.tensor(example).dtype
         arguments[index] = build.scalar_tensor(number, dtype)
     return plan, arguments
-
-
-def _complex_constant(node: fx.Node, value: complex, build: NodeBuilder) -> ir.Value:
-    example = build.example(node)
-    if not all(isinstance(size, int) for size in example.shape):
-        raise UnsupportedNodeError(
-            f"a tensor of symbolic shape cannot be filled with {value}: expand torch.tensor({value}) instead"
-        )
-    return build.literal(torch.tensor(value, dtype=example.dtype).expand(example.shape))

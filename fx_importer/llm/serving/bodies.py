@@ -51,17 +51,14 @@ class Bodies:
                 if len(body) > self.most:
                     raise RequestError(f"the body is larger than {self.most} bytes", status=413)
                 if len(body) > SMALL_BODY and not large:
-                    self._count_large()
+                    if self._large == LARGE_BODIES:
+                        message = f"{LARGE_BODIES} requests of more than {SMALL_BODY} bytes are read: try again later"
+                        raise RequestError(message, status=429, code="rate_limit_exceeded")
+                    self._large += 1
                     large = True
             yield bytes(body)
         finally:
             self._large -= large
-
-    def _count_large(self) -> None:
-        if self._large == LARGE_BODIES:
-            message = f"{LARGE_BODIES} requests of more than {SMALL_BODY} bytes are read: try again later"
-            raise RequestError(message, status=429, code="rate_limit_exceeded")
-        self._large += 1
 
 
 def parsed(body: bytes) -> dict[str, Any]:

@@ -39,14 +39,10 @@ def _stub_functions(module: ir.Module | ir.Operation) -> dict[str, func_d.FuncOp
 def declare_operator_stubs(module: ir.Operation) -> None:
     """Mark the functions of operator stubs, on tensors, as C interfaces that only read their arguments."""
     for function in _stub_functions(module).values():
-        _declare(function)
-
-
-def _declare(function: func_d.FuncOp) -> None:
-    with function.context:
-        function.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        read_only = ir.DictAttr.get({"bufferization.access": ir.StringAttr.get("read")})
-        function.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(function.type.inputs))
+        with function.context:
+            function.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+            read_only = ir.DictAttr.get({"bufferization.access": ir.StringAttr.get("read")})
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(function.type.inputs))
 
 
 @rewrite("fx-importer-pass-destinations")

@@ -143,11 +143,8 @@ class Checks:
             buffer, *indices = list(op.operands)[_ACCESSES[op.name] :]
             for axis, index in enumerate(indices):
                 if self._depends_on_data(index):
-                    self._check_index(emit, index, buffer, axis)
-
-    def _check_index(self, emit: ArithOps, index: ir.Value, buffer: ir.Value, axis: int) -> None:
-        fits = emit.compare_integers("ult", index, emit.index(emit.size(buffer, axis)))
-        self.check(emit, fits, _out_of_range(str(buffer.type)))
+                    fits = emit.compare_integers("ult", index, emit.index(emit.size(buffer, axis)))
+                    self.check(emit, fits, _out_of_range(str(buffer.type)))
 
     def check(self, emit: ArithOps, holds: ir.Value, message: str) -> None:
         """Emit the check that ``holds``, or else the call ends with ``message``."""

@@ -90,7 +90,7 @@ class VectorOps(ArithOps):
         magnitude = self.value("math.absf", "f32", x)
         bounded = self._smaller(magnitude, 10.0)
         power = self._bounded_exp(self._add(bounded, bounded))
-        far = self._sub(1.0, self._div(2.0, self._add(power, 1.0)))
+        far = self._sub(1.0, self.value("arith.divf", "f32", self._f32(2.0), self._f32(self._add(power, 1.0))))
         return self._near_or_far(x, magnitude, 0.625, near, far)
 
     def erf(self, x: ir.Value) -> ir.Value:
@@ -149,9 +149,6 @@ class VectorOps(ArithOps):
 
     def _mul(self, a: Float, b: Float) -> ir.Value:
         return self.value("arith.mulf", "f32", self._f32(a), self._f32(b))
-
-    def _div(self, a: Float, b: Float) -> ir.Value:
-        return self.value("arith.divf", "f32", self._f32(a), self._f32(b))
 
     def _integer(self, name: str, a: Integer, b: Integer) -> ir.Value:
         return self.value(f"arith.{name}", "i32", self._i32(a), self._i32(b))

@@ -83,7 +83,8 @@ def _f32_to_i64(a: _Arithmetic) -> ir.Value:
     rest = a.value
     for bits in (42, 21, 0):
         part = rest if bits == 0 else a.scaled(rest, a.constant(2.0**-bits, "f32"))
-        part = _truncated(a, part)
+        negative = a.op("greater", "i1", a.constant(0.0, "f32"), part)
+        part = a.op("select", "f32", negative, a.op("ceil", "f32", part), a.op("floor", "f32", part))
         integer = a.to("i64", a.to("i32", part))
         if bits:
             rest = a.op("sub", "f32", rest, a.scaled(part, a.constant(2.0**bits, "f32")))
@@ -92,8 +93,3 @@ def _f32_to_i64(a: _Arithmetic) -> ir.Value:
         total = integer if total is None else a.op("add", "i64", total, integer)
     assert total is not None
     return total
-
-
-def _truncated(a: _Arithmetic, x: ir.Value) -> ir.Value:
-    negative = a.op("greater", "i1", a.constant(0.0, "f32"), x)
-    return a.op("select", "f32", negative, a.op("ceil", "f32", x), a.op("floor", "f32", x))

@@ -75,7 +75,7 @@ class _Configuration:
 
     @property
     def variant(self) -> KernelVariant:
-        constants = {name: _literal(value) for name, value in self.constants.items()}
+        constants = {name: value if isinstance(value, Fixed) else str(value) for name, value in self.constants.items()}
         return KernelVariant(constants, **self.options)
 
 
@@ -132,7 +132,3 @@ def _triton_ir(function: Any, arguments: dict[str, Any]) -> str:
                 f"triton does not compile the kernel {function.__name__}: {type(error).__name__}: {error}"
             ) from error
     return str(module)
-
-
-def _literal(value: Any) -> Fixed:
-    return value if isinstance(value, Fixed) else str(value)
