@@ -26,6 +26,7 @@ EXAMPLES = {
     "llm run": "fx-importer llm run model --prompt 'Once upon a time' --engine iree",
     "llm chat": "fx-importer llm chat model --temperature 0.7",
     "llm serve": "fx-importer llm serve paged --port 8000",
+    "llm build": "fx-importer llm build model -o lm --target aarch64",
     "llm score": "fx-importer llm score model --text 'Once upon a time'",
     "quantize": "fx-importer quantize examples.mlp:build --tries 2 -o quantized.pt2",
     "vela": "fx-importer vela examples.mlp:build --accelerator ethos-u85-256",

@@ -134,6 +134,27 @@ def llm_run(
     run_language_model(folder, prompt or (), features or (), start, engine, lora, **options)
 
 
+@llm.command("build")
+def llm_build(
+    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to write; its name begins names in C."),
+    ],
+    target: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="The processor, as of `fx-importer build`.")
+    ] = None,
+    kind: Annotated[str, typer.Option(metavar="KIND", help="shared, static or object.")] = "shared",
+) -> None:
+    """Build a native library with a C header.
+
+    It maps the weights, from files that its caller names.
+    """
+    from fx_importer.cli.commands.llm import build_language_model
+
+    build_language_model(folder, output, target, kind)
+
+
 @llm.command("chat")
 def llm_chat(
     folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],

@@ -18,6 +18,7 @@ from fx_importer.llm.imported import import_model as import_model
 from fx_importer.llm.language_model import LanguageModel as LanguageModel
 from fx_importer.llm.language_model import Score as Score
 from fx_importer.llm.loading import load as load
+from fx_importer.llm.native_library import build as build
 from fx_importer.llm.sampling import Sampling as Sampling
 from fx_importer.llm.scheduler import Request as Request
 from fx_importer.llm.scheduler import Scheduler as Scheduler

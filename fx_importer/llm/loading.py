@@ -60,17 +60,13 @@ def load(
     if engine not in language_model_engines():
         raise UsageError(f"the engine {engine!r}: accepted are {', '.join(language_model_engines())}")
     settings = Settings.read(path)
-    manifest_file = path / MODULE.replace(".mlirbc", ".manifest.json")
-    try:
-        manifest = Manifest.from_json(manifest_file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"'{manifest_file}' cannot be read: {error}; import the model again") from None
+    manifest = manifest_of(path)
     check_stamps(path, settings.weights, settings.files)
     # Before the module is compiled, which takes longer than any error should.
     matrices = None if lora is None and settings.adapter is None else matrices_for(settings.adapter, lora)
     tokenizer = _tokenizer(path)
     source = [path / each for each in settings.weights]
-    state = _empty_state(manifest)
+    state = empty_state(manifest)
     backend = backend_named(engine)
     if isinstance(backend, TakesWeights):
         held = read_weights(manifest, source)
@@ -86,6 +82,15 @@ def load(
         caller = AdaptedCaller(manifest, functions, state)
         caller.adapter = matrices
     return _kind(settings)(caller, settings, tokenizer)
+
+
+def manifest_of(path: Path) -> Manifest:
+    """Return the manifest in a folder that `import_model` wrote. Raises `UsageError` if it cannot be read."""
+    file = path / MODULE.replace(".mlirbc", ".manifest.json")
+    try:
+        return Manifest.from_json(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"'{file}' cannot be read: {error}; import the model again") from None
 
 
 def _kind(settings: Settings) -> type[LanguageModel]:
@@ -108,7 +113,7 @@ def _tokenizer(path: Path) -> Any:
         ) from error
 
 
-def _empty_state(manifest: Manifest) -> dict[str, torch.Tensor]:
+def empty_state(manifest: Manifest) -> dict[str, torch.Tensor]:
     """Return zeros for the state. Raises `UsageError` before allocating if there is not enough memory."""
     types = {name: (each.type.sizes, getattr(torch, each.type.dtype)) for name, each in manifest.state.items()}
     needed = sum(math.prod(sizes) * dtype.itemsize for sizes, dtype in types.values())

@@ -9,16 +9,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from fx_importer.calls.memref import dense
 from fx_importer.engines.function_extraction import check_one_device
 from fx_importer.engines.jit.weight_table import Resource, elide_weights, read_buffer
 from fx_importer.errors import UsageError
-from fx_importer.fx_graph.function_signature import Function
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.element_types import DTYPES
 from fx_importer.mlir.functions import dialects_of, functions_of
@@ -26,19 +25,21 @@ from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import key_of
 from fx_importer.native.abi import EntryPoint, entry_of, identifier
 from fx_importer.native.header import header
+from fx_importer.native.initial_values import initial_values, is_zero
 from fx_importer.native.ir_text import llvm_ir
 from fx_importer.native.library import Library, Part
 from fx_importer.native.linking import link, shared_suffix
 from fx_importer.native.targets import NativeTarget, target_named
 from fx_importer.native.toolchain import compile_file
-from fx_importer.native.weight_reader import file_header
+from fx_importer.native.weight_files import MappedBlock, end_of, write_file
 from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
 from fx_importer.native.zig import find_zig
 from fx_importer.pipelines.native import buffers, machine_code
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.rewrites.llvm.arena import aligned
-from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, offsets_of, weights_of, write_weights
+from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, file_aligned, offsets_of, weights_of, write_weights
 from fx_importer.rewrites.native.memory_plan import ARENA_BYTES
+from fx_importer.weights.weight_files import Mapped
 
 if TYPE_CHECKING:
     from fx_importer.results.lowered_record import LoweredRecord
@@ -61,9 +62,19 @@ class Built:
 
 
 def build_native(
-    lowered: LoweredRecord, path: str | os.PathLike[str], target: str | None, kind: str, weights: str
+    lowered: LoweredRecord,
+    path: str | os.PathLike[str],
+    target: str | None,
+    kind: str,
+    weights: str,
+    mapped: Sequence[Mapped] | None = None,
+    constants: Mapping[str, str] = MappingProxyType({}),
 ) -> Built:
-    """Build ``lowered`` as the files that begin with ``path``; see `Lowered.build`."""
+    """Build ``lowered`` as the files that begin with ``path``; see `Lowered.build`.
+
+    With ``weights="file"``, weights that alias ``mapped``, files of the caller, stay in them. The header has
+    ``constants`` as macros.
+    """
     prefix, chosen = check_build(path, target, kind, weights)
     _check_module(lowered)
     if kind == SOURCE:
@@ -71,14 +82,14 @@ def build_native(
     find_zig()
     with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
         folder = Path(scratch)
-        library, sources = _write_sources(lowered, prefix.name, chosen, weights, folder)
+        library, sources = _write_sources(lowered, prefix.name, chosen, weights, folder, mapped, constants)
         objects: list[Path] = []
         for source in sources:
             compile_file(chosen, source, made := source.with_suffix(".o"))
             objects.append(made)
         made = [link(library, kind, objects, folder), folder / f"{library.name}.h"]
-        if weights == "file" and library.weights_bytes:
-            made.append(folder / f"{library.name}.safetensors")
+        if (file := folder / f"{library.name}.safetensors").exists():
+            made.append(file)
         return Built(_moved(made, prefix.parent), library)
 
 
@@ -161,13 +172,20 @@ def _check_module(lowered: LoweredRecord) -> None:
 
 
 def _write_sources(
-    lowered: LoweredRecord, name: str, target: NativeTarget, weights: str, folder: Path
+    lowered: LoweredRecord,
+    name: str,
+    target: NativeTarget,
+    weights: str,
+    folder: Path,
+    mapped: Sequence[Mapped] | None,
+    constants: Mapping[str, str],
 ) -> tuple[Library, list[Path]]:
     """Write the header, the block of weights and what is compiled to ``folder``; return what is compiled."""
     base = copy_module(lowered.linked.operation)
-    resources = elide_weights(base)
+    before = MappedBlock(mapped or ())
+    resources = elide_weights(base, lambda data: before.place_of(data) is not None)
+    hoisted, files = before.weights(resources), before.files
     entries: list[EntryPoint] = []
-    hoisted: list[HoistedWeight] = []
     sources: list[Path] = []
     for function in lowered.manifest.functions:
         module = to_buffers(base, function, target, hoisted)
@@ -176,14 +194,25 @@ def _write_sources(
         entries.append(entry)
         sources.append(source := folder / f"{name}_{entry.c_name}.ll")
         source.write_text(_machine_code(module, function, name, entry, target), encoding="utf-8")
-    read, passed = _write_block(lowered, resources, hoisted, block := folder / "weights.bin")
-    state = _state(lowered.manifest.functions, passed)
+    state, others = initial_values(lowered)
+    passed = {key: tensor for key, tensor in (state | others).items() if key in others or not is_zero(tensor)}
+    parts, places = _write_block(passed, resources, hoisted, block := folder / "weights.bin")
     size = block.stat().st_size
-    before = file_header([*read, *passed], block) if weights == "file" and size else b""
-    offsets = {part.name: part.offset for part in passed}
-    library = Library(name, tuple(entries), state, offsets, size, weights, target, before)
-    if before:
-        _prepend(before, block, folder / f"{name}.safetensors")
+    if weights == "file" and size:
+        start = file_aligned(end_of(files))
+        files.append(write_file(folder / f"{name}.safetensors", parts, block, start))
+    library = Library(
+        name,
+        tuple(entries),
+        tuple(Part(key, 0, tensor.nbytes) for key, tensor in state.items()),
+        places,
+        end_of(files) if files else size,
+        weights,
+        target,
+        tuple(files),
+        mapped is not None,
+        constants=constants,
+    )
     (folder / f"{name}.h").write_text(header(library), encoding="utf-8")
     (source := folder / f"{name}.c").write_text(wrapper(library), encoding="utf-8")
     sources.append(source)
@@ -217,12 +246,6 @@ def _machine_code(module: ir.Module, function: str, library: str, entry: EntryPo
     return llvm_ir(module)
 
 
-def _state(functions: Mapping[str, Function], passed: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of ``passed`` that are state, in memory of the caller."""
-    names = {each.name for function in functions.values() for each in function.arguments if each.kind == "state"}
-    return tuple(part for part in passed if part.name in names)
-
-
 _FILE_DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -237,57 +260,42 @@ _FILE_DTYPES = {
 
 
 def _write_block(
-    lowered: LoweredRecord, resources: Sequence[Resource], hoisted: Sequence[HoistedWeight], path: Path
-) -> tuple[list[Part], list[Part]]:
-    """Write the block of weights; return the parts that code reads, and those that entry points take as arguments."""
-    offsets = offsets_of(hoisted)
-    read: list[Part] = []
-    passed: list[Part] = []
+    tensors: Mapping[str, torch.Tensor], resources: Sequence[Resource], hoisted: Sequence[HoistedWeight], path: Path
+) -> tuple[list[Part], dict[str, int]]:
+    """Write the weights that are in no file of the caller, and ``tensors``; return all parts, and where these begin.
+
+    The file begins where the mapped files end.
+    """
+    *offsets, end = offsets_of(hoisted)
+    start = file_aligned(max((each.place + each.nbytes for each in hoisted if each.place is not None), default=0))
+    parts: list[Part] = []
+    places: dict[str, int] = {}
     with path.open("wb") as file:
-        for weight, offset in zip(hoisted, offsets, strict=False):
+        for weight, offset in zip(hoisted, offsets, strict=True):
+            if weight.place is not None:
+                continue
             resource = resources[weight.number]
             array = np.ascontiguousarray(read_buffer(weight, resource.data))
-            file.seek(offset)
+            file.seek(offset - start)
             file.write(array.data)
             dtype = DTYPES[str(ir.RankedTensorType(resource.value.type).element_type)][0]
             shape = weight.shape if weight.order is None else tuple(weight.shape[axis] for axis in weight.order)
             name = f"{key_of(resource.value)}{'' if weight.order is None else f'.transposed_{weight.number}'}"
-            read.append(_part(name, offset, array.nbytes, dtype, shape))
-        end = offsets[-1]
-        for name, tensor in _passed_tensors(lowered).items():
-            file.seek(end)
-            file.write(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
-            passed.append(_part(name, end, tensor.nbytes, tensor.dtype, tuple(tensor.shape)))
+            parts.append(_part(name, offset - start, array.nbytes, dtype, shape))
+        for name, tensor in tensors.items():
+            file.seek(end - start)
+            file.write(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+            parts.append(_part(name, end - start, tensor.nbytes, tensor.dtype, tuple(tensor.shape)))
+            places[name] = end
             end = aligned(end + tensor.nbytes)
-        file.truncate(end)
-    return read, passed
+        file.truncate(end - start)
+    return parts, places
 
 
 def _part(name: str, offset: int, nbytes: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Part:
     if dtype not in _FILE_DTYPES:
         return Part(name, offset, nbytes, "U8", (nbytes,))
     return Part(name, offset, nbytes, _FILE_DTYPES[dtype], shape)
-
-
-def _passed_tensors(lowered: LoweredRecord) -> dict[str, torch.Tensor]:
-    """Return the initial state, and the weights that entry points take as arguments, as the code reads them."""
-    values = lowered.initial_state()
-    tensors: dict[str, torch.Tensor] = {}
-    for function in lowered.manifest.functions.values():
-        for argument in function.arguments:
-            if argument.kind in ("state", "weight"):
-                tensor = dense(values[argument.name].detach().cpu())
-                if argument.passed_as is not None and not tensor.is_complex():
-                    tensor = tensor.to(getattr(torch, argument.passed_as))
-                tensors[argument.name] = tensor
-    return tensors
-
-
-def _prepend(before: bytes, block: Path, path: Path) -> None:
-    """Write ``before`` and the bytes of ``block`` to ``path``."""
-    with path.open("wb") as file, block.open("rb") as weights:
-        file.write(before)
-        shutil.copyfileobj(weights, file, 1 << 20)
 
 
 def _embed(library: Library, folder: Path) -> Path:

@@ -14,6 +14,7 @@ from fx_importer.native.library import (
     parameters,
     size_parameters,
 )
+from fx_importer.rewrites.llvm.runtime_checks import INCONSISTENT
 from fx_importer.rewrites.native.status_checks import FIRST_STATUS
 
 
@@ -25,6 +26,7 @@ def header(library: Library) -> str:
         f"#ifndef {guard}\n#define {guard}\n\n#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n",
         '#ifdef __cplusplus\nextern "C" {\n#endif\n',
         _statuses(library),
+        "".join(f"#define {library.macro(name)} {value}\n" for name, value in library.constants.items()),
         _weights(library),
         _state(library),
         *(_entry(library, entry) for entry in library.entries),
@@ -35,7 +37,7 @@ def header(library: Library) -> str:
 
 def _about(library: Library) -> str:
     target = library.target
-    return f"""/* {library.name}.h: {library.model or "a model"} as native code, written by fx-importer.
+    return f"""/* {library.name}.h: a model as native code, written by fx-importer.
  *
  * Target: {target.name} ({target.triple}, {target.cpu}). {target.about}
  *
@@ -56,6 +58,8 @@ def _statuses(library: Library) -> str:
     macro = library.macro
     lines = [f"  {macro(name)} = {number}, /* {text} */" for number, (name, text) in enumerate(STATUSES.items())]
     for number, message in enumerate(library.messages):
+        if message.startswith(INCONSISTENT):  # there are many, of no model that is known
+            continue
         lines.append(f"  /* {FIRST_STATUS + number}: {_comment(message)} */")
     return (
         "enum {\n" + "\n".join(lines) + f"\n}};\n\n/* The text of a status: a constant, never NULL. */\n"
@@ -77,6 +81,20 @@ def _weights(library: Library) -> str:
 """
     if library.weights == "pointer":
         return text
+    if library.takes_paths:
+        names = "\n".join(f" *   {_comment(file.name)}" for file in library.files)
+        return (
+            text
+            + f"""#define {library.macro("WEIGHTS_FILES")} {len(library.files)}
+
+/* Map files, and set `weights`. Their paths, in this order, are of the files of the build, wherever they are now:
+{names}
+ * The map lasts until `unmap`.
+ */
+int {library.name}_map_weights(const char *const *paths, const void **weights);
+void {library.name}_unmap_weights(const void *weights);
+"""
+        )
     return (
         text
         + f"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fx_importer.native.abi import EntryPoint, Size, Value
 from fx_importer.native.targets import NativeTarget
@@ -40,6 +40,22 @@ class Part:
 
 
 @dataclass(frozen=True)
+class WeightFile:
+    """A file of weights that is mapped as a part of the block."""
+
+    name: str
+    nbytes: int
+    header: int
+    """The bytes before the tensors."""
+    skipped: int
+    """The bytes that are not mapped."""
+    place: int
+    """Where the rest begins in the block."""
+    check: int
+    """The hash of header and samples."""
+
+
+@dataclass(frozen=True)
 class Library:
     """EntryPoint points that share weights and state."""
 
@@ -49,17 +65,20 @@ class Library:
     state: tuple[Part, ...]
     """The state in memory of the caller."""
     passed: Mapping[str, int]
-    """The offsets, in the block of weights, of the initial state and of weights that entry points take as arguments."""
+    """The offsets, in the block of weights, of the initial state and of weights that entry points take as arguments.
+    State that is missing begins as zeros."""
     weights_bytes: int
     weights: str
     """``embedded``, ``file`` or ``pointer``."""
     target: NativeTarget
-    file_header: bytes = b""
-    """What stands before the block in a file of weights."""
+    files: tuple[WeightFile, ...] = ()
+    """What is mapped as the block of weights."""
+    takes_paths: bool = False
+    """Whether callers pass several paths of files of weights, and not one."""
     arrays: Mapping[int, str] | None = None
     """The arrays with the parts of `passed`, by offset, in C source, which has no block of weights."""
-    model: str = ""
-    """What it was made of, for the header."""
+    constants: Mapping[str, str] = field(default_factory=dict[str, str])
+    """More macros of the header, and their values."""
 
     @property
     def state_bytes(self) -> int:

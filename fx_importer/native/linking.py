@@ -112,7 +112,7 @@ _LIBRARIES = {
         "fma fmax fmin fmod hypot ldexp lgamma log log10 log1p log2 nearbyint pow remainder rint round roundeven "
         "scalbn sin sincos sinh sqrt tan tanh tgamma trunc"
     ),
-    "libc.so.6": "memcpy memmove memset memcmp open close read fstat mmap munmap",
+    "libc.so.6": "memcpy memmove memset memcmp open close pread fstat mmap munmap",
 }
 """The functions of the C library that code may call."""
 

@@ -1,13 +1,9 @@
-"""The file of weights, of the format safetensors, and the C functions that map it."""
+"""The C functions that map files of weights."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
-from pathlib import Path
-
-from fx_importer.native.library import ALIGNMENT, Library, Part
+from fx_importer.native.library import Library
+from fx_importer.native.weight_files import SAMPLE
 
 _POSIX = """
 #include <fcntl.h>
@@ -15,68 +11,69 @@ _POSIX = """
 #include <sys/stat.h>
 #include <unistd.h>
 
-int NAME_map_weights(const char *path, const void **weights) {
-  if (path == NULL || weights == NULL) return PREFIX_ERROR_NULL;
-  *weights = NULL;
-  int file = open(path, O_RDONLY);
-  if (file < 0) return PREFIX_ERROR_WEIGHTS;
+static bool fx_hash_file(int file, uint64_t at, uint64_t bytes, uint64_t *hash) { /* FNV-1a */
+  while (bytes) {
+    unsigned char piece[4096];
+    ssize_t count = pread(file, piece, bytes < sizeof piece ? bytes : sizeof piece, (off_t)at);
+    if (count <= 0) return false;
+    for (ssize_t i = 0; i < count; i++) *hash = (*hash ^ piece[i]) * UINT64_C(1099511628211);
+    at += (uint64_t)count;
+    bytes -= (uint64_t)count;
+  }
+  return true;
+}
+
+/* Map what follows `skipped` bytes to `place` if header and samples have the hash, and return whether it is mapped. */
+static bool fx_map_file(const char *path, unsigned char *place, uint64_t bytes, uint64_t header, uint64_t skipped,
+                        uint64_t hash) {
+  int file = path == NULL ? -1 : open(path, O_RDONLY);
+  if (file < 0) return false;
   struct stat about;
-  unsigned char *map = MAP_FAILED;
-  if (!fstat(file, &about) && (uint64_t)about.st_size == FILE_BYTES)
-    map = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, file, 0);
+  uint64_t found = UINT64_C(14695981039346656037), step = (bytes - header) / 256;
+  bool same = !fstat(file, &about) && (uint64_t)about.st_size == bytes && fx_hash_file(file, 0, header, &found);
+  for (uint64_t at = header; same && at < bytes; at += step ? step : 1)
+    same = fx_hash_file(file, at, bytes - at < SAMPLE ? bytes - at : SAMPLE, &found);
+  same = same && found == hash;
+  if (same && bytes > skipped)
+    same = mmap(place, bytes - skipped, PROT_READ, MAP_SHARED | MAP_FIXED, file, (off_t)skipped) != MAP_FAILED;
   close(file);
+  return same;
+}
+
+int NAME_map_weights(PARAMETER, const void **weights) {
+  if (weights == NULL || PATHS == NULL) return PREFIX_ERROR_NULL;
+  *weights = NULL;
+  unsigned char *map = mmap(NULL, BLOCK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANON, -1, 0);
   if (map == MAP_FAILED) return PREFIX_ERROR_WEIGHTS;
-  uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a of the header, which has the SHA-256 of the weights */
-  for (size_t i = 0; i < DATA_BEGIN; i++) hash = (hash ^ map[i]) * UINT64_C(1099511628211);
-  if (hash != HEADER_HASH) {
-    munmap(map, FILE_BYTES);
+  if (!(FILES)) {
+    munmap(map, BLOCK_BYTES);
     return PREFIX_ERROR_WEIGHTS;
   }
-  *weights = map + DATA_BEGIN;
+  *weights = map;
   return PREFIX_OK;
 }
 
 void NAME_unmap_weights(const void *weights) {
-  if (weights != NULL) munmap((void *)((uintptr_t)weights - DATA_BEGIN), FILE_BYTES);
+  if (weights != NULL) munmap((void *)(uintptr_t)weights, BLOCK_BYTES);
 }
 """
 
 
 def weight_reader(library: Library) -> str:
-    """Return the functions that map the file that begins with the header of ``library``."""
-    source = _POSIX.replace("NAME", library.name).replace("PREFIX", library.name.upper())
-    begin = len(library.file_header)
-    hashed = 14695981039346656037
-    for byte in library.file_header:
-        hashed = (hashed ^ byte) * 1099511628211 % (1 << 64)
-    numbers = {"FILE_BYTES": begin + library.weights_bytes, "DATA_BEGIN": begin, "HEADER_HASH": hashed}
-    for text, value in numbers.items():
-        source = source.replace(text, f"UINT64_C({value})")
+    """Return the functions that map the files of ``library``."""
+    calls: list[str] = []
+    for number, file in enumerate(library.files):
+        numbers = f"UINT64_C({file.nbytes}), {file.header}, {file.skipped}, UINT64_C({file.check})"
+        path = f"paths[{number}]" if library.takes_paths else "path"
+        calls.append(f"fx_map_file({path}, map + {file.place}, {numbers})")
+    source = _POSIX.replace("SAMPLE", str(SAMPLE))
+    for text, value in {
+        "NAME": library.name,
+        "PREFIX": library.name.upper(),
+        "PARAMETER": "const char *const *paths" if library.takes_paths else "const char *path",
+        "PATHS": "paths" if library.takes_paths else "path",
+        "BLOCK_BYTES": f"UINT64_C({library.weights_bytes})",
+        "FILES": " &&\n        ".join(calls),
+    }.items():
+        source = source.replace(text, value)
     return source
-
-
-def file_header(parts: Sequence[Part], block: Path) -> bytes:
-    """Return what stands before the ``block`` of weights in a file: a length and JSON, a multiple of `ALIGNMENT`."""
-    tensors: dict[str, object] = {"__metadata__": {"format": "fx-importer", "sha256": _digest(block)}}
-    end = 0
-    for part in parts:
-        if part.offset > end:  # the format has no gaps
-            tensors[f"__padding_{end}__"] = _tensor("U8", [part.offset - end], end, part.offset)
-        tensors[part.name] = _tensor(part.dtype, list(part.shape), part.offset, end := part.offset + part.nbytes)
-    if (size := block.stat().st_size) > end:
-        tensors[f"__padding_{end}__"] = _tensor("U8", [size - end], end, size)
-    text = json.dumps(tensors, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _tensor(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, object]:
-    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}

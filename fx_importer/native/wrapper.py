@@ -76,8 +76,11 @@ def _state(library: Library) -> str:
     weights = "const void *weights, " if library.takes_weights else ""
     copies, offset = list[str](), 0
     for part in library.state:
-        start = library.passed[part.name]
-        copies.append(f"  __builtin_memcpy(state->bytes + {offset}, {_address(library, start)}, {part.nbytes});")
+        place = f"state->bytes + {offset}"
+        if (start := library.passed.get(part.name)) is None:
+            copies.append(f"  __builtin_memset({place}, 0, {part.nbytes});")
+        else:
+            copies.append(f"  __builtin_memcpy({place}, {_address(library, start)}, {part.nbytes});")
         offset += aligned(part.nbytes)
     checked = "state == NULL || weights == NULL" if library.takes_weights else "state == NULL"
     return f"""struct {name}_state {{

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +34,10 @@ class Resource:
     data: np.ndarray
 
 
-def elide_weights(module: ir.Module) -> list[Resource]:
+def elide_weights(module: ir.Module, is_weight: Callable[[np.ndarray], bool] | None = None) -> list[Resource]:
     """Replace the large resources of constants in ``module`` by handles, whose numbers are their positions here.
+
+    With ``is_weight``, small ones for whose bytes it is true are replaced too.
 
     Raises:
         UsageError: if one has no data.
@@ -50,7 +52,7 @@ def elide_weights(module: ir.Module) -> list[Resource]:
         if value is None:
             continue
         if value not in handles:
-            data = _bytes_of(value)
+            data = _bytes_of(value, is_weight)
             handles[value] = value
             if data is not None:
                 handles[value] = WeightHandle(HandleScope.LOAD, len(found)).attribute(value.type)
@@ -82,7 +84,7 @@ def link_weights(module: ir.Module, resources: Sequence[Resource]) -> bool:
     return bool(found)
 
 
-def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
+def _bytes_of(value: ir.Attribute, is_weight: Callable[[np.ndarray], bool] | None) -> np.ndarray | None:
     """Return the bytes of a resource; None for one that stays, or whose size does not match its type.
 
     Raises `UsageError` if it has no data.
@@ -96,7 +98,7 @@ def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
     if data is None and not has_data(value):
         raise missing_data(value)
     stays = size < _SMALLEST and "complex" not in str(tensor_type.element_type)  # LLVM has no complex resources
-    return None if stays else data
+    return None if stays and not (data is not None and is_weight is not None and is_weight(data)) else data
 
 
 def read_buffer(weight: HoistedWeight, data: np.ndarray) -> np.ndarray:

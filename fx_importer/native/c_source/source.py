@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fx_importer.calls.memref import dense
 from fx_importer.engines.jit.weight_table import Resource, elide_weights, read_buffer
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
@@ -27,13 +26,13 @@ from fx_importer.native.c_source.helpers import definitions
 from fx_importer.native.c_source.scalars import COMPLEX_TYPES, c_type
 from fx_importer.native.c_source.unread_sizes import without_unread_sizes
 from fx_importer.native.header import header
+from fx_importer.native.initial_values import initial_values, is_zero
 from fx_importer.native.library import Library, Part
 from fx_importer.native.sizes import HELPERS
 from fx_importer.native.targets import NativeTarget
 from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
 from fx_importer.pipelines.native import scalars_of_c
 from fx_importer.pipelines.runner import run_stage
-from fx_importer.rewrites.llvm.arena import aligned
 from fx_importer.rewrites.llvm.processor import Processor
 from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, offsets_of, weights_of
 from fx_importer.rewrites.native.memory_plan import ARENA_BYTES
@@ -97,12 +96,15 @@ def write_c_source(lowered: LoweredRecord, name: str, weights: str, folder: Path
         entry = entry_of(module, function, lowered.manifest)
         entries.append(entry)
         functions.append(_functions(module, function, name, entry, arrays, hoisted, resources))
-    passed, places = _initial_values(lowered, offsets_of(hoisted)[-1], arrays)
-    names = {each.name for entry in entries for each in entry.arguments if each.kind == "state"}
-    state = tuple(part for part in passed if part.name in names)
-    library = Library(
-        name, tuple(entries), state, {part.name: part.offset for part in passed}, 0, weights, C_TARGET, arrays=places
-    )
+    state, others = initial_values(lowered)
+    offsets: dict[str, int] = {}
+    places: dict[int, str] = {}
+    for number, (key, tensor) in enumerate((state | others).items()):
+        if key in others or not is_zero(tensor):
+            offsets[key] = number
+            places[number] = arrays.add(key, None, _element_of(tensor.dtype), tensor)
+    parts = tuple(Part(key, 0, tensor.nbytes) for key, tensor in state.items())
+    library = Library(name, tuple(entries), parts, offsets, 0, weights, C_TARGET, arrays=places)
     files = [folder / f"{name}.c", folder / f"{name}.h"]
     files[1].write_text(header(library), encoding="utf-8")
     files[0].write_text(_source(library, arrays, functions), encoding="utf-8")
@@ -110,7 +112,7 @@ def write_c_source(lowered: LoweredRecord, name: str, weights: str, folder: Path
 
 
 def _source(library: Library, arrays: _Arrays, functions: Sequence[str]) -> str:
-    calls = _without_unused(wrapper(library)).replace("__builtin_memcpy", "memcpy")
+    calls = _without_unused(wrapper(library)).replace("__builtin_mem", "mem")
     calls = calls.replace(f'#include "{library.name}.h"\n', "").strip("\n") + "\n"
     code = "\n".join(functions)
     helpers = definitions(code)
@@ -119,7 +121,7 @@ def _source(library: Library, arrays: _Arrays, functions: Sequence[str]) -> str:
     text = "\n".join(part for part in texts if part.strip())
     floats = re.search(r"\b(float|double)\b", text) is not None
     includes = ["math.h"] if floats else []
-    includes += ["string.h"] if "memcpy" in text else []
+    includes += ["string.h"] if re.search(r"\bmem(cpy|set)\b", text) else []
     head = _HEAD.format(name=library.name, includes="\n".join(f"#include <{file}>" for file in includes))
     types = COMPLEX_TYPES if "fx_complex" in text else ""
     return "\n".join(part for part in (head, _NO_CONTRACTION if floats else "", types, text) if part)
@@ -253,28 +255,6 @@ def _constants(module: ir.Module, arrays: _Arrays) -> Mapping[str, Buffer]:
         array = arrays.add(key if len(key) < 60 else symbol.strip("_"), None, element, data)
         buffers[symbol] = Buffer(array, f"const {element}", tuple(kind.shape), row_major(kind.shape))
     return buffers
-
-
-def _initial_values(lowered: LoweredRecord, start: int, arrays: _Arrays) -> tuple[list[Part], Mapping[int, str]]:
-    """Return the tensors that entry points take, with offsets in a block that there is not, and the array of each."""
-    values = lowered.initial_state()
-    kinds = {
-        each.name: each
-        for function in lowered.manifest.functions.values()
-        for each in function.arguments
-        if each.kind in ("state", "weight")
-    }
-    parts: list[Part] = []
-    places: dict[int, str] = {}
-    for name, argument in kinds.items():
-        tensor = dense(values[name].detach().cpu())
-        if argument.passed_as is not None and not tensor.is_complex():
-            tensor = tensor.to(getattr(torch, argument.passed_as))
-        element = _element_of(tensor.dtype)
-        places[start] = arrays.add(name, None, element, tensor)
-        parts.append(Part(name, start, tensor.nbytes))
-        start = aligned(start + max(tensor.nbytes, 1))
-    return parts, places
 
 
 def _element_of(dtype: torch.dtype) -> str:

@@ -17,6 +17,8 @@ from fx_importer.rewrites.llvm.operator_stubs import STUB_SUCCEEDED, operator_st
 
 MESSAGES = "messages"
 """Name of a fact."""
+INCONSISTENT = "the program is inconsistent"
+"""How messages of checks begin that only a fault of a lowering fails."""
 RUN = "__fx_importer_run"
 """The function that calls compiled code. It takes the addresses of a packed function and of its arguments; the number
 of memref descriptors among these that it fills in, their addresses, and those of the tensors. It returns 0, or the
@@ -185,7 +187,7 @@ def _failure_message(message: str) -> str:
         return message
     if re.match(r"out-of-bounds access$|offset \d+ is out-of-bounds|subview runs out-of-bounds", found["reason"]):
         return _out_of_range(found["op"])
-    return f"the program is inconsistent, {found['reason']} of {found['op']:.100}"
+    return f"{INCONSISTENT}, {found['reason']} of {found['op']:.100}"
 
 
 def _is_nonzero(divisor: ir.Value) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.constant_arguments import append_argument, resource_constants
@@ -32,6 +32,8 @@ class HoistedWeight:
     itemsize: int
     order: tuple[int, ...] | None
     """The permutation of the axes of ``shape`` that the code reads; None for the weight as it is."""
+    place: int | None = field(default=None, compare=False)
+    """Where it is in the block of `pack_weights`, if that is known before."""
 
     @property
     def nbytes(self) -> int:
@@ -73,6 +75,11 @@ class _Table:
         self._bytes = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
         self._table = append_argument(function, ir.MemRefType.get([count], self._bytes))
 
+    @staticmethod
+    def placed(_function: func_d.FuncOp) -> set[int]:
+        """Return the numbers of the weights whose place in memory is known before."""
+        return set()
+
     def view(self, emit: ArithOps, entry: HoistedWeight, kind: ir.MemRefType) -> ir.Value:
         """Emit the buffer of ``entry``, a new one."""
         number = emit.index(len(self.entries))
@@ -85,10 +92,14 @@ class _Block:
     """Weights one after the other, each aligned, in an argument of bytes."""
 
     def __init__(self, function: func_d.FuncOp, _count: int):
-        module = function.operation.parent
-        self.entries = weights_of(module) if module is not None and has_weights(module) else []
+        self.entries = _entries_before(function)
         dynamic = ir.ShapedType.get_dynamic_size()
         self._block = append_argument(function, ir.MemRefType.get([dynamic], ir.IntegerType.get_signless(8)))
+
+    @staticmethod
+    def placed(function: func_d.FuncOp) -> set[int]:
+        """Return the numbers of the weights whose place in memory is known before."""
+        return {each.number for each in _entries_before(function) if each.place is not None}
 
     def view(self, emit: ArithOps, entry: HoistedWeight, kind: ir.MemRefType) -> ir.Value:
         """Emit the buffer of ``entry``."""
@@ -97,9 +108,31 @@ class _Block:
         return view_of_block(emit, self._block, offsets_of(self.entries)[self.entries.index(entry)], kind)
 
 
+def _entries_before(function: func_d.FuncOp) -> list[HoistedWeight]:
+    module = function.operation.parent
+    return weights_of(module) if module is not None and has_weights(module) else []
+
+
+def file_aligned(offset: int) -> int:
+    """Return where a file can be mapped in the block of `pack_weights`, from ``offset`` on, whatever the page size."""
+    return -(-offset // FILE_ALIGNMENT) * FILE_ALIGNMENT
+
+
+FILE_ALIGNMENT = 1 << 16
+
+
 def offsets_of(entries: Sequence[HoistedWeight]) -> list[int]:
-    """Return where each weight begins in the block of `pack_weights`, and last the bytes of the block."""
-    return [*itertools.accumulate((aligned(entry.nbytes) for entry in entries), initial=0)]
+    """Return where each weight begins in the block of `pack_weights`, and last the bytes of the block.
+
+    Weights follow those whose place is known before.
+    """
+    placed = max((each.place + each.nbytes for each in entries if each.place is not None), default=0)
+    sizes = (0 if each.place is not None else aligned(each.nbytes) for each in entries)
+    offsets = [*itertools.accumulate(sizes, initial=file_aligned(placed))]
+    return [
+        *(offset if each.place is None else each.place for each, offset in zip(entries, offsets, strict=False)),
+        offsets[-1],
+    ]
 
 
 def _hoist(function: func_d.FuncOp, memory: type[_Table | _Block]) -> None:
@@ -107,10 +140,12 @@ def _hoist(function: func_d.FuncOp, memory: type[_Table | _Block]) -> None:
 
     constants = resource_constants(function, "arith.constant")
     numbers = {value: handle.number for value in constants if (handle := handle_of(value))}
+    placed = memory.placed(function)
     uses: dict[tuple[ir.Attribute, tuple[int, ...] | None, ir.Type], list[ir.OpOperand]] = {}
     for value in numbers:
         for use in [use for op in constants[value] for use in op.results[0].uses]:
-            uses.setdefault((value, *_layout(use, memory is _Block)), []).append(use)
+            layout = _layout(use, memory is _Block, stays=numbers[value] in placed)
+            uses.setdefault((value, *layout), []).append(use)
     replaced: list[ir.Operation] = []
     with function.context, function.location:
         hoisted = memory(function, len(uses))
@@ -152,13 +187,16 @@ def weights_of(module: ir.Module | ir.Operation) -> list[HoistedWeight]:
     return [HoistedWeight(**entry) for entry in required_fact(module, _FACT)]
 
 
-def _layout(use: ir.OpOperand, unit_axes: bool) -> tuple[tuple[int, ...] | None, ir.Type]:
-    """Return the order of the axes of a weight that a reader wants, and the type that it reads then."""
+def _layout(use: ir.OpOperand, unit_axes: bool, *, stays: bool) -> tuple[tuple[int, ...] | None, ir.Type]:
+    """Return the order of the axes of a weight that a reader wants, and the type that it reads then.
+
+    A weight that ``stays`` is transposed only for an operation that transposes it.
+    """
     order = transposed_axes(use.owner)
     if order is not None:
         return order, use.owner.results[0].type
     given = ir.RankedTensorType(use.owner.operands[use.operand_number].type)
-    order = row_order(use.owner, use.operand_number, unit_axes=unit_axes)
+    order = None if stays else row_order(use.owner, use.operand_number, unit_axes=unit_axes)
     if order is None:
         return None, given
     sizes, unknown = [given.shape[axis] for axis in order], ir.Location.unknown(given.context)
