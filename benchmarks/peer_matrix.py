@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, renew, write_rows
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
-from fx_importer.process.restarting_worker import RestartingWorker
-from fx_importer.process.worker import Child
+from fx_importer.process.worker import Child, RestartingWorker
 
 if TYPE_CHECKING:
     from testing.peer_cases import Request

@@ -23,8 +23,7 @@ from pathlib import Path
 
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
-from fx_importer.process.restarting_worker import RestartingWorker
-from fx_importer.process.worker import Child
+from fx_importer.process.worker import Child, RestartingWorker
 
 LIMITS = Limits(600.0, 8 * 2**30)
 """For one program, with everything that is tried and followed."""

@@ -20,8 +20,7 @@ from pathlib import Path
 
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
-from fx_importer.process.restarting_worker import RestartingWorker
-from fx_importer.process.worker import Child
+from fx_importer.process.worker import Child, RestartingWorker
 
 WRONG = ("differs", "refused by us", "crash of ours")
 """Outcomes that fail the comparison."""

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
-from fx_importer.process.restarting_worker import RestartingWorker
-from fx_importer.process.worker import Child
+from fx_importer.process.worker import Child, RestartingWorker
 
 if TYPE_CHECKING:
     from testing.fuzzing.draw import Settings

@@ -19,8 +19,7 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import Argument, Function
 from fx_importer.manifest import NARROW, NARROW_FLOATS, Manifest
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.embedded_manifest import take_manifest
-from fx_importer.mlir.module_io import ARTIFACT, MODULES, manifest_path, read_module
+from fx_importer.mlir.module_io import ARTIFACT, MODULES, manifest_path, read_module, take_manifest
 from fx_importer.mlir.module_summary import spelled_type
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.options import ImportOptions, LoweringOptions, Mutation, Options, Weights

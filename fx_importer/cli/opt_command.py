@@ -15,7 +15,7 @@ from fx_importer.errors import UsageError
 
 def complete_pipeline(incomplete: str) -> list[tuple[str, str]]:
     """Return the passes and pipelines that the last word of ``incomplete`` may become, with descriptions."""
-    from fx_importer.cli.opt.pass_list import listed_passes
+    from fx_importer.cli.opt.run_passes import listed_passes
 
     before, comma, word = incomplete.rpartition(",")
     return [
@@ -59,8 +59,7 @@ def opt(
     following: Following = Following(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run passes on a module in a file, as mlir-opt does."""
-    from fx_importer.cli.opt.pass_list import show_passes
-    from fx_importer.cli.opt.run_passes import optimize
+    from fx_importer.cli.opt.run_passes import optimize, show_passes
 
     if json is not None and not list_passes:
         raise UsageError("--json is the file of --list: pass --list too")

@@ -1,29 +1,40 @@
-"""Compilation of models, with the cache, warnings, and suggestions after a failure."""
+"""Compilation of models, with the cache, warnings, and suggestions after a failure, which are tried."""
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from torch.export import ExportedProgram
 
-from fx_importer.compiler.advice import Advisor, Change
-from fx_importer.compiler.assumptions import warn_of_assumptions
+from fx_importer.compiler.advice import MAX_BYTES, Advisor, Change, bytes_of
 from fx_importer.compiler.cached_lowering import through_the_cache
 from fx_importer.compiler.compilation import Call, Compilation, Exported, Programs
 from fx_importer.compiler.diagnose import SEARCH_SECONDS, investigator
 from fx_importer.compiler.driver import export_models, in_arithmetic, lower_exported, stages_of
 from fx_importer.compiler.quantized_arithmetic import lowered_as_chosen
 from fx_importer.compiler.stages import admit, new_trace
-from fx_importer.compiler.trials import advisor
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.errors import ExportError, QuantizationWarning, RandomNumbersWarning
+from fx_importer.errors import AssumptionWarning, ExportError, QuantizationWarning, RandomNumbersWarning
 from fx_importer.frontend.dynamic_dimensions import dimension_names
+from fx_importer.frontend.torch_patches import GUARD_LOG, META_LOG, patched, warnings_filtered
 from fx_importer.importing import FxImporter
-from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
+from fx_importer.manifest import Manifest
+from fx_importer.options import (
+    Capture,
+    DecompositionOptions,
+    ExportOptions,
+    Options,
+    PrintOptions,
+    Quantized,
+    RunOptions,
+    Weights,
+)
 from fx_importer.probing import Prober
 from fx_importer.results.lowered import Lowered
 from fx_importer.verification.original_model import OriginalModel
@@ -152,3 +163,66 @@ def recompile(
     programs = f if isinstance(f, Mapping) else {options.importing.func_name: f}
     calls = {name: (program, args, {}) for name, program in programs.items()}
     return compile_programs(calls, importer.fresh(), options, report=False, trace=trace)
+
+
+def warn_of_assumptions(manifest: Manifest, captured: Collection[str], options: ExportOptions) -> None:
+    """Warn of the assumptions of the functions ``captured``, one line each, unless ``options`` ask for them.
+
+    Programs that were captured before have the assumptions of their owner.
+    """
+    if options.capture is not Capture.AUTO:
+        return
+    several = len(manifest.functions) > 1
+    lines = [
+        f"  {f'{name}: ' if several else ''}{assumption}"
+        for name, function in manifest.functions.items()
+        if name in captured
+        for assumption in function.assumptions
+    ]
+    if lines:
+        count = "1 assumption" if len(lines) == 1 else f"{len(lines)} assumptions"
+        warnings.warn(
+            f"torch.export refuses the model; it was captured under {count} on the values of its inputs, which each "
+            "call checks:\n" + "\n".join([*lines, 'capture="assume" accepts this, capture="export" is an error']),
+            AssumptionWarning,
+            stacklevel=4,
+        )
+
+
+_LOGS = {META_LOG: "torch._subclasses.fake_tensor", GUARD_LOG: "torch.fx.experimental.symbolic_shapes"}
+"""Loggers to which torch writes a traceback for each operator or guard that it refuses."""
+
+
+def advisor(
+    calls: Mapping[str, Call], options: Options, lower_again: Callable[[Change, Options, Prober], None]
+) -> Advisor:
+    """Return what tries changes of ``options`` with which ``calls`` could not be lowered.
+
+    ``lower_again`` lowers with a change and options, with the passes in the process of a prober: a crash is a failure.
+    """
+    prober = cache(lambda: Prober(Compilation.of(options).pipeline_of))
+
+    @cache
+    def weights() -> Weights:
+        inline = options.importing.weights is Weights.INLINE and options.export.quantized is not Quantized.INTEGER
+        # Inline ones would be sent to the other process by each trial.
+        return Weights.EXTERNAL if inline and bytes_of(calls.values()) > MAX_BYTES else options.importing.weights
+
+    def lowers(change: Change) -> bool:
+        importing = replace(change.options.importing, weights=weights())
+        running = RunOptions(cache=False)
+        quiet = replace(change.options, importing=importing, printing=PrintOptions(), running=running)
+        try:
+            with warnings_filtered("ignore"), _without_logs():
+                lower_again(change, quiet, prober())
+        except Exception:  # of any kind, also of the model's own code
+            return False
+        return True
+
+    return Advisor(calls, options, lowers, prober)
+
+
+def _without_logs() -> AbstractContextManager[None]:
+    """Return a context in which torch logs no refusals, which are part of a trial."""
+    loggers = {patch: logging.getLogger(name) for patch, name in _LOGS.items()}
+    return patched({patch.on(log): [*log.filters, lambda _: False] for patch, log in loggers.items()})

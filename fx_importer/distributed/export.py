@@ -14,12 +14,11 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.distributed.collectives import ON_MESH, axes_of_group, calls_in, group_name
-from fx_importer.distributed.fake_groups import fake_process_group
 from fx_importer.distributed.gradients import export_gradients
 from fx_importer.distributed.local_tensors import is_dtensor, with_local_tensors
-from fx_importer.distributed.mesh import Mesh
+from fx_importer.distributed.mesh import Mesh, fake_process_group
 from fx_importer.distributed.plan import Plan
-from fx_importer.distributed.rank_slices import slices_at_run_time
+from fx_importer.distributed.rank_operators import slices_at_run_time
 from fx_importer.distributed.shards import Layout, Source, read_shards
 from fx_importer.errors import UsageError, first_line
 from fx_importer.frontend.torch_patches import tracing, warnings_filtered

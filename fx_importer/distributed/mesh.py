@@ -1,13 +1,16 @@
-"""Meshes of devices as values, and their text form."""
+"""Meshes of devices as values, their text form, and a process group for exports of one rank without the others."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import torch.distributed
 
 from fx_importer.errors import UsageError
 
@@ -88,3 +91,21 @@ def _world_size(default: int) -> int:
     import torch.distributed
 
     return torch.distributed.get_world_size() if torch.distributed.is_initialized() else default
+
+
+@contextmanager
+def fake_process_group(size: int, rank: int = 0) -> Iterator[None]:
+    """Make this process the ``rank`` of ``size`` ranks, whose collectives compute nothing, as torch's tests do.
+
+    Raises:
+        UsageError: if this process has a process group already.
+    """
+    if torch.distributed.is_initialized():
+        raise UsageError("this process has a process group already: end it first, with destroy_process_group")
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()

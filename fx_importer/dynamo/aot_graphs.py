@@ -7,7 +7,8 @@ omits these. It is functional, and its nodes have example values.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,3 +183,12 @@ def _hints(sizes: Sequence[Any]) -> list[int] | None:
     """Return the sizes at trace time; None if one is unknown."""
     hints = [size.node.hint if isinstance(size, SymInt) else size for size in sizes]
     return None if None in hints else [int(size) for size in hints]
+
+
+def rules_of_inductor() -> dict[Any, Callable[..., Any]]:
+    """Return decompositions of operators that only Inductor's decompositions introduce."""
+    prims, made = torch.ops.prims, importlib.import_module("torch._inductor.inductor_prims")
+    return {
+        prims._low_memory_max_pool_with_offsets.default: made._low_memory_max_pool_with_offsets_aten,
+        prims._low_memory_max_pool_offsets_to_indices.default: made._low_memory_max_pool_offsets_to_indices_aten,
+    }

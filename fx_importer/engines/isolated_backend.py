@@ -13,9 +13,8 @@ from fx_importer.calls.backend import EVALUATION, Loaded, Value
 from fx_importer.mlir.bindings import ir, write_bytecode
 from fx_importer.mlir.functions import function_named
 from fx_importer.options import Limits
-from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.scratch import Scratch
-from fx_importer.process.worker import Child
+from fx_importer.process.worker import Child, RestartingWorker
 
 
 @dataclass(frozen=True)

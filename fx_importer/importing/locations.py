@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import fx
 
 from fx_importer.diagnostics.mlir_diagnostics import read_frames
-from fx_importer.fx_graph.module_names import module_name
+from fx_importer.fx_graph.programs import module_name
 from fx_importer.mlir.bindings import ir
 
 

@@ -27,8 +27,7 @@ from fx_importer.errors import CrashedError, NotInstalledError
 from fx_importer.native.zig import EXTRA, find_zig
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
-from fx_importer.process.restarting_worker import RestartingWorker
-from fx_importer.process.worker import Child
+from fx_importer.process.worker import Child, RestartingWorker
 
 _LIMITS = Limits(seconds=300)
 _WIDTH = 160

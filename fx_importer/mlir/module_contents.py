@@ -1,8 +1,10 @@
-"""Copying the operations of a module, and putting them in the place of another's."""
+"""Copying the operations of a module into another; locations of operations as paths of submodules."""
 
 from __future__ import annotations
 
+from fx_importer.diagnostics.mlir_diagnostics import read_location
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.walk import operations
 
 
 def replace_contents(module: ir.Module, new: ir.Operation) -> None:
@@ -27,3 +29,18 @@ def copy_module(module: ir.Operation) -> ir.Module:
     for op in module.regions[0].blocks[0].operations:
         copy.body.append(op.clone())
     return copy
+
+
+def with_module_paths(module: ir.Module) -> ir.Module:
+    """Return a copy of ``module`` whose locations are ``"encoder/layer/0/tosa.matmul"``, without source lines.
+
+    The last part is the name of the operation. Operations without a submodule keep their location.
+    """
+    copy = module.operation.clone()
+    for op in operations(copy):
+        frames, names = read_location(op.location)
+        if names and frames:  # without frames, it names a value
+            op.location = ir.Location.name(f"{names[0].replace('.', '/')}/{op.name}", context=copy.context)
+    found = ir.Module.create(copy.location)
+    replace_contents(found, copy)
+    return found

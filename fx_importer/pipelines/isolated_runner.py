@@ -25,9 +25,8 @@ from fx_importer.pipelines.pipeline_parser import is_known, parse_steps
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import RewriteStep, Stage
 from fx_importer.process.child_process import check_memory_can_be_watched
-from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.scratch import Scratch
-from fx_importer.process.worker import Child
+from fx_importer.process.worker import Child, RestartingWorker
 
 NO_LIMITS = Limits()
 

@@ -1,4 +1,7 @@
-"""A long-lived Python process that answers requests, with limits of time and memory; its crash is an exception here."""
+"""A long-lived Python process that answers requests, with limits of time and memory; its crash is an exception here.
+
+`RestartingWorker` starts one on demand, and anew after a crash.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
@@ -171,3 +174,22 @@ def portable(error: Exception) -> Exception:
     except Exception:  # of any kind: pickling runs the code of the class
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
+
+
+C = TypeVar("C", bound=Child)
+
+
+class RestartingWorker(Generic[C]):
+    """At most one running `Child`, which ``start`` returns. State of a crashed one is lost."""
+
+    def __init__(self, start: Callable[[], C]):
+        self._start = start
+        self._child: C | None = None
+        self._starting = threading.Lock()
+
+    def running(self) -> C:
+        """Return the child; a new one if none was started, or if the last one has ended."""
+        with self._starting:
+            if self._child is None or not self._child.alive:
+                self._child = self._start()
+            return self._child

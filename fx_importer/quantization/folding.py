@@ -23,7 +23,6 @@ from fx_importer.quantization.core_forms import without_core_forms
 from fx_importer.quantization.families import MOVES, RULES
 from fx_importer.quantization.families.elementwise import clamp_bounds, fold_table, is_elementwise, positive_factor
 from fx_importer.quantization.families.rescaling import fold_rescale, load, store
-from fx_importer.quantization.float_results import has_sums, scaled_sums
 from fx_importer.quantization.functional_form import functional
 from fx_importer.quantization.graph_constants import GraphConstants
 from fx_importer.quantization.qdq import is_quantized, kind_of, params_of
@@ -241,3 +240,36 @@ class _Folder(Scope):
 def _is_floating(node: fx.Node) -> bool:
     values = tree_leaves(node.meta.get("val"))
     return any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in values)
+
+
+def has_sums(node: fx.Node) -> bool:
+    """Return whether `scaled_sums` takes ``node``."""
+    return node.target in RULES and RULES[node.target].sums is not None
+
+
+def scaled_sums(scope: Scope, node: fx.Node) -> fx.Node:
+    """Emit a product of quantized operands in float32: its int32 sums times their scales, plus the bias.
+
+    Some quantizers, such as torchao's for x86, leave the results of matmuls and convolutions in floating point.
+
+    Raises:
+        NoIntegerForm: if an operand is not quantized to int8, and for results of another dtype.
+    """
+    if node.meta["val"].dtype is not torch.float32:
+        raise NoIntegerForm(f"its result is {node.meta['val'].dtype}")
+    rule = RULES[node.target]
+    assert rule.sums is not None
+    sums = rule.sums(scope, node)
+    if sums.operand.bits != 8:
+        raise NoIntegerForm(f"its result is not quantized, and sums of int{sums.operand.bits} have 48 bits")
+    shape = [-1, *[1] * sums.trailing]
+    result = scope.call(node, aten._to_copy.default, rule.fold(scope, node, sums.params), dtype=torch.float32)
+    scales = scope.constants.add(sums.scales.reshape(shape).float())
+    result = scope.call(node, aten.mul.Tensor, result, scales)
+    if (bias := sums.bias) is None:
+        return result
+    if len(bias.meta["val"].shape) != 1:
+        raise NoIntegerForm("its bias is not a vector")
+    if sums.trailing:
+        bias = scope.call(node, aten.reshape.default, bias, shape)
+    return scope.call(node, aten.add.Tensor, result, bias)

@@ -27,8 +27,7 @@ from fx_importer.reduction.ddmin import minimized
 from fx_importer.reduction.module_slices import operations_in
 from fx_importer.reduction.pass_reduction import Case, reduced_case
 from fx_importer.reduction.program_source import Listing, listed
-from fx_importer.reduction.reduction import Reduction, Step
-from fx_importer.reduction.reduction_page import page
+from fx_importer.reduction.reduction import Reduction, Step, page
 from fx_importer.reduction.repro_script import Setting, save_beside, script_of
 from fx_importer.reduction.simplify import simplified
 from fx_importer.reduction.subprogram import Subprogram, ValuesOf, blank_values, eager_values, part, whole

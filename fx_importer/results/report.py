@@ -1,9 +1,9 @@
-"""Reports for the explorer, of results."""
+"""Reports for the explorer, of results, with verdicts and divergences as JSON values."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,8 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError
 from fx_importer.mlir.module_summary import summary_of
 from fx_importer.mlir.output_files import check_writable, save_text
-from fx_importer.results.report_checks import contents_of_divergence, contents_of_verdict
 from fx_importer.verification.divergence import Divergence
-from fx_importer.verification.verdict import Verdict
+from fx_importer.verification.verdict import Check, Verdict
 
 if TYPE_CHECKING:
     from fx_importer.results.lowered import Lowered
@@ -95,3 +94,51 @@ def contents_of_recording(
         checks=contents_of_verdict(verdict) if verdict is not None else (),
         divergences=[contents_of_divergence(divergence) for divergence in divergences],
     )
+
+
+def contents_of_verdict(verdict: Verdict) -> list[Contents]:
+    """Return a value for each output that was compared, and for each call that has none."""
+    return [each for check in verdict.checks for each in _outputs(check)]
+
+
+def _outputs(check: Check) -> Iterator[Contents]:
+    common: Contents = {
+        "backend": check.backend,
+        "function": check.function,
+        "inputs": check.inputs,
+        "required": check.required,
+    }
+    if not check.outputs:
+        yield {**common, "output": None, "status": check.status.value, "detail": check.reason}
+    for output in check.outputs:
+        compared = output.comparison
+        status = "passed" if compared.passed else "mismatch"
+        yield {
+            **common,
+            "output": output.name,
+            "status": status,
+            "detail": str(compared),
+            "dtype": compared.dtype,
+            "shape": list(compared.shape),
+            "max_absolute": _number(compared.max_absolute),
+            "max_relative": _number(compared.max_relative),
+        }
+
+
+def contents_of_divergence(found: Divergence) -> Contents:
+    """Return the node, its place, and the text of ``found``."""
+    path, _, line = (found.where or "").rpartition(":")
+    place = {"file": path, "line": int(line), "module": found.module or None} if line.isdecimal() else None
+    return {
+        "node": found.node,
+        "operator": found.operator,
+        "backend": found.backend,
+        "cause": found.cause.value,
+        "detail": str(found),
+        "places": [place] if place else [],
+    }
+
+
+def _number(value: float) -> float | None:
+    """Return ``value``, or None for infinities and NaN, which JSON lacks."""
+    return value if abs(value) < float("inf") else None

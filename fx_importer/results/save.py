@@ -15,8 +15,8 @@ from fx_importer.engines.xla.portable_artifact import Weights as ArtifactWeights
 from fx_importer.engines.xla.portable_artifact import artifact_of
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
+from fx_importer.mlir.module_contents import with_module_paths
 from fx_importer.mlir.module_io import ARTIFACT, SUFFIXES, holds_weights, manifest_path, save_module
-from fx_importer.mlir.module_paths import with_module_paths
 from fx_importer.mlir.output_files import all_or_none, atomic_file, check_writable, save_bytes, save_text
 from fx_importer.options import Weights
 from fx_importer.targets import target_for

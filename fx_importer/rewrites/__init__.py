@@ -18,22 +18,19 @@ from fx_importer.rewrites.in_place_state import (
     state_to_values,
     values_to_memory,
 )
-from fx_importer.rewrites.iree.constants import inline_bf16_constants
+from fx_importer.rewrites.iree.constants import extend_i48_constants, inline_bf16_constants, narrow_i64_constants
 from fx_importer.rewrites.iree.element_insertions import elements_to_slices
 from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precision_matmuls
-from fx_importer.rewrites.iree.narrow_integers import narrow_i64_constants
 from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
-from fx_importer.rewrites.iree.wide_sums import extend_i48_constants
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
 from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.exact_floats import int8_matmuls_to_f32, other_int8_matmuls_to_f32
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
-from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
+from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops, inline_rank_0_generics
 from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read_initial_values
-from fx_importer.rewrites.linalg.rank_0_generics import inline_rank_0_generics
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.linalg.unused_results import drop_unused_results
@@ -74,8 +71,8 @@ from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes
 from fx_importer.rewrites.stablehlo.dynamic_slices_to_tensor import dynamic_slices_to_tensor
 from fx_importer.rewrites.stablehlo.dynamic_windows_to_linalg import dynamic_windows_to_linalg
 from fx_importer.rewrites.stablehlo.exact_floats import stablehlo_int8_matmuls_to_f32
-from fx_importer.rewrites.stablehlo.float32_accumulation import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.operators import operators_to_stablehlo
+from fx_importer.rewrites.stablehlo.product_precision import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.scalar_legalization import scalars_to_stablehlo
 from fx_importer.rewrites.stablehlo.scatter_sort_to_loops import scatter_sort_to_loops
 from fx_importer.rewrites.stablehlo.shape_refinement import refine_stablehlo_shapes

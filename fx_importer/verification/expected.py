@@ -1,20 +1,31 @@
-"""ExpectedResults results: of the model that the user passed, with checks of its capture and of its integers."""
+"""Expected results: of the model that the user passed, with checks of its capture, its lines and its integers.
+
+The integer form rounds elsewhere than quantize and dequantize operators in floating point: results differ by steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import fx
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
+from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
+from fx_importer.diagnostics.source_lines import source_line
 from fx_importer.errors import UsageError
-from fx_importer.verification.comparison import Tolerance, compare
-from fx_importer.verification.line_values import ModelLines, ProgramLines, first_line_that_differs
+from fx_importer.frontend.user_calls import call_of_user
+from fx_importer.verification.comparison import TOLERANCES, Comparison, Tolerance, compare
 from fx_importer.verification.model_reference import ModelResults, call_model
 from fx_importer.verification.program_results import expected_results, narrowing, results_in_turn
-from fx_importer.verification.quantized_comparison import compare_quantized, steps_of_results
 from fx_importer.verification.subject import Inputs, Named, Subject
 from fx_importer.verification.verdict import CAPTURE, Check, OutputCheck, Status
 
@@ -160,3 +171,115 @@ def _integers_against(
             for at, ((what, value), (_, other)) in enumerate(zip(values, wanted, strict=True))
         )
     return found
+
+
+LEAST_RATIO = 20.0
+"""Least signal to noise of a result that differs by more than one step, in dB."""
+LARGEST_ERROR = 0.25
+"""Largest difference of one element of it, relative to the largest magnitude of the result."""
+LEAST_EQUAL = 0.9
+"""Least part of equal elements of results that are places or bools, not quantized values."""
+_QUANTIZED = (torch.int8, torch.uint8, torch.int16)
+
+
+def compare_quantized(actual: Any, expected: Any, step: float = 0.0) -> Comparison:
+    """Compare a result in integers with eager's of the program that was passed.
+
+    It passes if no element differs by more than one ``step`` (1 for int8, uint8 and int16), or within `LEAST_RATIO`
+    and `LARGEST_ERROR`. Of other integers and bools, `LEAST_EQUAL` elements are equal, and a single one is.
+    """
+    found = compare(actual, expected)
+    if found.passed or found.problem or not isinstance(expected, torch.Tensor):
+        return found
+    if expected.dtype in TOLERANCES and not (found.nan_positions_equal and found.infinities_equal):
+        return found
+    if expected.dtype not in _QUANTIZED and expected.dtype not in TOLERANCES:
+        equal = 1 - found.out_of_tolerance / found.elements
+        return replace(found, out_of_tolerance=0) if found.elements > 1 and equal >= LEAST_EQUAL else found
+    step = 1.0 if expected.dtype in _QUANTIZED else step
+    if found.max_absolute <= step * 1.001:
+        return replace(found, out_of_tolerance=0)
+    ratio = _ratio(actual, expected)
+    if ratio >= LEAST_RATIO and found.max_absolute <= LARGEST_ERROR * found.magnitude:
+        return replace(found, out_of_tolerance=0)
+    return replace(
+        found,
+        problem=f"signal to noise relative to the quantized program in eager PyTorch is {ratio:.1f} dB, and the "
+        f"largest difference is {found.max_absolute:.3g}. Accepted are one step, or {LEAST_RATIO:.0f} dB and at most "
+        f"{LARGEST_ERROR} of the largest magnitude, {found.magnitude:.3g}",
+    )
+
+
+def _ratio(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the signal to noise of the elements that are finite, in dB."""
+    kind = torch.complex128 if expected.is_complex() else torch.float64
+    a, e = actual.to(kind), expected.to(kind)
+    finite = a.isfinite() & e.isfinite()
+    signal, noise = (float(part[finite].abs().square().sum()) for part in (e, a - e))
+    return math.inf if noise == 0 else 10 * math.log10(max(signal, 1e-300) / noise)
+
+
+def steps_of_results(program: ExportedProgram) -> list[float]:
+    """Return the scale of each result that a dequantize operator with one known scale returns, and 0 for others."""
+    specs = program.graph_signature.output_specs
+    results: Any = program.graph.output_node().args[0]
+    return [_scale(result) for spec, result in zip(specs, results, strict=True) if spec.kind is OutputKind.USER_OUTPUT]
+
+
+def _scale(result: Any) -> float:
+    called = isinstance(result, fx.Node) and str(result.target).startswith("quantized_decomposed.dequantize_per_tensor")
+    scale = result.args[1] if called else 0.0
+    return float(scale) if isinstance(scale, int | float) else 0.0
+
+
+Line = tuple[str, int]
+"""File and number."""
+
+
+class ModelLines(TorchFunctionMode):
+    """Mode that records the tensors that the lines of a model compute, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[tuple[Line, torch.Tensor]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call ``func``, and record its results."""
+        result = func(*args, **(kwargs or {}))
+        call = call_of_user(sys._getframe(1))
+        if call.file:
+            self.values += [((call.file, call.line), each) for each in _copies(result)]
+        return result
+
+
+class ProgramLines:
+    """Observer of `Reference` that records the tensors that the lines of a model compute in its program."""
+
+    def __init__(self) -> None:
+        self.values: defaultdict[Line, list[torch.Tensor]] = defaultdict(list)
+
+    def __call__(self, node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> None:
+        """Record the value of ``node``."""
+        if (frame := user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace")))))) is not None:
+            self.values[frame] += _copies(value)
+
+
+def first_line_that_differs(model: ModelLines, program: ProgramLines, tolerance: Tolerance) -> str:
+    """Return the first line with a value in the model that it does not have in the program; empty if unknown.
+
+    Lines that run in one of them only are not compared.
+    """
+    for line, value in model.values:
+        others = [
+            each for each in program.values.get(line, ()) if (each.shape, each.dtype) == (value.shape, value.dtype)
+        ]
+        if others and not any(compare(each, value, tolerance).passed for each in others):
+            source = source_line(*line)
+            return f"{line[0]}:{line[1]}" + (f": {source}" if source else "")
+    return ""
+
+
+def _copies(value: Any) -> Iterator[torch.Tensor]:
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            yield leaf.detach().clone()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fx_importer import quantize
 from fx_importer.verification import Comparison
-from fx_importer.verification.quantized_comparison import compare_quantized
+from fx_importer.verification.expected import compare_quantized
 from testing.fuzzing.program import Program
 
 LEAST_RATIO = 6.0

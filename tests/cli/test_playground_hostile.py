@@ -14,10 +14,8 @@ from pathlib import Path
 import pytest
 
 from fx_importer.cli.playground import server
-from fx_importer.cli.playground.client_connections import ClientConnections
-from fx_importer.cli.playground.compilation import EditOutcome, compile_source, new_worker
-from fx_importer.cli.playground.result_files import read_result
-from fx_importer.cli.playground.server import Playground
+from fx_importer.cli.playground.compilation import EditOutcome, compile_source, new_worker, read_result
+from fx_importer.cli.playground.server import ClientConnections, Playground
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
 from fx_importer.process.forking_process import ForkingProcess

@@ -164,6 +164,6 @@ def test_a_launch_in_a_branch_that_export_would_lose_is_an_error():
 def test_a_kernel_of_another_process_is_named(monkeypatch):
     model, inputs, _ = CASES["vector_add"]
     lowered = lower(model, *inputs, output_type="linalg-on-tensors", strict=True)
-    monkeypatch.setattr("fx_importer.engines.jit.triton_stubs.KNOWN_KERNELS", {})
+    monkeypatch.setattr("fx_importer.engines.jit.stubs.KNOWN_KERNELS", {})
     with pytest.raises(UsageError, match=r"launches triton\.tests\.triton_kernels\.add_kernel"):
         lowered.run(*inputs)

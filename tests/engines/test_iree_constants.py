@@ -8,8 +8,7 @@ import torch
 from fx_importer import lower, quantize
 from fx_importer.engines.function_extraction import extract_function
 from fx_importer.mlir.bindings import ir
-from fx_importer.rewrites.iree.constants import inline_bf16_constants
-from fx_importer.rewrites.iree.wide_sums import extend_i48_constants
+from fx_importer.rewrites.iree.constants import extend_i48_constants, inline_bf16_constants
 
 
 def linear(outputs: int, dtype: torch.dtype):

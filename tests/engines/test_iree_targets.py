@@ -14,8 +14,8 @@ import torch
 
 from fx_importer import Lowered, UsageError, lower
 from fx_importer.engines import IreeBackend
+from fx_importer.engines.iree.iree_compiler import warn_of_unverified_code
 from fx_importer.engines.iree.iree_targets import iree_target
-from fx_importer.engines.iree.iree_unverified import warn_of_unverified_code
 from fx_importer.errors import UnverifiedCodeWarning
 from tests.engines import vulkan_checks
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from fx_importer import CrashedError
-from fx_importer.process.restarting_worker import RestartingWorker
-from fx_importer.process.worker import Child
+from fx_importer.process.worker import Child, RestartingWorker
 
 ANSWERS = """
 import os

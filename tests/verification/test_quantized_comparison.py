@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fx_importer import Inputs, lower
 from fx_importer.compiler import driver
 from fx_importer.quantization import to_integers
-from fx_importer.verification.quantized_comparison import compare_quantized, steps_of_results
+from fx_importer.verification.expected import compare_quantized, steps_of_results
 from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import dequantize
 from tests.quantization.quantize_operators import quantize as stored

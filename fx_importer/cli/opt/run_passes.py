@@ -1,4 +1,4 @@
-"""The run of ``fx-importer opt``: read a module, run passes, write it."""
+"""The run of ``fx-importer opt``: read a module, run passes, write it; and the list of the passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fx_importer.cli.following import Following
-from fx_importer.cli.json_output import STDOUT
+from fx_importer.cli.json_output import STDOUT, document, json_output
 from fx_importer.cli.model_loading import named_attribute
 from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.observers import observing
@@ -20,10 +20,13 @@ from fx_importer.errors import StageFailed, UsageError
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.mlir.module_io import MODULES, save_module
 from fx_importer.mlir.output_files import check_writable
-from fx_importer.pipelines import PIPELINES, Pipeline, Stage, run_stage
+from fx_importer.pipelines import PIPELINES, REWRITES, Pipeline, Stage, run_stage
 from fx_importer.pipelines.pipeline import as_stage
 from fx_importer.pipelines.pipeline_parser import split_at_commas
+from fx_importer.pipelines.python_passes import description_of
 from fx_importer.pipelines.runner import single_passes
+from fx_importer.pipelines.wheel_passes import wheel_passes
+from fx_importer.rewrites import REWRITE_FAMILIES
 
 SEPARATOR = re.compile(r"^// -----.*\n", re.MULTILINE)
 """Between the parts of a file, as in MLIR's own tests."""
@@ -182,3 +185,26 @@ def _remark(report: Callable[[ir.Diagnostic], None], diagnostic: ir.Diagnostic) 
         return False
     report(diagnostic)
     return True
+
+
+def listed_passes() -> dict[str, dict[str, str]]:
+    """Return the passes and pipelines by heading, and the description of each by name."""
+    own = {name: description_of(step.run) for name, step in REWRITES.items()}
+    own |= {name: description_of(family.function) for name, family in REWRITE_FAMILIES.items()}
+    return {
+        "pipelines of fx_importer": dict.fromkeys(PIPELINES, ""),
+        "passes of fx_importer": dict(sorted(own.items())),
+        "passes and pipelines of torch-mlir": dict(wheel_passes()),
+    }
+
+
+def show_passes(path: Path | None) -> None:
+    """Print the passes and pipelines. Raises `UsageError` if the JSON document ``path`` cannot be written."""
+    with json_output(path) as write:
+        listed = listed_passes()
+        for heading, rows in listed.items():
+            echo(f"{heading}:")
+            for name, description in rows.items():
+                echo(f"  {name:<40} {description}".rstrip())
+        echo("your passes:\n  package.module:function of a module's operation, or of a Pipeline")
+        write(document(listed))

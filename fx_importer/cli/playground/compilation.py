@@ -1,17 +1,17 @@
-"""Compilation of an edited program, in a process of its own: a fork of one that has imported torch."""
+"""Compilation of an edited program, in a process of its own: a fork of one that has imported torch; and its result."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fx_importer.cli.playground.child import COMPILE, MODULE, PREPARE
-from fx_importer.cli.playground.result_files import read_result
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
 from fx_importer.process.forking_process import ForkingProcess
@@ -121,3 +121,23 @@ def _opened(path: Path) -> Iterator[int]:
         yield directory
     finally:
         os.close(directory)
+
+
+def read_result(directory: int, name: str, most: int) -> str:
+    """Return the text of the file ``name`` in the open ``directory``.
+
+    Raises:
+        ValueError: if it is not a regular file, has more than ``most`` bytes, or is not text.
+        OSError: if it cannot be opened; links are not followed.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would wait for its writer
+    with os.fdopen(os.open(name, flags, dir_fd=directory), "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"'{name}' is not a regular file")
+        data = b""
+        while len(data) <= most and (piece := file.read(most + 1 - len(data))):
+            data += piece
+    if len(data) > most:
+        raise ValueError(f"'{name}' has more than {most:,} bytes")
+    return data.decode("utf-8")

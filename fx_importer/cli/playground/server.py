@@ -1,7 +1,8 @@
-"""The server of the playground: on loopback, for those who know its token."""
+"""The server of the playground: on loopback, for clients that know its token, and may be slow or silent."""
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import io
 import json
@@ -10,12 +11,12 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections import OrderedDict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from fx_importer.cli.playground.client_connections import ClientConnections, TimedReader
 from fx_importer.cli.playground.compilation import compile_source, new_worker
 from fx_importer.cli.playground.page import playground_page
 from fx_importer.errors import UsageError
@@ -217,3 +218,57 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: a line would have the token."""
+
+
+class ClientConnections:
+    """At most ``most`` open connections. Those that have not sent their request yet make room for new ones."""
+
+    def __init__(self, most: int):
+        self._most = most
+        self._changing = threading.Lock()
+        self._open: dict[socket.socket, bool] = {}
+        """Whether the request was received whole, by connection; the oldest first."""
+
+    def add(self, connection: socket.socket) -> bool:
+        """Return whether there is room for ``connection``, which is then counted."""
+        with self._changing:
+            if len(self._open) >= self._most:
+                oldest = next((each for each, sent in self._open.items() if not sent), None)
+                if oldest is None:
+                    return False
+                del self._open[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
+            self._open[connection] = False
+            return True
+
+    def has_sent(self, connection: socket.socket) -> None:
+        """Note that the request of ``connection`` was received whole."""
+        with self._changing:
+            if connection in self._open:
+                self._open[connection] = True
+
+    def remove(self, connection: socket.socket) -> None:
+        """Make room: ``connection`` is closed."""
+        with self._changing:
+            self._open.pop(connection, None)
+
+
+class TimedReader(io.RawIOBase):
+    """The bytes of ``connection``, all of which have to come within ``seconds``. Later ones raise `TimeoutError`."""
+
+    def __init__(self, connection: socket.socket, seconds: float):
+        self._connection = connection
+        self._end = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into ``buffer`` what has come, and wait for it."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request did not end in time")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)

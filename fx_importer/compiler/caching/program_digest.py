@@ -19,8 +19,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.caching.uncacheable import NotCached
 from fx_importer.compiler.caching.cached_weights import ElidedWeights
-from fx_importer.fx_graph.module_names import module_name
-from fx_importer.fx_graph.programs import fake_mode_of, held_value, storage_view_key
+from fx_importer.fx_graph.programs import fake_mode_of, held_value, module_name, storage_view_key
 from fx_importer.mlir.tensor_elements import as_array
 
 PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))

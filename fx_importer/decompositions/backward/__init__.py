@@ -15,11 +15,10 @@ from fx_importer.decompositions.backward.distance_backward import DISTANCE_BACKW
 from fx_importer.decompositions.backward.embedding_backward import EMBEDDING_BACKWARD
 from fx_importer.decompositions.backward.grid_sample_backward import grid_sampler_backward
 from fx_importer.decompositions.backward.loss_backward import LOSS_BACKWARD
-from fx_importer.decompositions.backward.masked_scatter_backward import masked_scatter_backward
 from fx_importer.decompositions.backward.max_pool_backward import MAX_POOL_BACKWARD
 from fx_importer.decompositions.backward.pad_backward import PAD_BACKWARD
 from fx_importer.decompositions.backward.resize_backward import RESIZE_BACKWARD
-from fx_importer.decompositions.backward.segment_reduce_backward import segment_reduce_backward
+from fx_importer.decompositions.backward.segment_reduce_backward import masked_scatter_backward, segment_reduce_backward
 
 BACKWARD = (
     *AVG_POOL_BACKWARD,

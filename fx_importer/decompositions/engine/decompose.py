@@ -1,4 +1,8 @@
-"""Application of a decomposition table to an exported program."""
+"""Application of a decomposition table to an exported program.
+
+Its views become reshapes: ``torch.export`` records a ``view`` where eager's strides allow one, and a rule may compute
+the same values with other strides, as the rule of attention does. MLIR tensors have no strides.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,12 @@ from fx_importer.decompositions.engine.list_mutations import expand_writes_to_li
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
 from fx_importer.decompositions.engine.shape_generic import ShapeGenericRules, allow_guards_of_metadata
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads
-from fx_importer.decompositions.engine.view_to_reshape import views_to_reshapes
 from fx_importer.decompositions.nn.flex_attention import decompose_flex_attention
 from fx_importer.errors import UsageError
 from fx_importer.frontend.recurrent_states import recurrent_states_of_eager
 from fx_importer.frontend.torch_patches import tracing
-from fx_importer.fx_graph.aliasing import graphs_of, is_functional
+from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, is_functional, mutated_arguments
+from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import (
     empty_on,
     fake_mode_of,
@@ -154,3 +158,30 @@ def expand_packets(table: Mapping[Any, Callable[..., Any]]) -> DecompositionTabl
         else:
             packets.update(dict.fromkeys(overloads([operator]), rule))
     return DecompositionTable(packets | exact, because="given in decomposition_table")
+
+
+def views_to_reshapes(program: ExportedProgram) -> ExportedProgram:
+    """Return a copy of ``program``, sharing its weights, with each ``view`` replaced by ``reshape``.
+
+    A reshape may copy, so a program that mutates memory under a view is made functional first.
+    """
+    graphs = list(graphs_of(program.graph_module))
+    if not any(_views(graph) for graph in graphs):
+        return program
+    if len(graphs) > 1:
+        written = [node for graph in graphs for node in graph.nodes if mutated_arguments(node)]
+    else:
+        written = aliases_of_mutated(graphs[0]).intersection(_views(graphs[0]))
+    if written:
+        program = run_decompositions(program, {})
+    return with_rewritten_graphs(program, _to_reshapes)
+
+
+def _views(graph: fx.Graph) -> list[fx.Node]:
+    return graph.find_nodes(op="call_function", target=aten.view.default, sort=False)
+
+
+def _to_reshapes(graph: fx.Graph, owner: fx.GraphModule) -> None:
+    del owner
+    for node in _views(graph):
+        node.target = aten.reshape.default

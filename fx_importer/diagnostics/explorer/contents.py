@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.explorer.recorder import PROGRAM, Recorder
 from fx_importer.diagnostics.explorer.sites import Frame, Site
-from fx_importer.diagnostics.explorer.statements import long_statements
 from fx_importer.diagnostics.explorer.view import ExplorerView
 from fx_importer.diagnostics.source_lines import source_lines
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UnsupportedNode, UnsupportedProgramError
+from fx_importer.frontend.torch_patches import warnings_filtered
 from fx_importer.mlir.module_summary import ModuleSummary
 
 Contents = dict[str, Any]
@@ -195,3 +196,20 @@ def _refused(view: ExplorerView, recorder: Recorder, sites: Sequence[Site], prob
         named = [row for row in rows if name in view.lines[row]]
         found.update(named or (rows if "node" in problem else []))
     return sorted(found)
+
+
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert)
+
+
+def long_statements(source: str) -> Iterator[tuple[int, int]]:
+    """Yield the first and last lines of simple multi-line statements of ``source``; none if it is not valid Python."""
+    try:
+        with warnings_filtered("ignore"):  # of escape sequences in strings
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, _SIMPLE) and node.end_lineno is not None and node.end_lineno > node.lineno:
+            is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if not is_text:
+                yield node.lineno, node.end_lineno

@@ -1,4 +1,4 @@
-"""The report as one HTML file, and as JSON."""
+"""The report as one HTML file, as JSON, and as a value, which a notebook shows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 from fx_importer.diagnostics.explorer.contents import Contents
@@ -56,3 +57,21 @@ def hash_source(text: str) -> str:
 def asset(name: str) -> str:
     """Return the text of a built file."""
     return files(__package__ or __name__).joinpath("assets").joinpath(name).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The IR of a model, stage by stage; a notebook shows it in the explorer."""
+
+    contents: Contents = field(repr=False)
+    """What the page shows, as JSON values (docs/explorer.schema.json)."""
+
+    def __repr__(self) -> str:
+        of = self.contents
+        return f"<Report {of['output_type']}: {of['title']}, {of['outcome']}, {len(of['stages'])} stages>"
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own, which can do nothing to the notebook; its lower edge can be drawn."""
+        style = "width: 100%; height: 640px; border: 1px solid #8888; resize: vertical; overflow: auto"
+        page = html.escape(html_page(self.contents))
+        return f'<iframe title="Explorer" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'

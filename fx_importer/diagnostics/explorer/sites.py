@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from fx_importer.diagnostics.mlir_diagnostics import is_torch, read_frames, read_location
-from fx_importer.fx_graph.module_names import module_classes, module_name
+from fx_importer.fx_graph.programs import module_classes, module_name
 from fx_importer.mlir.bindings import ir
 
 Frame = tuple[str, int]

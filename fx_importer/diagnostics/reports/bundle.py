@@ -1,15 +1,19 @@
-"""The report directory of a failed stage."""
+"""The report directory of a failed stage, with the shell commands that reproduce the failure."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import platform
 import re
+import shlex
 import shutil
+import subprocess
 import tempfile
 import textwrap
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,10 +25,11 @@ from fx_importer.diagnostics.reports.failure import Failure
 from fx_importer.diagnostics.reports.old_reports import PREFIX, SUFFIX, remove_old_reports
 from fx_importer.diagnostics.reports.report_contents import readable, save_bytecode, save_program
 from fx_importer.diagnostics.reports.report_page import page
-from fx_importer.diagnostics.reports.repro_command import import_command, stage_command
 from fx_importer.diagnostics.trace import LOCAL_FUNCTION, StageRecord, Trace
 from fx_importer.errors import CrashedError, StageFailed
+from fx_importer.mlir.bindings import torch_mlir_opt
 from fx_importer.options import DecompositionOptions, Options, Weights
+from fx_importer.process.one_shot import output_of
 
 BYTECODE, REPORT = "before.mlirbc", "report.json"
 _PACKAGES = ("fx-importer", "torch", "torch-mlir", "numpy")
@@ -183,3 +188,50 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             versions_by_name[name] = "not installed" if name in _OPTIONAL else "not installed as a distribution"
     return versions_by_name
+
+
+OPT = "torch-mlir-opt"
+
+
+def stage_command(bytecode: Path, pipeline: str) -> str:
+    """Return a shell command that runs ``pipeline`` on ``bytecode``, in the directory of that file.
+
+    It is ``torch-mlir-opt`` if that has all passes and dialects; the wheel's build has fewer than its Python bindings.
+    Otherwise it is `fx_importer.pipelines.replay`.
+    """
+    if _reads(bytecode) and _knows(pipeline):
+        return shlex.join([OPT, bytecode.name, f"-pass-pipeline={pipeline}", "-o", os.devnull])
+    return shlex.join(["python", "-m", "fx_importer.pipelines.replay", bytecode.name, pipeline])
+
+
+def import_command(program: str, options: Mapping[str, Any]) -> str:
+    """Return the command that lowers the file ``program`` with ``options``, as `option_values.spelled` returns them."""
+    arguments = ["fx-importer", "import", program]
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            arguments.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            for each in value if isinstance(value, list) else [value]:
+                arguments += [flag, str(each)]
+    return shlex.join([*arguments, "-o", "out.mlirbc"])
+
+
+def _reads(bytecode: Path) -> bool:
+    # Elided resources, so that no weights are written.
+    arguments = [bytecode, "--emit-bytecode", "--elide-resource-data-from-bytecode", "-o", os.devnull]
+    outcome = _run([torch_mlir_opt(), *arguments])
+    return outcome is not None and outcome.returncode == 0
+
+
+def _knows(pipeline: str) -> bool:
+    # Only whether the pipeline can be parsed matters here.
+    outcome = _run([torch_mlir_opt(), os.devnull, f"-pass-pipeline={pipeline}"])
+    return outcome is not None and "Textual PassPipeline Parser" not in outcome.stderr
+
+
+def _run(command: list[str | Path]) -> subprocess.CompletedProcess[str] | None:
+    try:
+        return output_of(command, 60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None

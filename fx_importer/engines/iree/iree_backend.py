@@ -29,11 +29,10 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import extract_function
 from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_compiler import compile_to, input_type_of, prepare
-from fx_importer.engines.iree.iree_devices import check_device, device_of, takes_tensors
+from fx_importer.engines.iree.iree_devices import check_device, device_of, page_aligned, takes_tensors, to_host
 from fx_importer.engines.iree.iree_parameters import SCOPE
 from fx_importer.engines.iree.iree_shared_memory import SharedDevice, written_arguments
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget, iree_target
-from fx_importer.engines.iree.iree_transfers import page_aligned, to_host
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import terminator

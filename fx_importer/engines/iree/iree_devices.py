@@ -1,9 +1,10 @@
-"""Whether this machine has a device of a target of IREE that computes right numbers."""
+"""Devices of IREE: whether this machine has one that computes right numbers; transfers of tensors to and from it."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,6 @@ from fx_importer.engines.iree.iree_compiler import compile_to
 from fx_importer.engines.iree.iree_processors import check_processor
 from fx_importer.engines.iree.iree_shared_memory import SharedDevice
 from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
-from fx_importer.engines.iree.iree_transfers import page_aligned, to_host
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.process.scratch import Scratch
@@ -187,3 +187,30 @@ _ELEMENTS = {"float32": "FLOAT_32", "float16": "FLOAT_16", "int16": "SINT_16", "
 
 def _name(runtime: Any, target: IreeTarget) -> str:
     return next(iter(runtime.get_driver(target.driver).query_available_devices()))["name"]
+
+
+def page_aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy of ``array`` at the start of a page: Vulkan imports no other memory of the host."""
+    memory = np.frombuffer(mmap.mmap(-1, max(array.nbytes, 1)), dtype=np.uint8)
+    copy = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def to_host(result: Any, device: Any) -> np.ndarray[Any, Any]:
+    """Return a copy of ``result``, an ``iree.runtime.DeviceArray``, by a buffer that the host maps.
+
+    ``DeviceArray.to_host`` of IREE 3.13 imports unaligned memory, which Vulkan refuses.
+    """
+    runtime = IREE_ENGINE.imported("iree.runtime")
+    view = result._buffer_view
+    source = view.get_buffer()
+    memory = runtime.MemoryType.HOST_LOCAL | runtime.MemoryType.DEVICE_VISIBLE
+    usage = runtime.BufferUsage.TRANSFER_TARGET | runtime.BufferUsage.MAPPING_SCOPED
+    staging = device.allocator.allocate_buffer(memory, usage, source.byte_length())
+    semaphore = device.create_semaphore(0)
+    done = runtime.HalFence.create_at(semaphore, 1)
+    device.queue_copy(source, staging, runtime.HalFence.create_at(semaphore, 0), done)
+    done.wait()
+    dtype = runtime.HalElementType.map_to_dtype(view.element_type)
+    return np.array(staging.map().asarray(view.shape, dtype))

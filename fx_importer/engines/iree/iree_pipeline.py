@@ -8,13 +8,11 @@ from fx_importer.engines.iree.iree_targets import HOST, IreeTarget, iree_target
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
 from fx_importer.pipelines.stage import on_functions
-from fx_importer.rewrites.iree.constants import inline_bf16_constants
+from fx_importer.rewrites.iree.constants import extend_i48_constants, inline_bf16_constants, narrow_i64_constants
 from fx_importer.rewrites.iree.element_insertions import elements_to_slices
 from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precision_matmuls
-from fx_importer.rewrites.iree.narrow_integers import narrow_i64_constants
 from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
-from fx_importer.rewrites.iree.wide_sums import extend_i48_constants
 from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.exact_floats import other_int8_matmuls_to_f32
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions

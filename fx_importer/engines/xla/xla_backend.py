@@ -23,8 +23,8 @@ from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.engines.xla.stablehlo_loader import check_memory
 from fx_importer.engines.xla.xla_devices import HOST, Placement, artifact_errors, placement_of, whole_array
 from fx_importer.engines.xla.xla_function import XlaFunction
+from fx_importer.engines.xla.xla_mesh import PlacedWeight
 from fx_importer.engines.xla.xla_pipeline import xla_pipeline
-from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
 from fx_importer.engines.xla.xla_program import (
     XLA,

@@ -1,10 +1,12 @@
-"""Running the program of each device of a mesh on devices of XLA, in one process."""
+"""Running the program of each device of a mesh on devices of XLA, in one process; weights stay on the devices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -19,7 +21,6 @@ from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.engines.function_extraction import check_dialects, copied_function
 from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.engines.xla.xla_devices import host_devices, weight_positions
-from fx_importer.engines.xla.xla_placed_weights import PlacedWeight
 from fx_importer.engines.xla.xla_processes import among_processes
 from fx_importer.engines.xla.xla_program import XLA, artifact_function, as_array, as_tensor
 from fx_importer.errors import UsageError
@@ -146,3 +147,45 @@ def _gather_instead(op: ir.Operation) -> None:
     }
     first = emit.op("stablehlo.slice", [part], [gathered], bounds).result
     replace(op, emit.stablehlo("reshape", x.type, first))
+
+
+@dataclass(frozen=True, eq=False)
+class _OnDevices:
+    tensor: torch.Tensor  # as long as it lives, no other has its id
+    version: int
+    array: Any
+
+
+_PLACED: WeakValueDictionary[tuple[int, Hashable], _OnDevices] = WeakValueDictionary()
+"""By tensor and place, what functions have put on devices: prefill and decode of a model share its weights."""
+
+
+class PlacedWeight:
+    """Puts a weight on devices, if it is another tensor than in the call before, or has changed.
+
+    A change in place shows in the counters that PyTorch has for autograd; ``.data`` has none.
+
+    Args:
+        place: where ``put`` puts it, and in which form.
+        put: takes the tensor, and returns an array of jax.
+    """
+
+    def __init__(self, place: Hashable, put: Callable[[torch.Tensor], Any]):
+        self._place, self._put = place, put
+        self._held: _OnDevices | None = None
+
+    def __call__(self, tensor: torch.Tensor) -> Any:
+        with among_processes():
+            if tensor.is_inference():  # has no counter
+                return self._put(tensor)
+            if not _is_current(self._held, tensor):
+                key = id(tensor), self._place
+                self._held = _PLACED.get(key)
+                if not _is_current(self._held, tensor):
+                    self._held = _PLACED[key] = _OnDevices(tensor, tensor._version, self._put(tensor))
+            assert self._held is not None
+            return self._held.array
+
+
+def _is_current(held: _OnDevices | None, tensor: torch.Tensor) -> bool:
+    return held is not None and held.tensor is tensor and held.version == tensor._version

@@ -23,13 +23,7 @@ from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten, prims
 from fx_importer.fx_passes.emulation.complex_forms import Forms, Parts, broadcast, join, with_dtype, zeros
-from fx_importer.fx_passes.emulation.complex_partwise import (
-    IMAGINARY_OPERATOR,
-    PARTWISE,
-    REAL_ARGUMENTS,
-    SCALAR_ARGUMENT,
-    SHAPE_ONLY,
-)
+from fx_importer.fx_passes.emulation.signless_types import DATA_MOVEMENT, FILLS
 from fx_importer.fx_passes.node_rewriting import remember_dtypes
 
 
@@ -210,3 +204,32 @@ def _source(node: fx.Node) -> fx.Node:
     source = node.args[0]
     assert isinstance(source, fx.Node)
     return source
+
+
+PARTWISE = (DATA_MOVEMENT - {aten.as_strided.default, aten.view.dtype}) | {
+    *(aten.resolve_conj.default, aten.resolve_neg.default, aten.contiguous.default, aten.lift_fresh.default),
+    *(aten.scalar_tensor.default, aten.ones.default, aten.zeros.default, aten.tril.default, aten.triu.default),
+    *(aten.index_copy.default, aten.masked_scatter.default, aten.neg.default, operator.getitem),
+}
+"""Operators on complex tensors that apply to both parts. Excluded are those that depend on strides or on bits."""
+SCALAR_ARGUMENT = {**FILLS, aten.scalar_tensor.default: 0}
+"""Position of the scalar argument that becomes an element; each part takes its own part of it."""
+IMAGINARY_OPERATOR: Mapping[Any, Any] = {
+    aten.ones_like.default: aten.zeros_like.default,
+    aten.ones.default: aten.zeros.default,
+}
+"""Operator for the imaginary part where it differs from that of the real part."""
+REAL_ARGUMENTS: Mapping[Any, tuple[int, ...]] = {
+    aten.cat.default: (0,),
+    aten.stack.default: (0,),
+    aten.where.self: (1, 2),
+    aten.masked_fill.Tensor: (2,),
+}
+"""Positions of arguments that may be real with a complex result; their imaginary part is zero."""
+SHAPE_ONLY = frozenset(
+    (
+        *(aten.sym_size.int, aten.sym_numel.default, aten.zeros_like.default, aten.ones_like.default),
+        *(aten.full_like.default, aten.empty_like.default),
+    )
+)
+"""Operators that only read the shape or fill it, with a real result: the real part stands for the whole tensor."""

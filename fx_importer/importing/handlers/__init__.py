@@ -16,16 +16,19 @@ from fx_importer.importing.handlers.higher_order.auto_functionalized import impo
 from fx_importer.importing.handlers.higher_order.auto_functionalized_v2 import import_auto_functionalized_v2
 from fx_importer.importing.handlers.higher_order.cond import import_cond
 from fx_importer.importing.handlers.higher_order.flex_attention import import_flex_attention
-from fx_importer.importing.handlers.higher_order.hints_wrapper import import_hints_wrapper
 from fx_importer.importing.handlers.higher_order.invoke_subgraph import import_invoke_subgraph
 from fx_importer.importing.handlers.higher_order.map import import_map
 from fx_importer.importing.handlers.higher_order.out_dtype import import_out_dtype
-from fx_importer.importing.handlers.higher_order.run_const_graph import import_run_const_graph
 from fx_importer.importing.handlers.higher_order.scan import import_scan
 from fx_importer.importing.handlers.higher_order.triton_kernel_wrapper_functional import import_triton_kernel
 from fx_importer.importing.handlers.higher_order.while_loop import import_while_loop
 from fx_importer.importing.handlers.higher_order.with_effects import import_with_effects
-from fx_importer.importing.handlers.higher_order.wrap_with_mode import import_strict_mode, import_wrapped
+from fx_importer.importing.handlers.higher_order.wrap_with_mode import (
+    import_hints_wrapper,
+    import_run_const_graph,
+    import_strict_mode,
+    import_wrapped,
+)
 from fx_importer.importing.handlers.python_operators import SYMBOLIC_FUNCTIONS, import_symbolic
 from fx_importer.importing.handlers.schema_operators import import_overload
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError

@@ -13,7 +13,11 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.quantization.byte_tables import (
+from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
+from fx_importer.quantization.rule import BATCH, Family, Rule, Scope, arguments, axes_before, shape_of
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, rescaled
+from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
+from fx_importer.quantization.wide_tables import (
     bytes_of,
     emit_byte_lookup,
     emit_product,
@@ -21,10 +25,6 @@ from fx_importer.quantization.byte_tables import (
     emit_upper_byte,
     lookup_bytes,
 )
-from fx_importer.quantization.integer_operators import PER_TENSOR, centered, defines, integer, requantized
-from fx_importer.quantization.rule import BATCH, Family, Rule, Scope, arguments, axes_before, shape_of
-from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, rescaled
-from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
 
 _GAIN_BITS = 20
 """Bits of the largest factor of an element."""

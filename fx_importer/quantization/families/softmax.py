@@ -13,20 +13,21 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
-from fx_importer.quantization.byte_tables import (
-    bytes_of,
-    emit_byte_lookup,
-    emit_product,
-    emit_right_shift,
-    emit_upper_byte,
-    lookup_bytes,
-)
 from fx_importer.quantization.families.elementwise import emit_interpolated
 from fx_importer.quantization.integer_operators import PER_TENSOR, defines, integer, requantized
 from fx_importer.quantization.rule import Family, Rule, Scope, axes_before, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, rescaled
 from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescale
-from fx_importer.quantization.wide_tables import FRACTION, interpolate
+from fx_importer.quantization.wide_tables import (
+    FRACTION,
+    bytes_of,
+    emit_byte_lookup,
+    emit_product,
+    emit_right_shift,
+    emit_upper_byte,
+    interpolate,
+    lookup_bytes,
+)
 
 _POWER = 2**15 - 1
 """The power of zero, of 15 bits; a sum of 2¹⁵ of them stays below 2³⁰."""

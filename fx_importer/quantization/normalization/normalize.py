@@ -1,7 +1,8 @@
-"""Exported modules as the plan of quantization reads them."""
+"""Exported modules as the plan of quantization reads them, with batch and RMS norms as single operators."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,9 +14,7 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import fake_mode_of
 from fx_importer.quantization.core_forms import without_core_forms
 from fx_importer.quantization.normalization.attention import attention_as_products
-from fx_importer.quantization.normalization.batch_norm import batch_norm_as_convolution
 from fx_importer.quantization.normalization.recurrent import CELLS, RECURRENT, unroll, unroll_cell
-from fx_importer.quantization.normalization.rms_norm import find_rms_norm
 
 _CASTS = (aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten._to_copy.default)
 _LARGEST = 2**24
@@ -131,3 +130,80 @@ class _Constants:
             held.meta["val"] = self._mode.from_tensor(value, static_shapes=True) if self._mode else value
             self._values[held] = value
             node.replace_all_uses_with(held)
+
+
+def batch_norm_as_convolution(
+    module: fx.GraphModule, node: fx.Node, constant: Callable[[object], Tensor | None]
+) -> None:
+    """Replace batch normalization over images, by the statistics of training, by a depthwise convolution."""
+    x, weight, bias, mean, variance, training, _, eps = node.args[:8]
+    value = node.meta.get("val")
+    if _follows_product(node) or training or not isinstance(value, Tensor) or value.dim() != 4:
+        return
+    center, spread, scale, offset = map(constant, (mean, variance, weight, bias))
+    if center is None or spread is None or not isinstance(eps, float):
+        return
+    if (weight is not None and scale is None) or (bias is not None and offset is None):
+        return
+    factor = (spread + eps).rsqrt() * (1.0 if scale is None else scale)
+    shift = (0.0 if offset is None else offset) - center * factor
+    constants: list[fx.Node] = []
+    with module.graph.inserting_before(node):
+        for kind, tensor in (("weight", factor.reshape(-1, 1, 1, 1)), ("bias", shift)):
+            name = f"{node.name}_{kind}_of_channels"
+            module.register_buffer(name, tensor)
+            constants.append(module.graph.get_attr(name))
+            constants[-1].meta["val"] = tensor
+        made = module.graph.call_function(aten.conv2d.default, (x, *constants, [1, 1], [0, 0], [1, 1], value.shape[1]))
+    made.meta |= node.meta
+    node.replace_all_uses_with(made)
+
+
+def _follows_product(node: fx.Node) -> bool:
+    source = node.args[0]
+    return isinstance(source, fx.Node) and str(source.target).startswith(("aten.conv", "aten.linear"))
+
+
+_MULTIPLIES = (aten.mul.Tensor,)
+
+
+def find_rms_norm(root: fx.Node, constant: Callable[[fx.Node], Tensor | None]) -> None:
+    """Replace ``x * rsqrt(mean(x ** 2, -1) + eps)``, and a factor along the last axis, by ``rms_norm``.
+
+    ``root`` is an operator ``rsqrt``. Zhang and Sennrich 2019, as models of transformers write it.
+    """
+    if root.target is not aten.rsqrt.default or (found := _mean_of_squares(root.args[0])) is None:
+        return
+    x, eps = found
+    size = x.meta["val"].shape[-1]
+    for product in [user for user in root.users if user.target in _MULTIPLIES and set(user.args) == {x, root}]:
+        last, weight = product, None
+        users = list(product.users)
+        if len(users) == 1 and users[0].target in _MULTIPLIES:
+            for factor in users[0].args:
+                held = constant(factor) if isinstance(factor, fx.Node) else None
+                if held is not None and list(held.shape) == [size]:
+                    last, weight = users[0], factor
+        with last.graph.inserting_before(last):
+            made = last.graph.call_function(aten.rms_norm.default, (x, [size], weight, eps))
+        made.meta |= last.meta
+        last.replace_all_uses_with(made)
+
+
+def _mean_of_squares(node: object) -> tuple[fx.Node, float] | None:
+    """Return ``x`` and ``eps`` of ``mean(x ** 2, -1, keepdim=True) + eps``."""
+    if not isinstance(node, fx.Node) or node.target not in (aten.add.Tensor, aten.add.Scalar) or node.kwargs:
+        return None
+    mean, eps = node.args[:2]
+    if not isinstance(eps, int | float) or not isinstance(mean, fx.Node) or mean.target is not aten.mean.dim:
+        return None
+    square, axes, *keepdim = mean.args
+    if not isinstance(square, fx.Node) or square.target not in (aten.pow.Tensor_Scalar, *_MULTIPLIES):
+        return None
+    x = square.args[0]
+    if not isinstance(x, fx.Node) or mean.kwargs or keepdim != [True] or axes not in ([-1], [x.meta["val"].dim() - 1]):
+        return None
+    squares = (square.target is aten.pow.Tensor_Scalar and square.args[1] == 2) or (
+        square.target in _MULTIPLIES and square.args == (x, x)
+    )
+    return (x, float(eps)) if squares else None

@@ -1,4 +1,4 @@
-"""Quantization by torchao's PT2E: observers where the plan has values, calibration, conversion."""
+"""Quantization by torchao's PT2E: observers where the plan has values, int16 ones of wide values, conversion."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
 from fx_importer.frontend.torch_patches import tracing
+from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.families import MOVES, RULES
+from fx_importer.quantization.families.elementwise import is_elementwise
+from fx_importer.quantization.families.norms import NORMS
 from fx_importer.quantization.normalization.normalize import normalize
 from fx_importer.quantization.post_training.calibration import Call
 from fx_importer.quantization.post_training.integer_io import integers_outside
 from fx_importer.quantization.post_training.memory import Memory, with_memory, without_memory
 from fx_importer.quantization.post_training.plan import QuantizationPlan, is_huge, planned
 from fx_importer.quantization.post_training.shared_scales import OperandRanges
-from fx_importer.quantization.post_training.wide_values import wide_values
 from fx_importer.quantization.qdq import mark_as_from_quantize
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
@@ -194,3 +196,41 @@ def _huge_values(module: fx.GraphModule, leaves: Sequence[Any]) -> set[str]:
     with torch.no_grad():
         finder.run(*leaves, enable_io_processing=False)
     return finder.found
+
+
+def wide_values(plan: QuantizationPlan) -> set[fx.Node]:
+    """Return the representatives of values that mixed activations have in int16.
+
+    These are sums, norms and their operands. In an MLP whose result is added, the result of the first linear layer and
+    the elementwise functions after it are int16 too: there, activations of single channels are a hundred times larger
+    than others (Sun et al., Massive Activations in Large Language Models). Constants stay as they are, including
+    embeddings, which would take twice the memory in int16.
+    """
+    found: set[fx.Node] = set()
+    products: list[fx.Node] = []
+    for node in plan.groups:
+        if node.target in (aten.add.Tensor, aten.sub.Tensor, *NORMS):
+            found.add(plan.groups[node])
+            roots = (plan.groups.get(operand) for operand in node.all_input_nodes)
+            sources = [root for root in roots if root is not None and root.target not in MOVES]
+            found.update(sources)
+            products += [source for source in sources if source.target is aten.linear.default]
+    for product in products:
+        found |= _functions_before(product.all_input_nodes[0], plan, found)
+    return found
+
+
+def _functions_before(value: fx.Node, plan: QuantizationPlan, known: Collection[fx.Node]) -> set[fx.Node]:
+    """Return the representatives of the functions of elements that ``value`` is, and of the products before these."""
+    found: set[fx.Node] = set()
+    stack = [value] if is_elementwise(value.target) else []
+    while stack:
+        node = stack.pop()
+        root = plan.groups.get(node)
+        if root in known or root in found or not (is_elementwise(node.target) or node.target is aten.linear.default):
+            continue
+        if root is not None:
+            found.add(root)
+        if node.target is not aten.linear.default:
+            stack += node.all_input_nodes
+    return found

@@ -1,4 +1,4 @@
-"""Fold identities in linalg, and transposed operands into matmuls.
+"""Fold identities in linalg, transposed operands into matmuls, and structured operations on rank-0 tensors.
 
 Folds must be exact for every value: ``x * 1``, but not ``x + 0``, which makes ``-0.0`` positive. The canonicalizer
 removes dead code afterwards.
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emitter import Emitter, producer
+from fx_importer.mlir.emit.emitter import Emitter, producer, replace
+from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.indexing_maps import indexing_maps
 from fx_importer.mlir.walk import rewrite
 
@@ -132,3 +133,11 @@ def _is_one(value: ir.Value) -> bool:
 
 _SCALAR_FOLDS = {"arith.truncf": _truncate, "arith.mulf": _multiply, "arith.divf": _divide, "arith.cmpf": _compare}
 """Folds of arithmetic on scalars, mostly in the bodies of structured operations."""
+
+
+@rewrite("fx-importer-inline-rank-0-generics", ops=("linalg.generic",), emitter=LoopEmitter)
+def inline_rank_0_generics(op: ir.Operation, emit: LoopEmitter) -> None:
+    """Replace each rank-0 ``linalg.generic`` by its body; in a loop, each would allocate its result."""
+    if all(isinstance(operand.type, ir.RankedTensorType) and not emit.shape(operand) for operand in op.operands):
+        scalars = [emit.extract(each) for each in op.operands]
+        replace(op, *map(emit.as_tensor, emit.inline_block(op.regions[0].blocks[0], scalars)))

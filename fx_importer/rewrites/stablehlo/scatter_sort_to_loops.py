@@ -1,7 +1,7 @@
 """Lower ``stablehlo.scatter`` and ``stablehlo.sort`` to loops; ``stablehlo-legalize-to-linalg`` leaves them alone.
 
 Their regions become ``linalg.generic`` bodies, in which that conversion lowers rank-0 tensor operations to scalar
-operations; `fx_importer.rewrites.linalg.rank_0_generics` inlines them into the loops.
+operations; `fx_importer.rewrites.linalg.linalg_no_ops` inlines them into the loops.
 """
 
 from __future__ import annotations

@@ -18,9 +18,8 @@ from fx_importer.mlir.emit.torch_tosa import list_of, tensor_type_of
 from fx_importer.mlir.emit.tosa_sizes import NO_ELEMENTS, SIZE_ARITHMETIC, TosaSizeOps
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.tosa.dynamic_gathers import embedding_to_tosa, gather_to_tosa, index_select_to_tosa
-from fx_importer.rewrites.tosa.dynamic_pads import pad_to_tosa
 from fx_importer.rewrites.tosa.dynamic_reductions import DYNAMIC_REDUCTIONS
-from fx_importer.rewrites.tosa.dynamic_slices import slice_to_tosa
+from fx_importer.rewrites.tosa.dynamic_slices import pad_to_tosa, slice_to_tosa
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _DTYPES = {"f32": np.float32, "f64": np.float64}

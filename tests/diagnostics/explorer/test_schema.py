@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fx_importer.diagnostics.explorer.statements import long_statements
+from fx_importer.diagnostics.explorer.contents import long_statements
 from tests.diagnostics.explorer import pages
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "explorer.schema.json").read_text())

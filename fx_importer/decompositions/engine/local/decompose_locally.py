@@ -19,9 +19,9 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from fx_importer.decompositions.engine.local.example_values import SizeNodes
 from fx_importer.decompositions.engine.local.graph_copy import GraphCopy, ReplacementCache
 from fx_importer.decompositions.engine.local.rule_tracing import RetraceRequired, Rules
-from fx_importer.decompositions.engine.local.size_nodes import SizeNodes
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import fake_mode_of, with_graph
 

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fx_importer.decompositions.engine.kept.kept_rule import WrongWhenKept
 from fx_importer.decompositions.engine.local.example_values import (
+    SizeNodes,
     example_values,
     has_type_of,
     keep_exported_types,
@@ -35,7 +36,6 @@ from fx_importer.decompositions.engine.local.rule_tracing import (
     SymNumber,
     trace_rule,
 )
-from fx_importer.decompositions.engine.local.size_nodes import SizeNodes
 from fx_importer.diagnostics.progress import counted
 from fx_importer.fx_graph.aliasing import mutated_arguments, updates_running_statistics
 from fx_importer.fx_graph.operators import aten

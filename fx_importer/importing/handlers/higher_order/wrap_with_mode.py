@@ -1,4 +1,4 @@
-"""Inlining of regions traced under a mode (no gradients, autocast, strict), whose graphs already reflect it."""
+"""Inlining of regions traced under a mode (autocast, strict, …), which their graphs reflect, or of constants."""
 
 from __future__ import annotations
 
@@ -28,3 +28,15 @@ def inlined(node: fx.Node, build: NodeBuilder, graph: Any, operands: Any) -> ir.
     assert isinstance(operands, Iterable)
     results = build.inline(graph, build.values(operands))
     return results if isinstance(build.example(node), (list, tuple)) else results[0]
+
+
+def import_hints_wrapper(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
+    """Import ``hints_wrapper(graph, operands, {}, hints=…)``."""
+    graph, operands, *_ = node.args
+    return inlined(node, build, graph, operands)
+
+
+def import_run_const_graph(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
+    """Import ``run_const_graph(graph, operands)``."""
+    graph, operands = node.args
+    return inlined(node, build, graph, operands)
