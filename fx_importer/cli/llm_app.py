@@ -145,6 +145,9 @@ def llm_build(
         str | None, typer.Option(metavar="TARGET", help="The processor, as of `fx-importer build`.")
     ] = None,
     kind: Annotated[str, typer.Option(metavar="KIND", help="shared, static or object.")] = "shared",
+    threads: Annotated[
+        str | None, typer.Option(metavar="openmp", help="Loops run on threads of OpenMP. Default: on one thread.")
+    ] = None,
 ) -> None:
     """Build a native library with a C header.
 
@@ -152,7 +155,7 @@ def llm_build(
     """
     from fx_importer.cli.commands.llm import build_language_model
 
-    build_language_model(folder, output, target, kind)
+    build_language_model(folder, output, target, kind, threads)
 
 
 @llm.command("chat")

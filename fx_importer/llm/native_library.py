@@ -26,6 +26,7 @@ def build(
     *,
     target: str | None = None,
     kind: str = "shared",
+    threads: str | None = None,
 ) -> Built:
     """Build the functions that generate tokens as a library with a C header.
 
@@ -38,6 +39,7 @@ def build(
             ``"out/llama"`` has ``out/llama/llama.h`` and ``out/llama/libllama.so``.
         target: the processor, as of `Lowered.build`.
         kind: ``"shared"``, ``"static"`` or ``"object"``.
+        threads: as of `Lowered.build`.
 
     Raises:
         UsageError: if a file is missing or changed since the import, or the target, kind or path is not accepted.
@@ -46,7 +48,7 @@ def build(
     path, made = Path(folder), Path(output)
     if kind not in LIBRARIES:
         raise UsageError(f"no kind '{kind}' of a language model: accepted are {', '.join(LIBRARIES)}")
-    check_build(made, target, kind, "file")
+    check_build(made, target, kind, "file", threads)
     settings, manifest = Settings.read(path), manifest_of(path)
     check_stamps(path, settings.weights, settings.files)
     stored: dict[str, Any] = {}
@@ -63,7 +65,8 @@ def build(
     mapped = list(dict.fromkeys(each.file for each in stored.values()))
     try:
         with complete_directory(made) as new:
-            built = build_native(lowered, new / made.name, target, kind, "file", mapped, _constants(settings, manifest))
+            constants = _constants(settings, manifest)
+            built = build_native(lowered, new / made.name, target, kind, "file", threads, mapped, constants)
     except OSError as error:
         raise UsageError(f"'{made}' cannot be written: {error}") from None
     return replace(built, files=tuple(made / each.name for each in built.files))

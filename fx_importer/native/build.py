@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 SOURCE = "c"
 KINDS = ("shared", "static", "object", "executable", SOURCE)
 WEIGHTS = ("embedded", "file", "pointer")
+THREADS = "openmp"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def build_native(
     target: str | None,
     kind: str,
     weights: str,
+    threads: str | None = None,
     mapped: Sequence[Mapped] | None = None,
     constants: Mapping[str, str] = MappingProxyType({}),
 ) -> Built:
@@ -75,7 +77,7 @@ def build_native(
     With ``weights="file"``, weights that alias ``mapped``, files of the caller, stay in them. The header has
     ``constants`` as macros.
     """
-    prefix, chosen = check_build(path, target, kind, weights)
+    prefix, chosen = check_build(path, target, kind, weights, threads)
     _check_module(lowered)
     if kind == SOURCE:
         return _build_source(lowered, prefix, weights)
@@ -128,7 +130,9 @@ _HEADERS = (
 """The headers of the C library."""
 
 
-def check_build(path: str | os.PathLike[str], target: str | None, kind: str, weights: str) -> tuple[Path, NativeTarget]:
+def check_build(
+    path: str | os.PathLike[str], target: str | None, kind: str, weights: str, threads: str | None
+) -> tuple[Path, NativeTarget]:
     """Return the prefix of files and the target. Raises `UsageError` for what cannot be built, before any work."""
     prefix, chosen = Path(path), target_named(target)
     if kind not in KINDS:
@@ -155,7 +159,19 @@ def check_build(path: str | os.PathLike[str], target: str | None, kind: str, wei
         raise UsageError(f"{chosen.name} has no operating system that runs programs: build kind='static'")
     if weights == "file" and chosen.system not in ("linux", "macos", "freebsd"):
         raise UsageError(f"{chosen.name} does not map files: build with weights='embedded' or weights='pointer'")
-    return prefix, chosen
+    return prefix, chosen if threads is None else _with_threads(chosen, kind, threads)
+
+
+def _with_threads(target: NativeTarget, kind: str, threads: str) -> NativeTarget:
+    if threads != THREADS:
+        raise UsageError(f"threads='{threads}' is not known: accepted is '{THREADS}', or None for one thread")
+    if kind not in ("shared", "static", "object"):
+        raise UsageError(
+            f"kind='{kind}' has one thread: build kind='shared', 'static' or 'object' with threads='{threads}'"
+        )
+    if target.is_bare or target.processor.index_bits != 64 or (kind == "shared" and target.system != "linux"):
+        raise UsageError(f"{target.name} has no OpenMP library that kind='{kind}' is linked with: leave threads out")
+    return replace(target, processor=replace(target.processor, threads=True))
 
 
 def _check_module(lowered: LoweredRecord) -> None:
@@ -241,7 +257,7 @@ def _machine_code(module: ir.Module, function: str, library: str, entry: EntryPo
     for old, op in functions_of(module).items():
         if old in names:
             op.attributes["sym_name"] = ir.StringAttr.get(names[old], module.context)
-    for stage in machine_code(target.processor.index_bits).stages:
+    for stage in machine_code(target.processor).stages:
         run_stage(stage, module)
     return llvm_ir(module)
 

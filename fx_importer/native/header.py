@@ -46,6 +46,7 @@ def _about(library: Library) -> str:
  * Every function returns a status, 0 if all is well; outputs are undefined after another one.
  *
  * Threads: there are no writable globals. Threads may call together, each with an arena of its own{_threads(library)}.
+ * A call runs on {"the threads of OpenMP: link with -fopenmp" if target.processor.threads else "one thread"}.
  */
 """
 

@@ -70,7 +70,8 @@ def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> No
     (folder / "exports.map").write_text(f"{{ global: {'; '.join(exports(library))}; local: *; }};\n")
     options = [f"--version-script={folder / 'exports.map'}", "--gc-sections", "--as-needed", "-s"]
     stubs: list[str] = []
-    for name, functions in _LIBRARIES.items():
+    libraries = _LIBRARIES | _OPENMP if target.processor.threads else _LIBRARIES
+    for name, functions in libraries.items():
         source = folder / f"{name}.S"
         source.write_text("".join(f".globl {each}\n.type {each},%function\n{each}:\n" for each in functions.split()))
         compile_file(target, source, made := source.with_suffix(".stub.o"))
@@ -94,6 +95,7 @@ def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> No
                 *passed,
                 f"-Wl,-soname,{output.name}",
                 *inputs,
+                *stubs[len(_LIBRARIES) :],
                 "-lm",
                 "-o",
                 str(output),
@@ -115,6 +117,7 @@ _LIBRARIES = {
     "libc.so.6": "memcpy memmove memset memcmp open close pread fstat mmap munmap",
 }
 """The functions of the C library that code may call."""
+_OPENMP = {"libgomp.so.1": "GOMP_parallel omp_get_thread_num omp_get_num_threads"}
 
 
 def exports(library: Library) -> list[str]:

@@ -55,6 +55,7 @@ def buffers(dialects: Collection[str] = (), *, function: str = "main", processor
         "registers": fields.registers,
         "fma": fields.fma,
         "index_bits": fields.index_bits,
+        "threads": fields.threads,
     }
     to_linalg = (stage for dialect, stage in TO_LINALG.items() if dialect in dialects)
     entry = Stage(
@@ -114,9 +115,10 @@ _TILES = Stage(
 _CHECKS = Stage("checks", "Indices and divisors are checked; what fails has a status.", (insert_status_checks,))
 
 
-def machine_code(index_bits: int = 64) -> Pipeline:
-    """Return the pipeline from the result of `buffers` to the LLVM dialect, with addresses of ``index_bits``."""
-    first, *rest = (_with_index(step, index_bits) for step in TO_LLVM.passes if step is not launch_on_threads)
+def machine_code(processor: Processor) -> Pipeline:
+    """Return the pipeline from the result of `buffers` to the LLVM dialect, for ``processor``."""
+    left_out = () if processor.threads else (launch_on_threads,)
+    first, *rest = (_with_index(step, processor.index_bits) for step in TO_LLVM.passes if step not in left_out)
     blocks = Stage("llvm", TO_LLVM.description, (first, return_status, hide_functions, *rest))
     return Pipeline("native-code", (_KERNELS, SCALARS, blocks))
 

@@ -166,6 +166,7 @@ class Lowered(LoweredOnMesh):
         target: str | None = None,
         kind: str = "shared",
         weights: str = "embedded",
+        threads: str | None = None,
     ) -> Built:
         """Build the module as native code with a C header: no runtime, no Python, and no allocation in a call.
 
@@ -179,6 +180,8 @@ class Lowered(LoweredOnMesh):
                 as arrays, which needs no toolchain here.
             weights: ``"embedded"``; ``"file"``, which writes ``mlp.safetensors`` for ``mlp_map_weights``; or
                 ``"pointer"``, where the program passes the address of the block.
+            threads: ``"openmp"`` for loops on the threads of an OpenMP library with GCC's interface (libgomp, LLVM's);
+                by default a call runs on one thread.
 
         Raises:
             UsageError: for a target or kind that does not exist, operators that PyTorch runs, sizes that depend on
@@ -187,7 +190,7 @@ class Lowered(LoweredOnMesh):
         """
         from fx_importer.native.build import build_native
 
-        return build_native(self, path, target, kind, weights)
+        return build_native(self, path, target, kind, weights, threads)
 
     def save_artifact(
         self, path: str | os.PathLike[str], version: str = DEFAULT_VERSION, weights: Weights = "inline"

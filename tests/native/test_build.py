@@ -216,6 +216,9 @@ def test_file_of_weights_is_safetensors(steps):
         ({"target": "cortex-m4"}, "cortex-m4 has no shared libraries"),
         ({"target": "cortex-m4", "kind": "static", "weights": "file"}, "cortex-m4 does not map files"),
         ({"weights": "outside"}, "weights='outside' is not known"),
+        ({"threads": "tbb"}, "threads='tbb' is not known: accepted is 'openmp'"),
+        ({"threads": "openmp", "kind": "executable"}, "kind='executable' has one thread"),
+        ({"threads": "openmp", "target": "cortex-m4", "kind": "static"}, "cortex-m4 has no OpenMP library"),
     ],
 )
 def test_what_cannot_be_built_is_refused(tmp_path, options, message):
@@ -271,6 +274,24 @@ def test_random_numbers_begin_anew_in_each_call(tmp_path):
     first, second = call(torch.zeros(4))[0], call(torch.zeros(4))[0]
     assert torch.equal(first, second)
     assert torch.equal(first, lowered.caller()(torch.zeros(4)))
+
+
+def test_threads_of_openmp_compute_the_same_bits(tmp_path):
+    torch.manual_seed(0)
+    n = Dim("n", min=1, max=1024)
+    model, x = (
+        torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)),
+        torch.randn(300, 64),
+    )
+    lowered = lower(model, x, dynamic_shapes=({0: n},), output_type="linalg-on-tensors")
+    one = NativeCaller(lowered, lowered.build(tmp_path / "one"))(x)[0]
+    built = lowered.build(tmp_path / "several", threads="openmp")
+    ctypes.CDLL("libgomp.so.1").omp_set_num_threads(3)
+    call = NativeCaller(lowered, built)
+    assert b"GOMP_parallel" in built.files[0].read_bytes()
+    assert call(x)[0].equal(one)
+    torch.testing.assert_close(one, model(x))
+    assert call(x[:1])[0].equal(one[:1])
 
 
 @pytest.mark.slow_rows(unless="aarch64")

@@ -29,9 +29,9 @@ def import_language_model(
     echo(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")
 
 
-def build_language_model(folder: Path, output: Path, target: str | None, kind: str) -> None:
+def build_language_model(folder: Path, output: Path, target: str | None, kind: str, threads: str | None) -> None:
     """Build the model in ``folder`` as a native library in ``output``; list its files, and those of its weights."""
-    built = quiet_llm().build(folder, output, target=target, kind=kind)
+    built = quiet_llm().build(folder, output, target=target, kind=kind, threads=threads)
     for path in built.files:
         echo(f"{path}: {path.stat().st_size:,} bytes")
     files = ", ".join(each.name for each in built.library.files)

@@ -21,6 +21,7 @@ def build_model(
     target: str | None,
     kind: str,
     weights: str,
+    threads: str | None = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
     json: Path | None = None,
@@ -32,13 +33,13 @@ def build_model(
         NotInstalledError: without the extra ``native``.
         FxImporterError: if the model cannot be lowered; nothing is written in that case.
     """
-    check_build(output, target, kind, weights)
+    check_build(output, target, kind, weights, threads)
     if kind != SOURCE:
         find_zig()
     with json_output(json) as write:
         with following.run(model, "build") as followed, reporting_progress(True):
             lowered = followed.lowered = lower_model(model, following.prepared(options), trust)
-            built = lowered.build(output, target=target, kind=kind, weights=weights)
+            built = lowered.build(output, target=target, kind=kind, weights=weights, threads=threads)
         for path in built.files:
             echo(f"{path}: {path.stat().st_size:,} bytes")
         library = built.library

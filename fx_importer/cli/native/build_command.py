@@ -42,6 +42,9 @@ def build(
             help="embedded, in the library; file, which the program maps; or pointer, which it passes.",
         ),
     ] = "embedded",
+    threads: Annotated[
+        str | None, typer.Option(metavar="openmp", help="Loops run on threads of OpenMP. Default: on one thread.")
+    ] = None,
     json: Json = None,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
     following: Following = Following(),  # noqa: B008
@@ -53,4 +56,4 @@ def build(
     """
     from fx_importer.cli.native.build import build_model
 
-    build_model(model, output, options, target, kind, native_weights, following, trust, json)
+    build_model(model, output, options, target, kind, native_weights, threads, following, trust, json)

@@ -1,4 +1,6 @@
-"""Loops on several threads of the OpenMP library that PyTorch loaded, as many as `torch.set_num_threads` says.
+"""Loops on several threads of an OpenMP library.
+
+For the JIT, it is the one that PyTorch loaded, with as many threads as `torch.set_num_threads` says.
 
 A kernel takes the bounds of one of its parallel loops; each thread gets a range of them. No sum is split, so results do
 not depend on the number of threads.
@@ -61,9 +63,11 @@ def loop_to_split(outer: ir.Operation) -> Shared | None:
     two take no less.
     """
     is_tiled = TILES in outer.attributes
-    if processor_of(outer) is not None:
-        return None  # native code has one thread
-    if not has_threads() or (not is_tiled and operations(outer, _SEQUENTIAL)):
+    processor = processor_of(outer)
+    if processor is not None and operations(outer, ("cf.assert",)):
+        return None  # native code returns its status
+    has = has_threads() if processor is None else processor.threads
+    if not has or (not is_tiled and operations(outer, _SEQUENTIAL)):
         return None
     loop = outer
     while loop.name == "scf.for":

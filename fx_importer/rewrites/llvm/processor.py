@@ -24,6 +24,8 @@ class Processor:
     """Whether a product and a sum are one instruction."""
     index_bits: int = 64
     """The bits of an address."""
+    threads: bool = False
+    """Whether loops run on the threads of an OpenMP library with GCC's interface."""
 
 
 def processor_of(at: ir.Module | ir.Operation | Emitter) -> Processor | None:
@@ -37,10 +39,15 @@ def processor_of(at: ir.Module | ir.Operation | Emitter) -> Processor | None:
 
 @rewrite_with_options("fx-importer-set-processor")
 def set_processor(
-    module: ir.Operation, lanes: int = 0, registers: int = 0, fma: bool = True, index_bits: int = 64
+    module: ir.Operation,
+    lanes: int = 0,
+    registers: int = 0,
+    fma: bool = True,
+    index_bits: int = 64,
+    threads: bool = False,
 ) -> None:
     """Compile ``module`` for another processor than the one of this machine: see `Processor`."""
-    write_fact(module, _FACT, asdict(Processor(lanes, registers, fma, index_bits)))
+    write_fact(module, _FACT, asdict(Processor(lanes, registers, fma, index_bits, threads)))
     if index_bits != 64:
         module.attributes["dlti.dl_spec"] = ir.Attribute.parse(
             f"#dlti.dl_spec<index = {index_bits} : i32>", module.context
