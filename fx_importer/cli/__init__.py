@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fx_importer.cli.app import app
 from fx_importer.cli.option_arguments import with_options
-from fx_importer.cli.terminal import labelled, print_labelled
+from fx_importer.cli.terminal import StandardOutputError, labelled, print_labelled, writing
 from fx_importer.diagnostics.installed_packages.explained_imports import imports_explained
 from fx_importer.errors import FxImporterError, UsageError
 
@@ -65,6 +65,7 @@ def main() -> None:
     given; any other exception is a bug of this package and keeps its traceback. Warnings are lines on standard error.
     """
     warnings.formatwarning = _format_warning
+    _open_closed_streams()
     debug = "--debug" in sys.argv
     if not (debug or sys.warnoptions):
         _silence_other_packages()
@@ -76,9 +77,32 @@ def main() -> None:
         else:
             print_labelled("error", "red", with_options(str(error)))
         sys.exit(USAGE if isinstance(error, UsageError) else FAILED)
+    except StandardOutputError as error:
+        print_labelled("error", "red", f"standard output cannot be written: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is flushed again at exit
+        sys.exit(FAILED)
 
 
 def _run() -> None:
     """Run the command; raise `MisfitError` where it cannot import torch or torch-mlir."""
     with imports_explained():
-        app(prog_name="fx-importer")
+        try:
+            app(prog_name="fx-importer")
+        except SystemExit:
+            with writing(sys.stdout):
+                sys.stdout.flush()
+            raise
+
+
+def _open_closed_streams() -> None:
+    """Open standard output and standard error where they are closed, so that no other file gets their numbers.
+
+    What is written to standard output then fails; what is written to standard error is lost.
+    """
+    for name, number, mode in (("stdout", 1, os.O_RDONLY), ("stderr", 2, os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, mode)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "w"))

@@ -39,11 +39,12 @@ def link(
     trust: Annotated[
         bool, typer.Option("--trust", help="Take weights of files that the manifest names outside of its directory.")
     ] = False,
+    json: Json = None,
 ) -> None:
     """Link weights into a module that names them."""
     from fx_importer.cli.commands.link import link_module
 
-    link_module(module, output, weights or None, manifest, trust)
+    link_module(module, output, weights or None, manifest, trust, json)
 
 
 @files.command()

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from fx_importer.cli.terminal import writing
 from fx_importer.mlir.output_files import check_writable, save_text
 from fx_importer.output_types import OutputType
 
@@ -32,10 +33,15 @@ def json_output(path: Path | None) -> Iterator[Callable[[str], None]]:
     elif str(path) == STDOUT:
         output = sys.stdout
         with redirect_stdout(sys.stderr):
-            yield lambda text: print(text.rstrip(), file=output)
+            yield lambda text: echo_document(text, output)
     else:
         check_writable(path)
         yield lambda text: save_text(text, path)
+
+
+def echo_document(text: str, output: TextIO) -> None:
+    with writing(output):
+        print(text.rstrip(), file=output, flush=True)
 
 
 def document(value: Any) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
+from fx_importer.cli.model_arguments import Json
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, language_model_engines
 from fx_importer.output_types import OutputType
 
@@ -71,6 +72,7 @@ def llm_import(
         int | None,
         typer.Option(help="The most tokens that an encoder reads. Default: those of the model, at most 512."),
     ] = None,
+    json: Json = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
 ) -> None:
     """Write a module with prefill, decode and score.
@@ -96,6 +98,7 @@ def llm_import(
         adapter_rank=adapter_rank,
         adapter_targets=adapter_target,
         source_context=source_context,
+        json=json,
         following=following,
     )
 
@@ -122,6 +125,7 @@ def llm_run(
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
     stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text. May be repeated.")] = None,
     lora: _Adapter = None,
+    json: Json = None,
 ) -> None:
     """Continue prompts.
 
@@ -131,7 +135,7 @@ def llm_run(
 
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     options |= {"seed": seed, "stop": stop or ()}
-    run_language_model(folder, prompt or (), features or (), start, engine, lora, **options)
+    run_language_model(folder, prompt or (), features or (), start, engine, lora, json, **options)
 
 
 @llm.command("build")
@@ -193,11 +197,12 @@ def llm_score(
         list[str] | None, typer.Option(help="The source of each text, of an encoder-decoder. Repeated as --text is.")
     ] = None,
     lora: _Adapter = None,
+    json: Json = None,
 ) -> None:
     """Print the perplexity of texts, and the number of their tokens."""
     from fx_importer.cli.commands.llm import score_texts
 
-    score_texts(folder, text, engine, beside, source, lora)
+    score_texts(folder, text, engine, beside, source, lora, json)
 
 
 @llm.command("serve")

@@ -139,6 +139,7 @@ def reduce(
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
     report: Report = None,
+    json: Json = None,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
@@ -148,7 +149,7 @@ def reduce(
     """
     from fx_importer.cli.commands.reduce import reduce_model
 
-    reduce_model(model, options, output, backend, rtol, atol, report, trust)
+    reduce_model(model, options, output, backend, rtol, atol, report, trust, json)
 
 
 @models.command()

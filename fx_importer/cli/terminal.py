@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
 
 from fx_importer.errors import printable
+
+if TYPE_CHECKING:
+    from fx_importer.mlir.bindings import ir
 
 _STYLES = {"red": "1;31", "yellow": "33", "green": "32"}
 """Codes of ANSI by the name of the colour; errors are bold."""
@@ -14,7 +19,30 @@ _STYLES = {"red": "1;31", "yellow": "33", "green": "32"}
 
 def echo(*values: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
     """Print ``values`` as `print` does, with control characters escaped. Commands print with it alone."""
-    print(printable(sep.join(map(str, values))), end=end, file=file, flush=flush)
+    with writing(file or sys.stdout):
+        print(printable(sep.join(map(str, values))), end=end, file=file, flush=flush)
+
+
+class StandardOutputError(OSError):
+    """Failed write to standard output: it is closed, or its disk is full."""
+
+
+@contextmanager
+def writing(stream: TextIO) -> Iterator[None]:
+    """Raise `StandardOutputError` if a write of the body fails, and ``stream`` is not standard error."""
+    try:
+        yield
+    except OSError as error:
+        if stream is sys.stderr:
+            raise
+        raise StandardOutputError(error.errno, error.strerror) from None
+
+
+def print_module(module: ir.Module, **options: Any) -> None:
+    """Print ``module`` to standard output, with options of `ir.Operation.print`. Raises `StandardOutputError`."""
+    with writing(sys.stdout):
+        sys.stdout.flush()
+        module.operation.print(file=sys.stdout.buffer, binary=True, **options)
 
 
 def labelled(label: str, colour: str, message: object, file: TextIO) -> str:

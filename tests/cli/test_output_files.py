@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,7 +56,7 @@ def test_every_json_option_takes_a_dash():
         for name, command in typer.main.get_command(app).commands.items()  # pyright: ignore
         if any("--json" in option.opts for option in command.params)
     }
-    assert len(commands) == 19
+    assert len(commands) == 21
     for name in commands:
         file = {"import": "commands/import_model", "opt": "opt/pass_list", "build": "native/build"}.get(
             name, f"commands/{name}"
@@ -83,6 +85,15 @@ def test_bad_outputs_are_named_before_the_work(command, accepted, monkeypatch, c
     out, err = capsys.readouterr()
     assert accepted in err
     assert "loading" not in out
+
+
+@pytest.mark.parametrize("redirection", [">&-", "> /dev/full"])
+def test_output_that_cannot_be_written_is_an_error(redirection: str) -> None:
+    Path("m.mlir").write_text("func.func @f() {\n  return\n}\n")
+    command = f"{sys.executable} -m fx_importer opt m.mlir {redirection}"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert re.fullmatch("error: standard output cannot be written: .+\n", ran.stderr)
 
 
 @pytest.mark.parametrize("kind", [str, Path])

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import STDOUT, document, json_output
 from fx_importer.cli.model_loading import load_model, silence_torch
-from fx_importer.cli.terminal import echo
+from fx_importer.cli.terminal import echo, print_module
 from fx_importer.compiler.compilation import Call
 from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.diagnostics import progress
@@ -81,7 +81,7 @@ def import_model(
             if output != STDOUT:
                 lowered.save(output, weights_file, module_paths=module_paths, locations=locations)
         if output == STDOUT:
-            lowered.module.operation.print(file=sys.stdout.buffer, binary=True, enable_debug_info=locations)
+            print_module(lowered.module, enable_debug_info=locations)
         if manifest is not None:
             save_text(lowered.manifest.to_json(), manifest)
         for name, stub in lowered.operator_stubs.items():

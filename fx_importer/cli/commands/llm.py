@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fx_importer.cli.following import Following
+from fx_importer.cli.json_output import document, json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.mlir.output_files import check_directory
@@ -17,16 +18,24 @@ from fx_importer.process.optional_packages import is_installed
 
 
 def import_language_model(
-    folder: Path, output: Path, *, output_type: OutputType, following: Following, **options: Any
+    folder: Path,
+    output: Path,
+    *,
+    output_type: OutputType,
+    following: Following,
+    json: Path | None = None,
+    **options: Any,
 ) -> None:
     """Write the module of the model in ``folder`` to ``output``; with the options of `import_model`, which may fail."""
     check_directory(output)
-    llm = quiet_llm()
-    start = time.perf_counter()
-    with following.run(str(folder), output_type.value):
-        llm.import_model(folder, output, output_type=output_type, **options)
-    size = sum(file.stat().st_size for file in output.iterdir())
-    echo(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")
+    with json_output(json) as write:
+        llm = quiet_llm()
+        start = time.perf_counter()
+        with following.run(str(folder), output_type.value):
+            llm.import_model(folder, output, output_type=output_type, **options)
+        size, seconds = sum(file.stat().st_size for file in output.iterdir()), time.perf_counter() - start
+        echo(f"{output}: {output_type.value}, {size:,} bytes, {seconds:.1f} s")
+        write(document({"output": output, "output_type": output_type, "bytes": size, "seconds": seconds}))
 
 
 def build_language_model(folder: Path, output: Path, target: str | None, kind: str, threads: str | None) -> None:
@@ -45,14 +54,30 @@ def run_language_model(
     start: str | None,
     engine: str,
     lora: Path | None,
+    json: Path | None = None,
     **options: Any,
 ) -> None:
     """Print what the model writes after each prompt, or for each source of ``features``, with `generate`'s options.
 
-    The text of one is printed as it comes, those of several in the end. With ``start``, the decoder of an
-    encoder-decoder starts with it.
+    The text of one is printed as it comes, the texts of several in the end. With ``start``, the decoder of an
+    encoder-decoder starts with it. ``json`` gets the texts, tokens and times.
     """
     inputs, labels = _inputs(prompts, features)
+    with json_output(json) as write:
+        write(document(_run(folder, inputs, labels, bool(features), start, engine, lora, options)))
+
+
+def _run(
+    folder: Path,
+    inputs: list[Any],
+    labels: list[str],
+    features: bool,
+    start: str | None,
+    engine: str,
+    lora: Path | None,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """Generate and print the texts, and return them as data."""
     llm = quiet_llm()
     model = llm.load(folder, engine=engine, lora=lora)
     if isinstance(model, llm.SourceModel):
@@ -75,6 +100,9 @@ def run_language_model(
     count = sum(len(generation.tokens) for generation in generations)
     rate = f", {len(inputs) * model.steps / model.seconds_of_decode:.1f} tokens per second" if model.steps else ""
     echo(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
+    texts = [{"text": generation.text, "tokens": generation.tokens} for generation in generations]
+    times = {"seconds_of_prefill": model.seconds_of_prefill, "seconds_of_decode": model.seconds_of_decode}
+    return {"engine": engine, "texts": texts, "steps": model.steps, **times}
 
 
 def _inputs(prompts: Sequence[str], features: Sequence[Path]) -> tuple[list[Any], list[str]]:
@@ -102,8 +130,9 @@ def score_texts(
     beside: Path | None,
     sources: Sequence[str] | None,
     lora: Path | None = None,
+    json: Path | None = None,
 ) -> None:
-    """Print the perplexity of each text, and its perplexity by the import in ``beside``."""
+    """Print the perplexity of each text, and its perplexity by the import in ``beside``; ``json`` gets both as data."""
     llm = quiet_llm()
 
     def scored(path: Path, adapter: Path | None) -> Any:
@@ -114,11 +143,14 @@ def score_texts(
             raise UsageError(f"--source for '{path}', which has no encoder: leave it out")
         return model.score(texts)
 
-    scores = scored(folder, lora)
-    others = scored(beside, None) if beside is not None else []
-    for number, score in enumerate(scores):
-        other = f"; {others[number].perplexity:.4f} in {beside}" if others else ""
-        echo(f"perplexity {score.perplexity:.4f}, {len(score.tokens)} tokens{other}")
+    with json_output(json) as write:
+        scores = scored(folder, lora)
+        others = scored(beside, None) if beside is not None else []
+        for number, score in enumerate(scores):
+            other = f"; {others[number].perplexity:.4f} in {beside}" if others else ""
+            echo(f"perplexity {score.perplexity:.4f}, {len(score.tokens)} tokens{other}")
+        rows = [{"perplexity": score.perplexity, "tokens": score.tokens} for score in scores]
+        write(document({"scores": rows, "others": [other.perplexity for other in others]}))
 
 
 def quiet_llm():

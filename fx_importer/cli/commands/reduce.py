@@ -9,6 +9,7 @@ import torch
 from fx_importer.api.reduce import Job, job_of
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.view import report_isolated
+from fx_importer.cli.json_output import document, json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.engines import engine_named
@@ -30,10 +31,12 @@ def reduce_model(
     atol: float | None,
     report: Path | None = None,
     trust: bool = False,
+    json: Path | None = None,
 ) -> None:
     """Reduce the model that ``model`` names, or the program of the report in that directory with the report's options.
 
-    The result is written to ``output``, and each step is printed; ``report`` covers the whole model.
+    The result is written to ``output``, and each step is printed; ``report`` covers the whole model, and
+    ``json`` gets the result as data.
 
     Raises:
         UsageError: if ``model`` does not name a model, the backend is unknown, ``output`` exists or cannot be created,
@@ -56,10 +59,12 @@ def reduce_model(
         with scratch.writing(), file_for_torch(program) as file:
             torch.export.save(exported, file)
         job = Job(program, Setting(options, backend, Tolerance(rtol, atol)), None)
-    # This process forks, so no other thread may run.
-    with reporting_progress(True, auto_refresh=False):
-        outcome = job.done(output, print).outcome
-    echo(outcome)
+    with json_output(json) as write:
+        # This process forks, so no other thread may run.
+        with reporting_progress(True, auto_refresh=False):
+            reduction = job.done(output, print)
+        echo(reduction.outcome)
+        write(document(reduction))
     if report is not None:
         program = read_program(job.program, trust=job.trust)
         report_isolated(model, (program, (), {}), job.setting.options, report)

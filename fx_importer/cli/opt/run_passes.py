@@ -13,7 +13,7 @@ from typing import Any
 from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import STDOUT, document, json_output
 from fx_importer.cli.model_loading import named_attribute
-from fx_importer.cli.terminal import echo
+from fx_importer.cli.terminal import echo, print_module
 from fx_importer.diagnostics.observers import observing
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import StageFailed, UsageError
@@ -73,11 +73,10 @@ def optimize(
     if output != STDOUT:
         save_module(modules[0], output)
         return True
-    sys.stdout.flush()
     for number, module in enumerate(modules):
         if number:
-            sys.stdout.buffer.write(b"// -----\n")
-        module.operation.print(file=sys.stdout.buffer, binary=True)
+            echo("// -----")
+        print_module(module)
     return True
 
 
