@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from fx_importer.cli.interruption import interruptible
+from fx_importer.errors import UsageError
 
 SECTIONS = {
     "Lower": ("import", "llm", "quantize", "vela", "build", "opt", "link", "compile", "kernels", "demo"),
@@ -59,6 +62,7 @@ class Command(TyperCommand):
     """A command whose help has options in groups, and an example. Ctrl-C ends it, unless it handles that itself."""
 
     def invoke(self, ctx: Any) -> Any:
+        _check_outputs(ctx.params)
         words = " ".join(ctx.command_path.split()[1:])
         if words in HANDLE_INTERRUPTS:
             return super().invoke(ctx)
@@ -79,6 +83,18 @@ class Command(TyperCommand):
         example = EXAMPLES.get(" ".join(ctx.command_path.split()[1:]))
         if example:
             formatter.write(f"\nExample:\n  {example}\n")
+
+
+def _check_outputs(values: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if two of the options that name output files name the same one."""
+    files: dict[Path, str] = {}
+    for option in ("output", "manifest", "weights_file", "report", "json"):
+        value = values.get(option)
+        if value is None or isinstance(value, (list, tuple)) or str(value) == "-":
+            continue
+        spelled = f"--{option.replace('_', '-')}"
+        if (other := files.setdefault(Path(value).absolute(), spelled)) != spelled:
+            raise UsageError(f"{other} and {spelled} are the same file '{value}': name two files")
 
 
 class Commands(TyperGroup):

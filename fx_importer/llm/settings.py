@@ -104,9 +104,10 @@ class Settings:
             _check_records(settings)
             return settings
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UsageError(
-                f"'{folder}' is not a folder that `fx-importer llm import` wrote: {type(error).__name__}: {error}"
-            ) from None
+            reason = (
+                f"it holds no '{Path(error.filename).name}'" if isinstance(error, FileNotFoundError) else repr(error)
+            )
+            raise UsageError(f"'{folder}' is not a folder that `fx-importer llm import` wrote: {reason}") from None
 
 
 def _source_form(entries: Mapping[str, Any]) -> SourceForm:

@@ -187,12 +187,12 @@ def _check_passes(step: Step) -> None:
     if isinstance(step, RewriteStep):
         return
     if not str(step):
-        raise UsageError("a step is an empty text: it has to name a pass")
+        raise UsageError("a step of the pipeline is empty: name a pass")
     try:
         passmanager.PassManager.parse(on_module([step]), _context())
     except ValueError as error:
         reason = str(error).partition("\n")[0].rpartition("error: ")[2]
-        raise UsageError(f"no pass pipeline of MLIR's: '{step}': {reason}") from None
+        raise UsageError(f"'{step}' does not name passes of MLIR: {reason}") from None
 
 
 @functools.cache

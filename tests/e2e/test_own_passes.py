@@ -194,7 +194,7 @@ def test_report_of_a_local_function():
             lambda p: p.after("tossa", "cse"),
             "no stage 'tossa'; its stages are: torch-backend, control-flow, tosa, ",
         ),
-        (lambda p: p.after("tosa", "csee"), "no pass pipeline of MLIR's: 'csee'"),
+        (lambda p: p.after("tosa", "csee"), "'csee' does not name passes of MLIR"),
         (lambda p: None, "returned NoneType: it is a Pipeline, or a function that takes one and returns one"),
         ("cse", "pipeline='cse' is str: it is a Pipeline, or a function"),
     ],

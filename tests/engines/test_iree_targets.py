@@ -123,7 +123,7 @@ def test_on_a_device_of_vulkan(outcomes, check):
 @pytest.mark.parametrize(
     "target, message",
     [
-        ("cuda:90", "no target 'cuda:90': cpu, cuda:sm_90"),
+        ("cuda:90", "no target 'cuda:90': accepted are cpu, cuda:sm_90"),
         ("tpu", "no target 'tpu'"),
         ("vulkan:nothing", "does not know the architecture of the target 'vulkan:nothing'"),
         ("cuda:sm_999", "does not know the architecture of the target 'cuda:sm_999'"),

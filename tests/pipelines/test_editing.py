@@ -104,12 +104,12 @@ def test_unknown_stage(change):
 @pytest.mark.parametrize(
     "step, expected",
     [
-        ("csee", "no pass pipeline of MLIR's: 'csee'"),
-        ("cse,func.func(canonicalize{no-such=1})", "no pass pipeline of MLIR's: 'func.func.canonicalize{no-such=1}.'"),
+        ("csee", "'csee' does not name passes of MLIR"),
+        ("cse,func.func(canonicalize{no-such=1})", "'func.func.canonicalize{no-such=1}.' does not name passes of MLIR"),
         ("builtin.module(cse", "not a pass pipeline: 'builtin.module.cse'"),
-        ("", "a step is an empty text: it has to name a pass"),
-        ("builtin.module()", "a step is an empty text: it has to name a pass"),
-        (Pass("csee"), "no pass pipeline of MLIR's: 'csee'"),
+        ("", "a step of the pipeline is empty: name a pass"),
+        ("builtin.module()", "a step of the pipeline is empty: name a pass"),
+        (Pass("csee"), "'csee' does not name passes of MLIR"),
         ("fx-importer-call{no.such:thing}", "calls 'no.such:thing', which is not a package.module:function here"),
         ("fx-importer-python{f}", "calls the Python function 'f' of another process"),
         (

@@ -78,8 +78,8 @@ def iree_target(name: str) -> IreeTarget:
     form, driver, flag = _FORMS.get(device, (None, "", None))
     if form is None or not re.fullmatch(form, architecture):
         raise UsageError(
-            f"no target '{name}': {HOST}, cuda:sm_90, rocm:gfx942, vulkan:rdna3, metal and the processors "
-            f"{', '.join(PROCESSORS)} are the forms; IREE's documentation lists the architectures of GPUs"
+            f"no target '{name}': accepted are {HOST}, cuda:sm_90, rocm:gfx942, vulkan:rdna3, metal and the processors "
+            f"{', '.join(PROCESSORS)}; IREE's documentation lists the architectures of GPUs"
         )
     if device == "cuda" and _NEWER_CUDA.fullmatch(architecture):
         architecture = _NEWER_AS

@@ -130,4 +130,4 @@ def _parsed(target: str) -> tuple[str, str]:
         return "cuda", found[1]
     if found := re.fullmatch(r"rocm:(gfx[0-9a-f]+)", target):
         return "hip", found[1]
-    raise UsageError(f"no target '{target}' of Triton kernels: cuda:sm_90 and rocm:gfx942 are the forms")
+    raise UsageError(f"no target '{target}' of Triton kernels: accepted are forms such as cuda:sm_90 and rocm:gfx942")
