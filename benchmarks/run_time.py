@@ -31,7 +31,7 @@ from benchmarks.running.runs import TRAINING, Figures, Run, tables
 from benchmarks.running.saved_module import SavedModule
 from benchmarks.running.training import STEPS, TRAINED, load_training
 from fx_importer.benchmarking import Candidate, chosen_engines, measure
-from fx_importer.benchmarking.measurement import remarks
+from fx_importer.benchmarking.measure import remarks
 from fx_importer.options import Limits
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,28 +1,21 @@
-"""Computes the Chebyshev series of `fx_importer.decompositions.special` with mpmath and compares them with the source.
+"""Computes the Chebyshev series of `fx_importer.decompositions.special` with mpmath and compares them with its file.
 
     python -m benchmarks.special_series           # the largest difference of each series
-    python -m benchmarks.special_series --print   # the coefficients, to be pasted
+    python -m benchmarks.special_series --write   # write the coefficients
 
-The functions are those that the docstrings beside the series name.
+The file, `SERIES_FILE`, names the function of each series.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
 import mpmath as mp
 
-from fx_importer.decompositions.special import (
-    bessel_series,
-    error_series,
-    gamma_series,
-    modified_bessel_series,
-    trigonometric_series,
-)
-from fx_importer.decompositions.special.chebyshev import Series
+from fx_importer.decompositions.special.chebyshev import SERIES_FILE
 
 DIGITS, NODES = 40, 50
 Function = Callable[[Any], Any]
@@ -74,49 +67,48 @@ def _root(least: int) -> Function:
     return lambda v: least / mp.sqrt(v)
 
 
-def functions() -> Mapping[Series, Function]:
+def functions() -> Mapping[str, Function]:
     """Return the function that each series approximates, in mpmath."""
-    g, e, m, b, t = gamma_series, error_series, modified_bessel_series, bessel_series, trigonometric_series
     zero = mp.findroot(mp.digamma, 1.46)
     half_log = mp.log(2 * mp.pi) / 2
     return {
-        g.LOG_GAMMA: lambda x: mp.loggamma(x) / ((x - 1) * (x - 2)),
-        g.LOG_GAMMA_CORRECTION: _of(
+        "LOG_GAMMA": lambda x: mp.loggamma(x) / ((x - 1) * (x - 2)),
+        "LOG_GAMMA_CORRECTION": _of(
             _root(3), lambda x: x * (mp.loggamma(x) - (x - mp.mpf(0.5)) * mp.log(x) + x - half_log)
         ),
-        g.DIGAMMA: lambda x: mp.digamma(x) / (x - zero),
-        g.DIGAMMA_CORRECTION: _of(_root(3), lambda x: x * x * (mp.log(x) - 1 / (2 * x) - mp.digamma(x))),
-        g.LOG1P_LESS_X: lambda x: (mp.log1p(x) - x) / x**2,
-        e.ERFCX: _of(lambda t: mp.mpf(3.75) * (1 + t) / (1 - t), lambda x: (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)),
-        e.ERFINV_CENTRE: _inverse_over_x,
-        e.ERFINV_TAIL: lambda log: _inverse_over_x(mp.exp(2 * log)) / mp.exp(log),
-        m.I0_SMALL: lambda x: mp.exp(-x) * mp.besseli(0, x),
-        m.I0_LARGE: _of(lambda v: 8 / v, lambda x: mp.sqrt(x) * mp.exp(-x) * mp.besseli(0, x)),
-        m.I1_SMALL: lambda x: mp.exp(-x) * mp.besseli(1, x) / x,
-        m.I1_LARGE: _of(lambda v: 8 / v, lambda x: mp.sqrt(x) * mp.exp(-x) * mp.besseli(1, x)),
-        m.K0_SMALL: _of(lambda v: 2 * mp.sqrt(v), lambda x: mp.besselk(0, x) + mp.log(x / 2) * mp.besseli(0, x)),
-        m.K1_SMALL: _of(lambda v: 2 * mp.sqrt(v), lambda x: x * (mp.besselk(1, x) - mp.log(x / 2) * mp.besseli(1, x))),
-        m.K0_LARGE: _of(lambda v: 2 / v, lambda x: mp.sqrt(x) * mp.exp(x) * mp.besselk(0, x)),
-        m.K1_LARGE: _of(lambda v: 2 / v, lambda x: mp.sqrt(x) * mp.exp(x) * mp.besselk(1, x)),
-        b.J0_SMALL: lambda v: mp.besselj(0, 8 * mp.sqrt(v)),
-        b.J1_SMALL: _of(lambda v: 8 * mp.sqrt(v), lambda x: mp.besselj(1, x) / x),
-        b.Y0_SMALL: _of(
+        "DIGAMMA": lambda x: mp.digamma(x) / (x - zero),
+        "DIGAMMA_CORRECTION": _of(_root(3), lambda x: x * x * (mp.log(x) - 1 / (2 * x) - mp.digamma(x))),
+        "LOG1P_LESS_X": lambda x: (mp.log1p(x) - x) / x**2,
+        "ERFCX": _of(lambda t: mp.mpf(3.75) * (1 + t) / (1 - t), lambda x: (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)),
+        "ERFINV_CENTRE": _inverse_over_x,
+        "ERFINV_TAIL": lambda log: _inverse_over_x(mp.exp(2 * log)) / mp.exp(log),
+        "I0_SMALL": lambda x: mp.exp(-x) * mp.besseli(0, x),
+        "I0_LARGE": _of(lambda v: 8 / v, lambda x: mp.sqrt(x) * mp.exp(-x) * mp.besseli(0, x)),
+        "I1_SMALL": lambda x: mp.exp(-x) * mp.besseli(1, x) / x,
+        "I1_LARGE": _of(lambda v: 8 / v, lambda x: mp.sqrt(x) * mp.exp(-x) * mp.besseli(1, x)),
+        "K0_SMALL": _of(lambda v: 2 * mp.sqrt(v), lambda x: mp.besselk(0, x) + mp.log(x / 2) * mp.besseli(0, x)),
+        "K1_SMALL": _of(lambda v: 2 * mp.sqrt(v), lambda x: x * (mp.besselk(1, x) - mp.log(x / 2) * mp.besseli(1, x))),
+        "K0_LARGE": _of(lambda v: 2 / v, lambda x: mp.sqrt(x) * mp.exp(x) * mp.besselk(0, x)),
+        "K1_LARGE": _of(lambda v: 2 / v, lambda x: mp.sqrt(x) * mp.exp(x) * mp.besselk(1, x)),
+        "J0_SMALL": lambda v: mp.besselj(0, 8 * mp.sqrt(v)),
+        "J1_SMALL": _of(lambda v: 8 * mp.sqrt(v), lambda x: mp.besselj(1, x) / x),
+        "Y0_SMALL": _of(
             lambda v: 8 * mp.sqrt(v), lambda x: mp.bessely(0, x) - 2 / mp.pi * mp.log(x) * mp.besselj(0, x)
         ),
-        b.Y1_SMALL: _of(
+        "Y1_SMALL": _of(
             lambda v: 8 * mp.sqrt(v),
             lambda x: (mp.bessely(1, x) - 2 / mp.pi * (mp.log(x) * mp.besselj(1, x) - 1 / x)) / x,
         ),
-        b.P0: _of(_root(8), lambda x: _wave(0, x).real),
-        b.Q0: _of(_root(8), lambda x: x * _wave(0, x).imag),
-        b.P1: _of(_root(8), lambda x: _wave(1, x).real),
-        b.Q1: _of(_root(8), lambda x: x * _wave(1, x).imag),
-        b.AIRY_MIDDLE: mp.airyai,
-        b.AIRY_RIGHT: lambda v: _airy_right(_z(2) / v),
-        b.AIRY_P: lambda v: _airy(_z(4) / mp.sqrt(v))[0],
-        b.AIRY_Q: lambda v: _z(4) / mp.sqrt(v) * _airy(_z(4) / mp.sqrt(v))[1],
-        t.ATAN: lambda v: mp.atan(mp.sqrt(v)) / mp.sqrt(v),
-        t.ASIN: lambda v: mp.asin(mp.sqrt(v)) / mp.sqrt(v),
+        "P0": _of(_root(8), lambda x: _wave(0, x).real),
+        "Q0": _of(_root(8), lambda x: x * _wave(0, x).imag),
+        "P1": _of(_root(8), lambda x: _wave(1, x).real),
+        "Q1": _of(_root(8), lambda x: x * _wave(1, x).imag),
+        "AIRY_MIDDLE": mp.airyai,
+        "AIRY_RIGHT": lambda v: _airy_right(_z(2) / v),
+        "AIRY_P": lambda v: _airy(_z(4) / mp.sqrt(v))[0],
+        "AIRY_Q": lambda v: _z(4) / mp.sqrt(v) * _airy(_z(4) / mp.sqrt(v))[1],
+        "ATAN": lambda v: mp.atan(mp.sqrt(v)) / mp.sqrt(v),
+        "ASIN": lambda v: mp.asin(mp.sqrt(v)) / mp.sqrt(v),
     }
 
 
@@ -136,23 +128,21 @@ def coefficients(function: Function, low: float, high: float) -> tuple[float, ..
     return tuple(map(float, found))
 
 
-def _names(*modules: ModuleType) -> dict[Series, str]:
-    return {each: name for module in modules for name, each in vars(module).items() if isinstance(each, Series)}
-
-
 def main() -> None:
-    """Print the difference of each series from the source, or its coefficients."""
+    """Print the difference of each series from the file, and write it anew with ``--write``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--print", action="store_true", dest="whole", help="print the coefficients")
-    whole = parser.parse_args().whole
+    parser.add_argument("--write", action="store_true", help="write the coefficients")
+    write = parser.parse_args().write
     mp.mp.dps = DIGITS
-    names = _names(gamma_series, error_series, modified_bessel_series, bessel_series, trigonometric_series)
-    for series, function in functions().items():
-        found = coefficients(function, series.low, series.high)
-        pairs = zip(found, series.coefficients, strict=False)
-        print(names[series], len(found), f"{max(abs(a - b) for a, b in pairs):.1e}")
-        if whole:
-            print(found)
+    table = json.loads(SERIES_FILE.read_text())
+    for name, function in functions().items():
+        computed = coefficients(function, table[name]["low"], table[name]["high"])
+        pairs = zip(computed, table[name]["coefficients"], strict=False)
+        print(name, len(computed), f"{max(abs(a - b) for a, b in pairs):.1e}")
+        table[name]["coefficients"] = computed
+    if write:
+        lines = (f"{json.dumps(name)}: {json.dumps(record)}" for name, record in table.items())
+        SERIES_FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

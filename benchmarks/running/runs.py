@@ -13,7 +13,7 @@ from benchmarks.running.compiling import Compiling
 from benchmarks.running.roofline import Roofline
 from benchmarks.running.saved_module import SavedModule
 from fx_importer.benchmarking import Measurement
-from fx_importer.benchmarking.measurement import COLUMNS, cells, figure
+from fx_importer.benchmarking.measure import COLUMNS, cells, figure
 
 OWN_ROAD = {"iree": "iree-turbine", "xla": "jax"}
 """The native front end of each backend."""

@@ -1,8 +1,7 @@
 """Benchmark a model on several engines: eager PyTorch, Inductor, and the backends that run lowered modules."""
 
 from fx_importer.benchmarking.engines import Candidate, Example, chosen_engines, lowered_engine
-from fx_importer.benchmarking.measure import measure
-from fx_importer.benchmarking.measurement import Measurement, recommendation, table
+from fx_importer.benchmarking.measure import Measurement, measure, recommendation, table
 
 __all__ = [
     "Candidate",

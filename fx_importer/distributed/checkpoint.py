@@ -10,7 +10,7 @@ import torch
 
 from fx_importer.distributed.checkpoint_index import Chunk, StoredTensor, read_index
 from fx_importer.errors import UsageError, first_line
-from fx_importer.fx_graph.archives import read_objects
+from fx_importer.fx_graph.program_files import read_objects
 
 
 class Checkpoint:

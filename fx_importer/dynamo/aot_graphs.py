@@ -18,8 +18,7 @@ from torch import SymInt, fx
 from torch.export import ExportedProgram
 from torch.fx.graph import CodeGen
 
-from fx_importer.dynamo.aot_programs import program_of
-from fx_importer.dynamo.effect_tokens import given_token, tokens_of
+from fx_importer.dynamo.aot_programs import given_token, program_of, tokens_of
 from fx_importer.dynamo.random_numbers import Draw, draw_outside
 
 

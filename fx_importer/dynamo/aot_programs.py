@@ -1,7 +1,8 @@
-"""Exported programs of AOTAutograd's graphs."""
+"""Exported programs of AOTAutograd's graphs, and the effect tokens that keep their calls in order."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
@@ -27,7 +28,6 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
-from fx_importer.dynamo.effect_tokens import given_token, tokens_of
 from fx_importer.frontend.small_sizes import TRACED_BY_DYNAMO
 from fx_importer.fx_graph.programs import fake_mode_of
 
@@ -142,3 +142,18 @@ def _ranges(graph: fx.Graph) -> dict[Any, Any]:
         for size in symbolic(graph)
         for symbol in size.node.expr.free_symbols
     }
+
+
+def tokens_of(graph: fx.Graph) -> list[fx.Node]:
+    """Return the inputs that are effect tokens, threaded by AOTAutograd through operators with effects."""
+    effects = graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects)
+    return list(dict.fromkeys(effect.args[0] for effect in effects if effect.args[0].op == "placeholder"))
+
+
+def given_token(node: fx.Node) -> fx.Node | None:
+    """Return the input that begins the chain of effects that ends with ``node``; None if it is not a token."""
+    effect: Any = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else None
+    if not isinstance(effect, fx.Node) or effect.target is not torch.ops.higher_order.with_effects:
+        return None
+    before: Any = effect.args[0]
+    return before if before.op == "placeholder" else given_token(before)

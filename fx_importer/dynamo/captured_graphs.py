@@ -17,7 +17,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fx_importer.dynamo.break_reasons import logged_breaks, source_at, untraceable, user_lines
-from fx_importer.dynamo.graph_assertions import with_checks
 from fx_importer.dynamo.graph_module import (
     GraphInput,
     HeldInput,
@@ -27,6 +26,7 @@ from fx_importer.dynamo.graph_module import (
     ViewInput,
     without_transforms,
 )
+from fx_importer.dynamo.torch_compile import with_checks
 from fx_importer.dynamo.tracing import as_new, own_settings
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.function_signature import Fixed

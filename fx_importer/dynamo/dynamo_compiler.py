@@ -21,8 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.api.lower import lower
 from fx_importer.dynamo.aot_graphs import measure_sizes, rules_of_inductor, sizes_of
-from fx_importer.dynamo.aot_programs import program_of
-from fx_importer.dynamo.effect_tokens import tokens_of
+from fx_importer.dynamo.aot_programs import program_of, tokens_of
 from fx_importer.dynamo.ops import linalg, math, tosa
 from fx_importer.dynamo.ops.registry import NodeEmitter, OpsRegistry
 from fx_importer.dynamo.tracing import as_new

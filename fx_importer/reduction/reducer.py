@@ -24,8 +24,7 @@ from fx_importer.errors import UsageError
 from fx_importer.process.one_shot import output_of
 from fx_importer.process.scratch import Scratch
 from fx_importer.reduction.ddmin import minimized
-from fx_importer.reduction.module_slices import operations_in
-from fx_importer.reduction.pass_reduction import Case, reduced_case
+from fx_importer.reduction.pass_reduction import Case, operations_in, reduced_case
 from fx_importer.reduction.program_source import Listing, listed
 from fx_importer.reduction.reduction import Reduction, Step, page
 from fx_importer.reduction.repro_script import Setting, save_beside, script_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fx_importer.benchmarking import Measurement, recommendation
-from fx_importer.benchmarking.measurement import cells, remarks
+from fx_importer.benchmarking.measure import cells, remarks
 from fx_importer.cli import main
 from fx_importer.process import optional_packages
 

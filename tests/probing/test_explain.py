@@ -16,7 +16,7 @@ import fx_importer
 from fx_importer.cli import main
 from fx_importer.output_types import OutputType
 from fx_importer.probing import ProbeStore, prober
-from fx_importer.probing.search import LoweringFailure
+from fx_importer.probing.prober import LoweringFailure
 
 
 class Mixed(torch.nn.Module):

@@ -10,8 +10,7 @@ from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import ImportOptions, Mutation, Weights
 from fx_importer.reduction import Kind, Symptom, Trials
 from fx_importer.reduction.ddmin import minimized
-from fx_importer.reduction.module_slices import operations_in, with_operations
-from fx_importer.reduction.pass_reduction import Case, reduced_case
+from fx_importer.reduction.pass_reduction import Case, operations_in, reduced_case, with_operations
 from fx_importer.reduction.program_source import listed
 from fx_importer.reduction.repro_script import import_arguments
 from fx_importer.reduction.subprogram import blank_values, eager_values, part

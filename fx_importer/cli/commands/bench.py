@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from fx_importer.benchmarking import chosen_engines, measure
-from fx_importer.benchmarking.measurement import recommendation, remarks, table
+from fx_importer.benchmarking.measure import recommendation, remarks, table
 from fx_importer.calls.backend import EVALUATION
 from fx_importer.cli.commands.import_model import load_call
 from fx_importer.cli.commands.view import report_for, report_isolated

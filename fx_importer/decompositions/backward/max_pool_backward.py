@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.indexing.interior_padding import per_axis, place_strided
-from fx_importer.decompositions.nn.pooling_windows import sliding_windows
+from fx_importer.decompositions.nn.pooling import sliding_windows
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import are_static, is_empty
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.nn.pooling_windows import adaptive_windows, window_maxima, window_sums
+from fx_importer.decompositions.nn.pooling import adaptive_windows, window_maxima, window_sums
 from fx_importer.fx_graph.operators import aten
 
 

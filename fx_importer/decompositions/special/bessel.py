@@ -12,8 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.special import bessel_series as series
-from fx_importer.decompositions.special.chebyshev import Series, decomposes_in_float
+from fx_importer.decompositions.special.chebyshev import Series, decomposes_in_float, series
 from fx_importer.fx_graph.operators import aten
 
 _TWO_BY_PI = 2 / math.pi
@@ -37,8 +36,8 @@ def _asymptotic(x: Tensor, p: Series, q: Series, *, first_kind: bool, order: int
 def _first_kind(x: Tensor, order: int) -> Tensor:
     """Return ``J(order, x)`` for x from 0."""
     near = torch.square(x / 8)
-    small = series.J0_SMALL(near) if order == 0 else x * series.J1_SMALL(near)
-    p, q = (series.P0, series.Q0) if order == 0 else (series.P1, series.Q1)
+    small = series("J0_SMALL")(near) if order == 0 else x * series("J1_SMALL")(near)
+    p, q = series(f"P{order}"), series(f"Q{order}")
     return torch.where(x < 8, small, _asymptotic(x, p, q, first_kind=True, order=order))
 
 
@@ -62,8 +61,8 @@ def bessel_y0(x: Tensor) -> Tensor:
     Error in float32: 9e-7 of the larger of the result and 1, to 100, in float64: 2e-15.
     """
     near = torch.square(x / 8)
-    small = series.Y0_SMALL(near) + _TWO_BY_PI * torch.log(x) * series.J0_SMALL(near)
-    result = torch.where(x < 8, small, _asymptotic(x, series.P0, series.Q0, first_kind=False, order=0))
+    small = series("Y0_SMALL")(near) + _TWO_BY_PI * torch.log(x) * series("J0_SMALL")(near)
+    result = torch.where(x < 8, small, _asymptotic(x, series("P0"), series("Q0"), first_kind=False, order=0))
     return torch.where(x == 0, -torch.inf, torch.where(x < 0, torch.nan, result))
 
 
@@ -74,9 +73,9 @@ def bessel_y1(x: Tensor) -> Tensor:
     Error in float32: 9e-7 of the larger of the result and 1, to 100, in float64: 2e-15.
     """
     near = torch.square(x / 8)
-    logarithm = torch.log(x) * x * series.J1_SMALL(near)
-    small = x * series.Y1_SMALL(near) + _TWO_BY_PI * (logarithm - 1 / x)
-    result = torch.where(x < 8, small, _asymptotic(x, series.P1, series.Q1, first_kind=False, order=1))
+    logarithm = torch.log(x) * x * series("J1_SMALL")(near)
+    small = x * series("Y1_SMALL")(near) + _TWO_BY_PI * (logarithm - 1 / x)
+    result = torch.where(x < 8, small, _asymptotic(x, series("P1"), series("Q1"), first_kind=False, order=1))
     return torch.where(x == 0, -torch.inf, torch.where(x < 0, torch.nan, result))
 
 
@@ -98,12 +97,12 @@ def airy_ai(x: Tensor) -> Tensor:
     z = magnitude * root * (2 / 3)
     quarter = torch.sqrt(root)
     end = 2 / 3 * 2**1.5
-    right = series.AIRY_RIGHT(end / z) * torch.exp(-z) / (2 * math.sqrt(math.pi) * quarter)
+    right = series("AIRY_RIGHT")(end / z) * torch.exp(-z) / (2 * math.sqrt(math.pi) * quarter)
     ratio = torch.square((2 / 3 * 8) / z)
     cosine, sine = torch.cos(z), torch.sin(z)
-    turned = (sine + cosine) * series.AIRY_P(ratio) + (sine - cosine) * series.AIRY_Q(ratio) / z
+    turned = (sine + cosine) * series("AIRY_P")(ratio) + (sine - cosine) * series("AIRY_Q")(ratio) / z
     left = turned / (math.sqrt(2 * math.pi) * quarter)
-    result = torch.where(x > 2, right, torch.where(x < -4, left, series.AIRY_MIDDLE(x)))
+    result = torch.where(x > 2, right, torch.where(x < -4, left, series("AIRY_MIDDLE")(x)))
     return torch.where(magnitude == torch.inf, torch.nan, torch.where(x > 103.892, 0, result))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes
 
+SERIES_FILE = Path(__file__).with_name("series.json")
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
@@ -78,3 +81,10 @@ class Series:
             # The recurrence starts from a scalar: a filled tensor of dynamic size does not lower to TOSA.
             last, before = twice * last + (coefficient - before), last
         return u * last - before + terms[0]
+
+
+@functools.cache
+def series(name: str) -> Series:
+    """Return a series of ``series.json``, which names the function; ``benchmarks/special_series.py`` writes it."""
+    record = json.loads(SERIES_FILE.read_text())[name]
+    return Series(record["low"], record["high"], tuple(record["coefficients"]))

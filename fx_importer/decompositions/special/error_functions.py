@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.special.chebyshev import decomposes_in_float
-from fx_importer.decompositions.special.error_series import ERFCX, ERFINV_CENTRE, ERFINV_TAIL
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float, series
 from fx_importer.fx_graph.operators import aten
 
 
 def _scaled_complement(x: Tensor) -> Tensor:
     """Return ``exp(x**2) * erfc(x)`` for x from 0."""
-    return ERFCX(torch.where(x == torch.inf, 1, (x - 3.75) / (x + 3.75))) / (1 + 2 * x)
+    return series("ERFCX")(torch.where(x == torch.inf, 1, (x - 3.75) / (x + 3.75))) / (1 + 2 * x)
 
 
 def _exp_of_square(x: Tensor, sign: float) -> Tensor:
@@ -62,7 +61,7 @@ def erfcx(x: Tensor) -> Tensor:
 def _inverse_over_x(w: Tensor) -> Tensor:
     """Return ``erfinv(x) / x`` for ``w = -log(1 - x**2)``."""
     tail = torch.where(w > 5, w, 5)  # TOSA's power is undefined for NaN
-    return torch.where(w < 5, ERFINV_CENTRE(w), torch.sqrt(tail) * ERFINV_TAIL(torch.log(tail) / 2))
+    return torch.where(w < 5, series("ERFINV_CENTRE")(w), torch.sqrt(tail) * series("ERFINV_TAIL")(torch.log(tail) / 2))
 
 
 @decomposes_in_float(aten.erfinv.default)

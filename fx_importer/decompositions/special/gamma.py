@@ -15,13 +15,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.special.chebyshev import decomposes_in_float
-from fx_importer.decompositions.special.gamma_series import (
-    DIGAMMA,
-    DIGAMMA_CORRECTION,
-    LOG_GAMMA,
-    LOG_GAMMA_CORRECTION,
-)
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float, series
 from fx_importer.fx_graph.operators import aten
 
 _ROOT = (1.4616321325302124, 1.2438149936341261e-08)
@@ -31,13 +25,13 @@ _HALF_LOG_2PI = math.log(2 * math.pi) / 2
 
 def log_gamma_correction(x: Tensor) -> Tensor:
     """Return ``lgamma(x) - (x - 1/2) * log(x) + x - log(2 pi) / 2``, for x from 3."""
-    return LOG_GAMMA_CORRECTION(torch.square(3 / x)) / x
+    return series("LOG_GAMMA_CORRECTION")(torch.square(3 / x)) / x
 
 
 def log_gamma(x: Tensor) -> Tensor:
     """Return ``log(|gamma(x)|)`` for x above -1/1000: a series up to 3, Stirling's formula from there."""
     near = torch.where(x < 1, x + 1, x)
-    small = (near - 1) * (near - 2) * LOG_GAMMA(near)
+    small = (near - 1) * (near - 2) * series("LOG_GAMMA")(near)
     small = torch.where(x < 1, small - torch.log(x.abs()), small)
     far = torch.where(x < 3, 3, x)
     stirling = (far - 0.5) * (torch.log(far) - 1) + (log_gamma_correction(far) + _HALF_LOG_2PI - 0.5)
@@ -71,10 +65,10 @@ def digamma(x: Tensor) -> Tensor:
     left = x < -1e-3
     y = torch.where(left, 1 - x, x)
     near = torch.where(y < 1, y + 1, y)
-    small = (near - _ROOT[0] - _ROOT[1]) * DIGAMMA(near)
+    small = (near - _ROOT[0] - _ROOT[1]) * series("DIGAMMA")(near)
     small = torch.where(y < 1, small - 1 / y, small)
     square = torch.square(1 / y)
-    large = torch.log(y) - 0.5 / y - square * DIGAMMA_CORRECTION(9 * square)
+    large = torch.log(y) - 0.5 / y - square * series("DIGAMMA_CORRECTION")(9 * square)
     straight = torch.where(y < 3, small, large)
     angle = math.pi * _from_nearest_integer(x)
     reflected = straight - math.pi * torch.cos(angle) / torch.sin(angle)

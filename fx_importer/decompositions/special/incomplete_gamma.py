@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.loops import while_loop
-from fx_importer.decompositions.special.chebyshev import decomposes_in_float
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float, series
 from fx_importer.decompositions.special.gamma import log_gamma, log_gamma_correction
-from fx_importer.decompositions.special.gamma_series import LOG1P_LESS_X
 from fx_importer.fx_graph.operators import aten
 
 _MAX_ITERATIONS = 2000
@@ -27,7 +26,7 @@ def _prefactor(a: Tensor, x: Tensor) -> Tensor:
     excess = (x - large) / large
     near = torch.where(excess.abs() < 0.5, excess, 0)
     far = torch.where(excess.abs() < 0.5, 1, excess)
-    drop = torch.where(excess.abs() < 0.5, near * near * LOG1P_LESS_X(near), torch.log1p(far) - far)
+    drop = torch.where(excess.abs() < 0.5, near * near * series("LOG1P_LESS_X")(near), torch.log1p(far) - far)
     stirling = torch.exp(large * drop - log_gamma_correction(large)) * torch.rsqrt(2 * math.pi * large)
     small = torch.where(a < 3, a, 1)
     direct = torch.exp(small * torch.log(x) - x - log_gamma(small + 1))

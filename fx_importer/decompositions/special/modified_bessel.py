@@ -9,15 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.special import modified_bessel_series as series
-from fx_importer.decompositions.special.chebyshev import decomposes_in_float
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float, series
 from fx_importer.fx_graph.operators import aten
 
 
 def _scaled_first(magnitude: Tensor, order: int) -> Tensor:
     """Return ``exp(-x) * I(order, x)`` for x from 0."""
-    small = series.I0_SMALL(magnitude) if order == 0 else magnitude * series.I1_SMALL(magnitude)
-    large = (series.I0_LARGE if order == 0 else series.I1_LARGE)(8 / magnitude)
+    small = series("I0_SMALL")(magnitude) if order == 0 else magnitude * series("I1_SMALL")(magnitude)
+    large = series(f"I{order}_LARGE")(8 / magnitude)
     return torch.where(magnitude < 8, small, large * torch.rsqrt(magnitude))
 
 
@@ -51,8 +50,8 @@ def _second(x: Tensor, order: int, *, scaled: bool) -> Tensor:
     """Return ``K(order, x)``, times ``exp(x)`` if ``scaled``: infinite at zero, NaN for negative x."""
     near = torch.square(x / 2)
     logarithm = torch.log(x / 2) * torch.exp(x) * _scaled_first(x, order)
-    small = series.K0_SMALL(near) - logarithm if order == 0 else series.K1_SMALL(near) / x + logarithm
-    large = (series.K0_LARGE if order == 0 else series.K1_LARGE)(2 / x) * torch.rsqrt(x)
+    small = series("K0_SMALL")(near) - logarithm if order == 0 else series("K1_SMALL")(near) / x + logarithm
+    large = series(f"K{order}_LARGE")(2 / x) * torch.rsqrt(x)
     if scaled:
         small = torch.exp(x) * small
     else:

@@ -11,9 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.special.chebyshev import decomposes_in_float
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float, series
 from fx_importer.decompositions.special.logarithms import expm1, log1p
-from fx_importer.decompositions.special.trigonometric_series import ASIN, ATAN
 from fx_importer.fx_graph.operators import aten
 
 
@@ -33,7 +32,7 @@ def _atan_of_ratio(y: Tensor, x: Tensor) -> Tensor:
     x, y = x * scale, y * scale
     large, small = torch.maximum(x, y), torch.minimum(x, y)
     ratio = torch.where(large == small, torch.where(large == 0, 0, 1), small / torch.where(large == 0, 1, large))
-    angle = ratio * ATAN(ratio * ratio)
+    angle = ratio * series("ATAN")(ratio * ratio)
     return torch.where(y > x, math.pi / 2 - angle, angle)
 
 
@@ -68,7 +67,7 @@ def asin(x: Tensor) -> Tensor:
     magnitude = x.abs()
     square = torch.where(magnitude < 0.5, magnitude * magnitude, (1 - magnitude) / 2)
     base = torch.where(magnitude < 0.5, magnitude, _sqrt(square))
-    angle = base * ASIN(square)
+    angle = base * series("ASIN")(square)
     return _signed(torch.where(magnitude < 0.5, angle, math.pi / 2 - 2 * angle), x)
 
 
@@ -81,7 +80,7 @@ def acos(x: Tensor) -> Tensor:
     magnitude = x.abs()
     square = torch.where(magnitude < 0.5, magnitude * magnitude, (1 - magnitude) / 2)
     base = torch.where(magnitude < 0.5, x, _sqrt(square))
-    angle = base * ASIN(square)
+    angle = base * series("ASIN")(square)
     outer = torch.where(x < 0, math.pi - 2 * angle, 2 * angle)
     return torch.where(magnitude < 0.5, math.pi / 2 - angle, outer)
 

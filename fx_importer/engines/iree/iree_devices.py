@@ -14,9 +14,8 @@ import torch
 
 from fx_importer.engines.iree.engine import IREE_ENGINE
 from fx_importer.engines.iree.iree_compiler import compile_to
-from fx_importer.engines.iree.iree_processors import check_processor
 from fx_importer.engines.iree.iree_shared_memory import SharedDevice
-from fx_importer.engines.iree.iree_targets import HOST, IreeTarget
+from fx_importer.engines.iree.iree_targets import HOST, IreeTarget, check_processor
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.process.scratch import Scratch
