@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -91,6 +91,21 @@ class NativeCaller:
             if value.kind == "input":
                 leaves[names[value.name]].copy_(tensor)
         return [tensor for value, tensor in zip(outputs_of(entry), outputs, strict=True) if value.kind != "input"]
+
+    def prepared(self, args: Sequence[torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
+        """Return a call of the first function, of static sizes and without state, in memory that is there already."""
+        entry = self.library.entries[0]
+        inputs = [_dense(leaf, value) for leaf, value in zip(args, inputs_of(entry), strict=True)]
+        outputs = [torch.empty([int(size) for size in v.shape or ()], dtype=native_dtype(v)) for v in outputs_of(entry)]
+        arena, function = aligned_memory(entry.arena), self._named(entry.c_name)
+        passed = [*map(_address, [*inputs, *outputs, arena]), ctypes.c_size_t(entry.arena)]
+
+        def call() -> list[torch.Tensor]:
+            _ = inputs, arena  # alive
+            self.check(function(*passed))
+            return outputs
+
+        return call
 
     def arena_bytes(self, entry: EntryPoint, numbers: Mapping[str, int]) -> int:
         """Return the bytes of the arena."""

@@ -19,6 +19,7 @@ from fx_importer.rewrites import (
     hide_functions,
     insert_status_checks,
     interchange_loops,
+    keep_narrow_results,
     launch_on_threads,
     localize_variables,
     outline_kernels,
@@ -37,6 +38,7 @@ from fx_importer.rewrites import (
     set_processor,
     tile_integer_sums,
     tile_sums,
+    transpose_operands,
     vectorize_sums,
 )
 from fx_importer.rewrites.llvm.processor import Processor
@@ -63,9 +65,13 @@ def buffers(dialects: Collection[str] = (), *, function: str = "main", processor
         "All is linalg. One function is public, and the module is for one processor.",
         (refuse_unlowered, set_entry_point(function=function), set_processor(**options)),
     )
-    rows = () if fields.lanes else (_ROWS,)
-    before = (*to_linalg, IN_PLACE, entry, _LAYOUTS, FUSE, _CONSTANTS, *rows)
-    return Pipeline("native", (*before, _BUFFERIZE, _TILES, LOOPS, _CHECKS))
+    fuse, rows = (
+        (FUSE, ())
+        if fields.lanes
+        else (Stage(FUSE.name, FUSE.description, (keep_narrow_results, *FUSE.passes)), (_ROWS,))
+    )
+    before = (*to_linalg, IN_PLACE, entry, _LAYOUTS, fuse, _CONSTANTS, *rows)
+    return Pipeline("native", (*before, _BUFFERIZE, _LOOPS, _CHECKS))
 
 
 _LAYOUTS = Stage(
@@ -76,7 +82,7 @@ _LAYOUTS = Stage(
 _CONSTANTS = Stage(
     "constants",
     "Large weights are one block of bytes, an argument. Contractions read along rows.",
-    (pack_weights, interchange_loops, separate_fills, separate_empty_tensors),
+    (pack_weights, transpose_operands, interchange_loops, separate_fills, separate_empty_tensors),
 )
 _ROWS = Stage(
     "rows",
@@ -109,8 +115,11 @@ _BUFFERIZE = Stage(
         plan_memory,
     ),
 )
-_TILES = Stage(
-    "tiles", "On processors with vectors, matmuls and convolutions compute in vector registers.", (tile_sums,)
+_VERIFICATION, *_SCALAR_LOOPS = LOOPS.passes
+_LOOPS = Stage(
+    LOOPS.name,
+    f"{LOOPS.description} On processors with vectors, matmuls and convolutions compute in vector registers.",
+    (_VERIFICATION, tile_sums, *_SCALAR_LOOPS),
 )
 _CHECKS = Stage("checks", "Indices and divisors are checked; what fails has a status.", (insert_status_checks,))
 

@@ -53,11 +53,12 @@ from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights, pack_weight
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.native.destinations import return_by_destination
 from fx_importer.rewrites.native.integer_divisions import divide_without_traps
-from fx_importer.rewrites.native.integer_sums import tile_integer_sums
+from fx_importer.rewrites.native.integer_sums import keep_narrow_results, tile_integer_sums
 from fx_importer.rewrites.native.linkage import hide_functions
 from fx_importer.rewrites.native.local_variables import localize_variables
 from fx_importer.rewrites.native.memory_plan import plan_memory
 from fx_importer.rewrites.native.register_tiles import tile_sums
+from fx_importer.rewrites.native.row_operands import transpose_operands
 from fx_importer.rewrites.native.separate_fills import separate_fills
 from fx_importer.rewrites.native.status_checks import insert_status_checks, return_status
 from fx_importer.rewrites.native.unlowered import refuse_unlowered
@@ -150,6 +151,7 @@ _ALL = (
     interchange_loops,
     isolate_tosa_regions,
     keep_from_recomputation,
+    keep_narrow_results,
     keep_order_of_equal_elements,
     keep_tosa_floats,
     launch_on_threads,
@@ -205,6 +207,7 @@ _ALL = (
     stablehlo_int8_matmuls_to_f32,
     state_to_values,
     tile_sums,
+    transpose_operands,
     tm_tensor_to_loops,
     tosa_sizes_to_tensor,
     transpose_tosa_arguments,

@@ -58,3 +58,19 @@ def test_networks_are_exact_on_emulated_processors(net: str, tmp_path: Path) -> 
         assert ran.sections.get(".data", 0) + ran.sections.get(".bss", 0) == 0, "there are writable globals"
     _, path = build_c(lowered, tmp_path, flags=("-O1", *SANITIZED))
     assert path.exists()
+
+
+def test_sums_of_a_mean_and_of_a_linear_layer_are_not_in_memory_as_a_whole(tmp_path: Path) -> None:
+    pytest.importorskip("torchao")
+    torch.manual_seed(0)
+    pooled = nn.AdaptiveAvgPool2d(1)
+    model = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), pooled, nn.Flatten(), nn.Linear(32, 640)).eval()
+    x = torch.randn(1, 3, 12, 12)
+    quantized = fx_importer.quantize(torch.export.export(model, (x,)), [x], integer_io=True)
+    integers = torch.randint(-128, 128, x.shape, dtype=torch.int8)
+    lowered = lower(quantized, integers, output_type="tosa", quantized="integer")
+    built, path = build_c(lowered, tmp_path)
+    assert built.library.entries[0].arena <= 32 * 100 + 3 * 144 + 1024  # the image, and the convolution in int8
+    status, (found,) = Program(built, path).call(integers)
+    assert status == 0
+    assert found.equal(lowered.run(integers))

@@ -26,17 +26,24 @@ def keep_from_recomputation(module: ir.Operation) -> None:
     """
     seen: dict[ir.Value, bool] = {}
     marked: set[ir.Value] = set()
-    for op in operations(module.operation, ("linalg.generic",)):
+    for op in operations(module.operation):
+        if not op.name.startswith("linalg.") or "indexing_maps" not in op.attributes:
+            continue
         maps = indexing_maps(op)
         sizes = _loop_sizes(op, maps)
         for operand, read in zip(op.operands, maps, strict=True):
-            value = _reshaped(operand)
+            value = reshaped(operand)
             axes = {result.position for result in read.results if isinstance(result, ir.AffineDimExpr)}
             repeats = math.prod(size for loop, size in enumerate(sizes) if loop not in axes)
             if repeats >= _REPEATED and value not in marked and _is_expensive(value, seen):
                 marked.add(value)
     for value in marked:
-        Emitter(ir.InsertionPoint.after(value.owner), value.owner.location).op(_MARK, [], [value])
+        keep(value)
+
+
+def keep(value: ir.Value) -> None:
+    """Mark a result, which is then not fused with what reads it."""
+    Emitter(ir.InsertionPoint.after(value.owner), value.owner.location).op(_MARK, [], [value])
 
 
 @rewrite("fx-importer-remove-fusion-marks")
@@ -59,7 +66,8 @@ def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> list[int]:
     return sizes
 
 
-def _reshaped(value: ir.Value) -> ir.Value:
+def reshaped(value: ir.Value) -> ir.Value:
+    """Return the value of which ``value`` is a reshape."""
     while producer(value) in _RESHAPES:
         value = value.owner.operands[0]
     return value
@@ -75,6 +83,6 @@ def _is_expensive(value: ir.Value, seen: dict[ir.Value, bool]) -> bool:
             body = (inner.operation.name for inner in op.regions[0].blocks[0])
             seen[value] = elementwise and (
                 any(name.startswith("math.") or name in _DIVISIONS for name in body)
-                or any(_is_expensive(_reshaped(operand), seen) for operand in op.operands)
+                or any(_is_expensive(reshaped(operand), seen) for operand in op.operands)
             )
     return seen[value]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import producer, replace
 from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.llvm.fusion_limits import keep, reshaped
 
-_ROW = 16
-"""The sums that are in memory at once, at least, where there are as many."""
+_ROW, _LONGEST = 16, 64
+"""The sums that are in memory at once, at least, where there are as many; and at most, of a tensor of one row."""
 _LABELS = ("fx_importer.rescaled", "fx_importer.sum", "fx_importer.initial")
 """Attributes by which the script finds operations."""
 
@@ -27,12 +28,23 @@ class _Chain:
 
     @property
     def tiles(self) -> list[int]:
-        """The tile sizes: 1 for leading axes; 0, all of it, for the trailing axes of a row."""
+        """The tile sizes: 1 for leading axes; 0, all of it, for the trailing axes of a row. A single row has parts."""
         row, axis = 1, len(self.shape)
         while axis > 0 and row < _ROW:
             axis -= 1
             row *= self.shape[axis]
-        return [1] * axis + [0] * (len(self.shape) - axis)
+        tiles = [1] * axis + [0] * (len(self.shape) - axis)
+        if math.prod(self.shape) == row and axis < len(self.shape):
+            inner = row // max(self.shape[axis], 1)
+            parts = range(1, max(_LONGEST // max(inner, 1), 1) + 1)
+            part = max((each for each in parts if self.shape[axis] % each == 0), default=0)
+            tiles[axis] = part if _ROW <= part * inner < row else 0
+        return tiles
+
+    @property
+    def loops(self) -> int:
+        """The number of loops around a row."""
+        return sum(map(bool, self.tiles))
 
 
 @rewrite("fx-importer-tile-integer-sums")
@@ -42,7 +54,9 @@ def tile_integer_sums(module: ir.Operation) -> None:
     Of a convolution of int8, the sums take four times the memory of its result.
     """
     chains = [chain for op in operations(module, ("linalg.generic",)) if (chain := _chain_of(op)) is not None]
-    chains = [chain for chain in chains if math.prod(chain.shape[: chain.tiles.count(1)]) > 1]
+    chains = [
+        chain for chain in chains if any(size > tile > 0 for size, tile in zip(chain.shape, chain.tiles, strict=True))
+    ]
     if not chains:
         return
     from torch_mlir.dialects.transform import interpreter
@@ -62,6 +76,25 @@ def tile_integer_sums(module: ir.Operation) -> None:
     _shrink_empty_tensors(module)
 
 
+@rewrite("fx-importer-keep-narrow-results")
+def keep_narrow_results(module: ir.Operation) -> None:
+    """Keep results of few bits that a reduction sums in more bits, as the mean over an image does, from fusion with it.
+
+    Else the sums of a convolution before them would be in memory as a whole, in 32 bits. Runs before fusion.
+    """
+    for op in operations(module, ("linalg.reduce",)):
+        value = reshaped(op.operands[0])
+        while producer(value) == "linalg.generic" and _is_parallel(value.owner):
+            if _is_narrow(ir.RankedTensorType(value.type)):
+                keep(value)
+                break
+            value = reshaped(value.owner.operands[0])
+
+
+def _is_narrow(kind: ir.RankedTensorType) -> bool:
+    return str(kind.element_type) in ("i8", "i16")
+
+
 def _chain_of(op: ir.Operation) -> _Chain | None:
     """Return the chain whose sums ``op`` makes, if nothing else reads them."""
     kind = _kind_of(op)
@@ -77,7 +110,7 @@ def _chain_of(op: ir.Operation) -> _Chain | None:
     if user is None or user.name != "linalg.generic" or user.block != op.block or not _is_parallel(user):
         return None
     result = _kind_of(user)
-    if result is None or str(result.element_type) not in ("i8", "i16"):
+    if result is None or not _is_narrow(result):
         return None
     maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(user.attributes["indexing_maps"])]
     identity = ir.AffineMap.get_identity(kind.rank, op.context)
@@ -118,7 +151,7 @@ def _script(chains: Sequence[_Chain]) -> str:
             lines.append(
                 f"{name} = transform.structured.match attributes {{{label} = {n} : i64}} in %root : ({op}) -> {op}"
             )
-        count = chain.tiles.count(1)
+        count = chain.loops
         rescaled, total, initial = names.values()
         lines.append(
             f"%t{n}, %l{n}:{count} = transform.structured.tile_using_for {rescaled} tile_sizes {chain.tiles} : "

@@ -1,0 +1,23 @@
+"""Contractions of float32 in vector registers."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch.nn import functional
+
+from fx_importer import lower
+from fx_importer.mlir.functions import dialects_of
+from fx_importer.native.build import to_buffers
+from fx_importer.native.targets import target_named
+
+
+def test_attention_multiplies_in_tiles_without_divisions_and_checks() -> None:
+    q = torch.randn(1, 2, 16, 16)
+    lowered = lower(functional.scaled_dot_product_attention, q, q + 1, q - 1, output_type="linalg-on-tensors")
+    assert "linalg" in dialects_of(lowered.linked)
+    text = str(to_buffers(lowered.linked, "main", target_named("x86-64-v3")))
+    loops = re.findall(r"scf\.for [^\n]* -> \(vector<8xf32>.*?scf\.yield", text, re.DOTALL)
+    assert len(loops) == 2  # the keys are transposed first, and the probabilities divided
+    assert not any("divf" in loop or "cf.assert" in loop for loop in loops)
