@@ -15,7 +15,6 @@ from tests.distributed.parallel_layers import parallel_gpt2, parallelized, unfus
 from tests.distributed.test_models import SIZES, gpt2, tokens_of
 
 MESH = "dp=2,tp=4"
-ONE_LAYER = SIZES | {"num_hidden_layers": 1}
 
 
 def exported(eager: Any, divided: Any, axes: str, length: int, *rest: torch.Tensor) -> MeshProgram:
@@ -34,7 +33,7 @@ def exported(eager: Any, divided: Any, axes: str, length: int, *rest: torch.Tens
 @pytest.mark.parametrize(
     "make, divided, mesh",
     [
-        pytest.param(lambda: LlamaForCausalLM(LlamaConfig(**ONE_LAYER)), parallelized, MESH, id="llama"),
+        pytest.param(lambda: LlamaForCausalLM(LlamaConfig(**SIZES)), parallelized, MESH, id="llama"),
         pytest.param(
             lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=8)), parallelized, MESH, id="mixtral"
         ),

@@ -18,7 +18,7 @@ from tests.distributed.test_models import SIZES, LanguageLoss, gpt2, tokens_of
 
 
 def llama() -> Any:
-    return LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_hidden_layers": 1}, use_cache=False))
+    return LlamaForCausalLM(LlamaConfig(**SIZES, use_cache=False))
 
 
 def mixtral() -> Any:

@@ -9,6 +9,7 @@ A table is a decorator on a test that calls `check`:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,20 +58,25 @@ class Case:
 
 
 def table(*cases: Case) -> pytest.MarkDecorator:
-    """Return the parametrization of a test over ``case`` and ``output_type``."""
+    """Return the parametrization of a test over ``case`` and ``output_type``.
+
+    Of programs of static sizes, TOSA and StableHLO, which are not run here, have turns: the other is slow.
+    """
     names = [case.name for case in cases]
     assert len(set(names)) == len(names), "two rows have the same name"
     return pytest.mark.parametrize(
         "case, output_type",
         [
-            pytest.param(case, output_type, id=f"{case.name}-{output_type.value}", marks=_marks(case, output_type))
-            for case in cases
+            pytest.param(
+                case, output_type, id=f"{case.name}-{output_type.value}", marks=_marks(case, output_type, turn)
+            )
+            for case, turn in zip(cases, itertools.cycle((TOSA, STABLEHLO)))
             for output_type in (LINALG, TORCH, TOSA, STABLEHLO)
         ],
     )
 
 
-def _marks(case: Case, output_type: OutputType) -> list[pytest.MarkDecorator]:
+def _marks(case: Case, output_type: OutputType, turn: OutputType) -> list[pytest.MarkDecorator]:
     if operation := case.fails.get(output_type):
         return [
             pytest.mark.xfail(raises=StageFailed, strict=True, reason=f"{operation} does not lower to {output_type}")
@@ -78,7 +84,8 @@ def _marks(case: Case, output_type: OutputType) -> list[pytest.MarkDecorator]:
     if case.differs and output_type is LINALG:
         return [pytest.mark.xfail(raises=(AssertionError, UsageError), strict=True, reason=case.differs)]
     # The other output types lower through the torch dialect.
-    return [pytest.mark.slow] if output_type is TORCH else []
+    waits = output_type is not turn and output_type is not LINALG and not case.dynamic_shapes
+    return [pytest.mark.slow] if output_type is TORCH or waits else []
 
 
 def check(case: Case, output_type: OutputType, *, tosa: bool = False) -> None:

@@ -58,6 +58,7 @@ ENGINES = [
 ]
 
 
+@pytest.mark.slow_rows("^(stablehlo-iree-reads|stablehlo-iree-adds|tosa-iree-reads)$")
 @pytest.mark.parametrize(("output_type", "engine", "program"), ENGINES)
 def test_code_after_a_violated_check_is_safe(output_type: str, engine: str, program: Callable[..., Any]) -> None:
     inputs = (X, torch.tensor([0, 2, 1]))

@@ -48,6 +48,7 @@ class Windowed(nn.Module):
     "^multihead-stablehlo$",
     "^rotary-stablehlo$",
     "^multihead-tosa$",
+    "^(decoder_layer|encoder_layer_norm_first)-linalg",
 )
 @table(
     Case("plain", lambda: (F.scaled_dot_product_attention, (QUERY, QUERY, QUERY))),

@@ -195,6 +195,9 @@ CASES = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGR
     "^loop_in_a_loop-0-tosa$",
     "^choice-0-tosa$",
     "^several_results-0-stablehlo$",
+    "^(same_start|true_at_first|swap|number_as_predicate)-0-tosa",
+    "^(branch_in_a_loop|loop_in_a_branch)-1-linalg",
+    "^branches_of_other_strides-0-linalg",
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("program, inputs", [pytest.param(*row, id=name) for *row, name in CASES])

@@ -59,7 +59,7 @@ def convolved_bytes(x):
     return F.conv3d(x, weight, weight[:, 0, 0, 0, 1], padding=1), F.conv1d(x[..., 0, 0], weight[..., 0, 0]), signed
 
 
-@pytest.mark.slow_rows("^many_groups-tosa$")
+@pytest.mark.slow_rows("^many_groups-tosa$", "^many_groups-linalg", "^transposed_cut-linalg", "^bytes-tosa")
 @table(
     Case("plain", lambda: (nn.Conv2d(4, 6, 3), (IMAGE,))),
     Case("padded", lambda: (nn.Conv2d(4, 6, 3, padding=1), (IMAGE,))),
@@ -148,6 +148,11 @@ def test_convolution(case, output_type):
     "^bilinear_aligned-tosa$",
     "^bilinear-tosa$",
     "^nearest_to_a_size-tosa$",
+    "^unbatched_dynamic-",
+    "^smooth_of_doubles-",
+    "^adaptive_average_three_axes-",
+    "^nearest_beyond_the_end-",
+    "^adaptive_average_uneven-",
 )
 @table(
     Case("max", lambda: (nn.MaxPool2d(3, stride=2, padding=1), (IMAGE,))),

@@ -182,7 +182,7 @@ SIZES_AND_CHANNELS = [
 ]
 
 
-@pytest.mark.slow_rows("^pool_gradients-", "^resized_by_fractions-(tosa|stablehlo)$")
+@pytest.mark.slow_rows("^pool_gradients-", "^resized_by_fractions-(tosa|stablehlo)$", "^resized_by_fractions-linalg")
 @pytest.mark.parametrize(
     "case, output_type",
     [
@@ -248,6 +248,12 @@ def test_size_by_rounded_factor():
     "^size_in_arithmetic-stablehlo$",
     "^windows-stablehlo$",
     "^image-tosa$",
+    "^samples_of_an_image-",
+    "^resized_to_a_static_size-",
+    "^sequence-",
+    "^tokens_of_a_batch-",
+    "^products_of_halves_and_integers-",
+    "^bags_of_a_transposed_table-",
 )
 @table(
     Case(
@@ -573,6 +579,12 @@ OPERATORS = (
     "^cumsum_of_rows_any-stablehlo$",
     "^smallest_any-stablehlo$",
     "^sorted_rows_any-stablehlo$",
+    "^max_pools_of_integers_any-",
+    "^max_pool2d_places_axis-",
+    "^max_pool2d_axis-",
+    "^avg_pool3d_any-",
+    "^prod_as_complex_any-stablehlo",
+    "^avg_pool2d_divided_any-",
 )
 @pytest.mark.parametrize(
     "case, output_type",

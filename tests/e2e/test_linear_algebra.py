@@ -53,6 +53,7 @@ def indefinite(a: Tensor, b: Tensor) -> list[Tensor]:
     "^cholesky_of_a_batch_of_any_size-tosa$",
     "^inverse_of_a_tensor-tosa$",
     "^inverse_of_a_tensor-stablehlo$",
+    "^indefinite-",
 )
 @table(
     Case("inverse_of_a_tensor", lambda: (lambda a: torch.linalg.tensorinv(a), (normal(2, 3, 3, 2),))),

@@ -107,7 +107,13 @@ class Mixer(nn.Module):
 
 
 @pytest.mark.slow_rows(
-    "^speech-tosa$", "^residual-stablehlo$", "^unet-tosa$", "^speech-stablehlo$", "^language-tosa$", "^patches-tosa$"
+    "^speech-tosa$",
+    "^residual-stablehlo$",
+    "^unet-tosa$",
+    "^speech-stablehlo$",
+    "^language-tosa$",
+    "^patches-tosa$",
+    "^(patches|mixer|speech)-linalg",
 )
 @table(
     Case(

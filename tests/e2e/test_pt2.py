@@ -57,7 +57,7 @@ def without_symbols(text: str) -> str:
     return re.sub(r'"s\d+"', '"s"', text)
 
 
-@pytest.mark.slow_rows("torch-(bert_small|resnet_small|gru|flow)", "linalg-resnet_small")
+@pytest.mark.slow_rows("torch-(bert_small|resnet_small|gru|flow)", "linalg-resnet_small", "linalg-(gru|bert_small)")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("output_type", ["torch", "linalg"])
 def test_loaded_program_imports_the_same(case, output_type):

@@ -99,6 +99,7 @@ FAMILIES = (
     "^Errors-stablehlo$",
     "^Gamma-stablehlo$",
     "^Errors-tosa$",
+    "^(ModifiedBessel|Errors)-linalg",
 )
 @table(
     *(Case(family.__name__, lambda family=family: (family(), inputs()), tolerance=(2e-5, 2e-6)) for family in FAMILIES)

@@ -101,6 +101,7 @@ def test_tosa_is_valid_and_agrees_with_eager(name, narrow):
     "^lstm$",
     "^llama_small$",
     "^convnext_small$",
+    "^bert_small$",
 )
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_one_dynamic_module_agrees_with_eager_at_three_batch_sizes(name):

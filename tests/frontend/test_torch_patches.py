@@ -89,10 +89,9 @@ def test_the_rule_finds(source: str):
     assert len([*patches_in(ast.parse(source))]) == 1
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.target)
-def test_a_patch_has_a_reason_and_a_release(patch: Patch):
-    assert len(patch.why) > 20
-    assert re.search(r"\d\.\d", patch.until)
+def test_a_patch_has_a_reason_and_a_release():
+    lacking = [patch.target for patch in PATCHES if len(patch.why) <= 20 or not re.search(r"\d\.\d", patch.until)]
+    assert lacking == []
 
 
 def test_all_patches_are_in_the_table():

@@ -9,13 +9,14 @@ import torch
 from fx_importer import UsageError
 from fx_importer.cli.commands.llm import run_language_model
 from fx_importer.llm import import_model, load, speculate
+from fx_importer.llm.checkpoints.lora_arguments import matrices_for
 from fx_importer.process.optional_packages import is_installed
 from tests.llm.gguf_files import save_tiny_gguf
 from tests.llm.test_architectures import ENGINES, expected
 from tests.llm.test_lora import save_adapter
 from tests.llm.tiny_models import save_tiny_model
 
-DOWN, QUERY = "model.layers.1.mlp.down_proj", "model.layers.0.self_attn.q_proj"
+DOWN, QUERY = "model.layers.0.mlp.down_proj", "model.layers.0.self_attn.q_proj"
 SHAPES = {QUERY: (32, 32, 4), DOWN: (32, 64, 4)}
 PROMPT = [7, 99, 31, 250]
 
@@ -24,7 +25,7 @@ PROMPT = [7, 99, 31, 250]
 def tiny(tmp_path_factory):
     """Return a folder with a model, an adapter and a module; and the tokens without and with the adapter."""
     folder = tmp_path_factory.mktemp("adapters")
-    model = save_tiny_model(folder / "model")
+    model = save_tiny_model(folder / "model", num_hidden_layers=1)
     pairs = save_adapter(folder / "adapter", SHAPES)
     import_model(folder / "model", folder / "out", context=24, adapter_rank=6)
     return folder, *_tokens(model, pairs)
@@ -157,7 +158,5 @@ def test_modules_and_layers_without_adapters_are_said(tiny, tmp_path):
         import_model(folder / "model", tmp_path / "out", adapter_rank=0)
     with pytest.raises(UsageError, match="adapter_targets without adapter_rank"):
         import_model(folder / "model", tmp_path / "out", adapter_targets=["q_proj"])
-    save_tiny_model(tmp_path / "model", num_hidden_layers=1)
-    plain = load(import_model(tmp_path / "model", tmp_path / "out", context=8))
     with pytest.raises(UsageError, match="the module takes no adapter: import the model with adapter_rank"):
-        plain.use_adapter(folder / "adapter")
+        matrices_for(None, folder / "adapter")

@@ -10,8 +10,6 @@ from fx_importer.llm import import_model, load
 from fx_importer.process.optional_packages import is_installed
 from tests.llm.tiny_models import CONFIGS, END, SINGLE, STATES, save_tiny_model
 
-QUICK = ("llama", "gemma2", "gpt2", "bloom", "mamba", "lfm2", "qwen3_5_text")
-KINDS = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in CONFIGS]
 STEPS = 24
 NEAR_TIE = 1e-4
 """Logits of engines differ by less, of sizes near 1."""
@@ -83,10 +81,13 @@ def greedy(folder: Path, engine: str, prompts: list[list[int]]) -> list[list[int
     return [list(each) for each in zip(*load(folder, engine=engine).tokens(prompts, STEPS), strict=True)]
 
 
-@pytest.mark.slow_rows(unless="^(llama|mamba)$")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CONFIGS)
 def test_greedy_tokens_are_those_of_generate(kind, tmp_path):
-    """Prompts of two lengths in one batch, past the sliding window of those that have one."""
+    """Prompts of two lengths in one batch, past the sliding window of those that have one.
+
+    Llama, Mistral, Mamba and T5 have tests of their features that run always.
+    """
     prompts = PROMPTS[: 1 if kind in SINGLE else 2]
     tokens = reference(tmp_path / "model", kind, prompts)
     import_model(tmp_path / "model", tmp_path / "out", batch=len(prompts), context=48)

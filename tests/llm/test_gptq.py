@@ -95,7 +95,16 @@ def save_quantized(folder, config: dict[str, Any], **changes: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("name", ["gptq", *(pytest.param(each, marks=pytest.mark.slow) for each in list(FORMATS)[1:])])
+@pytest.mark.parametrize("name", FORMATS)
+def test_logits_are_those_of_the_unpacked_model(name, tmp_path):
+    model, ids = save_quantized(tmp_path, FORMATS[name], num_hidden_layers=1), torch.tensor([[12, 200, 45, 3, 77]])
+    with torch.no_grad():
+        found, expected_logits = (each(ids).logits for each in (read_source(tmp_path).load(None).model, model))
+    torch.testing.assert_close(found, expected_logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
 def test_tokens_are_those_of_the_unpacked_model(name, tmp_path):
     """The module reads the words in the user's file, unless rows are ordered by activations."""
     model = save_quantized(tmp_path / "model", FORMATS[name], num_hidden_layers=1)

@@ -97,6 +97,10 @@ def test_what_cannot_be_quantized_is_said(tmp_path):
     with pytest.raises(UsageError, match=re.escape("weights in 'int2': accepted are int8, int4")):
         import_model(tmp_path / "mixture", tmp_path / "out", quantize="int2")
     model = save_tiny_model(tmp_path / "model")
+    with pytest.raises(UsageError, match="quantize=8: accepted are int8, int4, and configurations of torchao"):
+        import_model(tmp_path / "model", tmp_path / "out", quantize=8)
+    with pytest.raises(UsageError, match="the engine 'gpu': accepted are jit, iree, xla"):
+        import_model(tmp_path / "model", tmp_path / "out", engine="gpu")
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight[0, 0] = torch.inf
     with pytest.raises(UsageError, match=r"the weight 'model.layers.0.mlp.up_proj.weight' has values"):
@@ -122,9 +126,10 @@ def test_sums_for_other_engines(engine, package, output_type, name, tmp_path):
         assert [[each[0] for each in load(out, engine=runs).tokens([[7, 99, 31, 250, 4]], 12)]] == tokens
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_torchao_quantizes_linear_layers(tmp_path):
-    """By a configuration of its ``quantize_``; what is none is said."""
+    """By a configuration of its ``quantize_``."""
     quantization = pytest.importorskip("torchao.quantization")
     model = save_tiny_model(tmp_path / "model", num_hidden_layers=1)
     config = quantization.Int8WeightOnlyConfig()
@@ -134,7 +139,3 @@ def test_torchao_quantizes_linear_layers(tmp_path):
     assert [[each[0] for each in imported.tokens([prompt], 12)]] == expected(model, [prompt], 12)
     kinds = [each.type.dtype for each in stored_in(tmp_path / "out" / "weights.safetensors").values() if each.type]
     assert kinds.count("int8") == 8
-    with pytest.raises(UsageError, match="quantize=8: accepted are int8, int4, and configurations of torchao"):
-        import_model(tmp_path / "model", tmp_path / "other", quantize=8)
-    with pytest.raises(UsageError, match="the engine 'gpu': accepted are jit, iree, xla"):
-        import_model(tmp_path / "model", tmp_path / "other", engine="gpu")

@@ -38,7 +38,7 @@ def tiny(kind: str, **changes: Any) -> Any:
 STATIC, PAGED = StaticCache(2, 48), PagedCache(2, 48, 16, 7)
 
 
-@pytest.mark.slow_rows("gemma3_text", "gpt2", "mixtral", "smollm3")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, form, traced",
     [
@@ -50,7 +50,10 @@ STATIC, PAGED = StaticCache(2, 48), PagedCache(2, 48, 16, 7)
     ],
 )
 def test_program_is_that_of_export(kind, form, traced):
-    """Of prompts and of one token. Sliding and full layers differ, and those with and without rotations."""
+    """Of prompts and of one token. Sliding and full layers differ, and those with and without rotations.
+
+    `test_states` has models that are traced always.
+    """
     changes = {"llama": {"num_hidden_layers": 2}, "smollm3": {"no_rope_layers": [1, 1, 0, 0]}}.get(kind, {})
     decoder = form.decoder(tiny(kind, **changes)).eval()
     for steps in (7, 1):
