@@ -5,7 +5,7 @@ Decompositions and dtypes load lazily: they import torch, which takes seconds, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -16,9 +16,11 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines import TORCH_BACKEND, ContractRules, Pipeline, changed
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
     from torch.export import ExportedProgram
 
     from fx_importer.decompositions import DecompositionTable
+    from fx_importer.decompositions.engine.table import DecompositionRule
     from fx_importer.fx_passes.legalization import Dtypes
     from fx_importer.lowerings import Lowerings
 
@@ -97,9 +99,8 @@ class Target:
         Raises:
             UsageError: if the table, or a change to it, is invalid.
         """
-        from fx_importer.decompositions import DecompositionTable, Overrides, expand_packets, leaving
+        from fx_importer.decompositions import Overrides, expand_packets, leaving
         from fx_importer.decompositions.engine.library_composites import library_composites
-        from fx_importer.decompositions.nn.quantization import quantization_rules
         from fx_importer.lowerings import table_with
 
         given, kind = options.decompositions, self.output_type
@@ -109,12 +110,8 @@ class Target:
             left = [operator for operator in self.decompositions if operator not in table]
             table = leaving(table, left, kind, "decomposition_table=", because="not in decomposition_table")
         else:
-            table = self.decompositions
-            if self.library_operators:
-                quantized = {operator: each.rule for each in quantization_rules() for operator in each.operators}
-                composites = {} if program is None else library_composites(program)
-                known = DecompositionTable(composites | quantized, because="of another library: its definition")
-                table = known.updated(table)
+            composites = library_composites(program) if self.library_operators and program is not None else {}
+            table = self._with_library(composites) if composites else self._standard_table()
         if legal := {name.removeprefix("torch.") for name in options.lowering.backend_legal_ops}:
             whole = [each for each in table if legal & {str(each), str(getattr(each, "overloadpacket", each))}]
             table = leaving(table, whole, kind, "backend_legal_ops=", because="named in backend_legal_ops")
@@ -122,6 +119,32 @@ class Target:
         own_pipeline = kind.pipeline is not None or lowering.pipeline is not None
         kept = changes.keeping(table, kind, refuses=not own_pipeline, fallback=lowering.fallback)
         return changes.preferring(table_with(rules, kept, kind))
+
+    @cached_property
+    def _standard_tables(self) -> dict[bool, DecompositionTable]:
+        return {}
+
+    def _standard_table(self) -> DecompositionTable:
+        """Return the table without changes. Its rules stay, and so do replacements that they recorded."""
+        from fx_importer.decompositions.engine.local.recorded_replacements import RecordedReplacements
+        from fx_importer.decompositions.nn.quantization import quantization_rules
+
+        complete = not self.library_operators or bool(quantization_rules())
+        if complete not in self._standard_tables:
+            table = self._with_library({}) if self.library_operators else self.decompositions
+            if self.output_type.base is None:  # rules of users may change
+                table = table.recording(RecordedReplacements())
+            self._standard_tables[complete] = table
+        return self._standard_tables[complete]
+
+    def _with_library(self, composites: Mapping[OpOverload, DecompositionRule]) -> DecompositionTable:
+        """Return the decompositions with ``composites`` and the rules of quantization operators."""
+        from fx_importer.decompositions import DecompositionTable
+        from fx_importer.decompositions.nn.quantization import quantization_rules
+
+        quantized = {operator: each.rule for each in quantization_rules() for operator in each.operators}
+        known = DecompositionTable({**composites, **quantized}, because="of another library: its definition")
+        return known.updated(self.decompositions)
 
     def dtypes_for(self, options: LoweringOptions) -> Dtypes:
         """Return the dtypes of programs that are lowered with ``options``."""

@@ -63,20 +63,21 @@ def decompose(
         if not expanded.decomposed and is_functional(program):
             check_undecomposed(program, expanded.rules)
             return program
-        return _decomposed(program, expanded.rules, remark)
+        return _decomposed(program, expanded, remark)
 
 
 def _decomposed(
-    program: ExportedProgram, rules: Mapping[Any, Callable[..., Any]], remark: Callable[[str], None] | None
+    program: ExportedProgram, table: DecompositionTable, remark: Callable[[str], None] | None
 ) -> ExportedProgram:
-    """Return ``program`` with ``rules`` applied, node by node if possible."""
+    """Return ``program`` with the rules of ``table`` applied, node by node if possible."""
+    rules: Mapping[Any, Callable[..., Any]] = table.rules
     program = scatter_foreign_indices(program, rules)
     mode = fake_mode_of(program.graph)
     if mode is not None and mode.shape_env is not None:
         rules = ShapeGenericRules(rules, mode.shape_env)
     with traceable_kernels(), recurrent_states_of_eager():
         try:
-            return decompose_locally(program, rules)
+            return decompose_locally(program, rules, table.recorded)
         except RetraceRequired as reason:
             if remark is not None:
                 remark(f"the whole program was traced again: {reason}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch._decomp import get_decompositions
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
@@ -14,6 +14,9 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from fx_importer.decompositions.engine.own_calls import OwnCallRule
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import MissingOperator
+
+if TYPE_CHECKING:
+    from fx_importer.decompositions.engine.local.recorded_replacements import RecordedReplacements
 
 DecompositionRule = Callable[..., Any]
 """A function that takes an operator's arguments and computes its result with other operators."""
@@ -87,6 +90,8 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
         self._lines: Mapping[OpOverload, TableLine] = {
             key: TableLine(rule, because) for key, rule in (rules or {}).items()
         }
+        self.recorded: RecordedReplacements | None = None
+        """Replacements that the rules made, for a table without rules that may change."""
 
     @property
     def lines(self) -> Mapping[OpOverload, TableLine]:
@@ -113,6 +118,12 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
             return self
         table = DecompositionTable()
         table._lines = {**self._lines, **lines}
+        return table
+
+    def recording(self, recorded: RecordedReplacements) -> DecompositionTable:
+        """Return the table with a place for replacements that its rules make, which must never change."""
+        table = DecompositionTable()
+        table._lines, table.recorded = self._lines, recorded
         return table
 
     def updated(self, other: DecompositionTable) -> DecompositionTable:

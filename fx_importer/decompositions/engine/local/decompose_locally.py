@@ -21,6 +21,7 @@ from torch.export.graph_signature import (
 
 from fx_importer.decompositions.engine.local.example_values import SizeNodes
 from fx_importer.decompositions.engine.local.graph_copy import GraphCopy, ReplacementCache
+from fx_importer.decompositions.engine.local.recorded_replacements import RecordedReplacements
 from fx_importer.decompositions.engine.local.rule_tracing import RetraceRequired, Rules
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import fake_mode_of, with_graph
@@ -32,8 +33,12 @@ _MUTATIONS = {
 """Kinds of inputs that a program may mutate, and the kinds of outputs that return their new values."""
 
 
-def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram:
+def decompose_locally(
+    program: ExportedProgram, rules: Rules, recorded: RecordedReplacements | None = None
+) -> ExportedProgram:
     """Return a functional copy of ``program`` with ``rules`` applied to the fixpoint.
+
+    ``recorded`` are the replacements that ``rules`` made in earlier programs, if they never change.
 
     Raises:
         RetraceRequired: if the program, or one of its nodes, cannot be decomposed locally.
@@ -44,7 +49,7 @@ def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram
         if isinstance(tensor, Tensor) and type(tensor) not in (Tensor, torch.nn.Parameter):
             raise RetraceRequired(f"'{name}' is of type {type(tensor).__name__}, which tracing takes apart")
     old, graph = program.graph, fx.Graph()
-    walk = GraphCopy(graph, ReplacementCache(rules, _mode(old)), SizeNodes(graph))
+    walk = GraphCopy(graph, ReplacementCache(rules, _mode(old), recorded), SizeNodes(graph))
     placeholders = old.find_nodes(op="placeholder")
     walk.run(placeholders, old)
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}

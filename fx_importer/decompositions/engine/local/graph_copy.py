@@ -28,6 +28,7 @@ from fx_importer.decompositions.engine.local.operator_properties import (
     has_ordered_effect,
     is_decomposed,
 )
+from fx_importer.decompositions.engine.local.recorded_replacements import RecordedReplacements
 from fx_importer.decompositions.engine.local.rule_tracing import (
     Replacement,
     RetraceRequired,
@@ -38,6 +39,7 @@ from fx_importer.decompositions.engine.local.rule_tracing import (
 )
 from fx_importer.diagnostics.progress import counted
 from fx_importer.fx_graph.aliasing import mutated_arguments, updates_running_statistics
+from fx_importer.fx_graph.emission import has_symbolic_sizes
 from fx_importer.fx_graph.operators import aten
 
 _CONSTANTS = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, slice, type(None))
@@ -56,9 +58,11 @@ class SyntheticCall:
 class ReplacementCache:
     """Replacements by operator and kind of arguments."""
 
-    def __init__(self, rules: Rules, mode: FakeTensorMode):
+    def __init__(self, rules: Rules, mode: FakeTensorMode, recorded: RecordedReplacements | None = None):
         self.rules = rules
         self._mode = mode
+        self._recorded = recorded
+        """Replacements that earlier programs recorded by the same rules; None if the rules may change."""
         self._known: dict[Any, Replacement] = {}
         self._types: dict[int, tuple[Tensor, Any]] = {}
         """The `type_key` of example values, by their id, which stays unique while they are held here."""
@@ -73,10 +77,16 @@ class ReplacementCache:
         key = target, self._key(node.args, inputs), self._key(node.kwargs, inputs)
         piece = self._known.get(key)
         if piece is None:
-            piece = self._known[key] = self._record(target, node, inputs)
+            if (piece := self._recorded.find(key, self._mode) if self._recorded else None) is None:
+                piece = self._record(target, node, inputs, key)
+            if not has_type_of(piece.result, node.meta.get("val")):
+                raise RetraceRequired("its rule computes a result of another type")
+            self._known[key] = piece
         return piece, inputs
 
-    def _record(self, target: OpOverload, node: fx.Node | SyntheticCall, inputs: list[fx.Node]) -> Replacement:
+    def _record(
+        self, target: OpOverload, node: fx.Node | SyntheticCall, inputs: list[fx.Node], key: Any
+    ) -> Replacement:
         values: dict[fx.Node, Tensor] = {}
         for operand in inputs:
             value = operand.meta["val"]
@@ -88,8 +98,8 @@ class ReplacementCache:
         piece = trace_rule(target, args, kwargs, list(values.values()), self.rules, self._mode)
         if any(mutated_arguments(step) for step in piece.steps):
             piece = self._functional(piece)
-        if not has_type_of(piece.result, node.meta.get("val")):
-            raise RetraceRequired("its rule computes a result of another type")
+        if self._recorded is not None and not has_symbolic_sizes((args, kwargs)):
+            piece = self._recorded.add(key, target, piece)
         return piece
 
     def _key(self, argument: Any, inputs: list[fx.Node]) -> Any:
@@ -224,7 +234,7 @@ class GraphCopy:
         for step in piece.steps:
             args, kwargs = self._of(step.args, values), self._of(step.kwargs, values)
             new = values[step] = self.graph.create_node("call_function", step.target, args, kwargs, step.name)
-            new.meta = {**kept, "val": step.meta["val"]}
+            new.meta = {**kept, "val": piece.value_of(step)}
             if self._sizes is not None:
                 self._sizes.remember(new)
         keep_exported_types(piece.result, node.meta.get("val"), values, frozenset(piece.steps))

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -63,6 +63,12 @@ class Replacement:
     """Nodes, numbers, sizes or None; in a tuple or list if the operator returns one."""
     is_whole: bool = False
     """Whether the operator is kept: the graph is a single call of it with the same arguments."""
+    values: Mapping[fx.Node, Any] = field(default_factory=dict)
+    """Example values of the steps in the fake mode of the program. Those that are not here are in the metadata."""
+
+    def value_of(self, node: fx.Node) -> Any:
+        """Return the example value of a placeholder or a step."""
+        return self.values[node] if node in self.values else node.meta["val"]
 
 
 class RuleTracer(TorchDispatchMode):
