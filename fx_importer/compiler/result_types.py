@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.result_types import may_be, origin_of_size
-from fx_importer.importing.signatures.program_results import is_known, results_of
+from fx_importer.importing.signatures.program_signature import is_known, results_of
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.types import TorchTensor

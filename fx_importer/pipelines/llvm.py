@@ -147,18 +147,19 @@ LOOPS = Stage(
         ),
     ),
 )
+SUPPORTED_NUMBERS = (
+    Pass("convert-complex-to-standard"),
+    Pass("arith-emulate-unsupported-floats", {"source-types": ("bf16", "f16", *SMALL_FLOATS), "target-type": "f32"}),
+    expand_small_floats,
+    Pass("math-extend-to-supported-types"),
+)
+"""The passes that compute complex numbers as pairs, and floats of 16 and 8 bits in f32."""
 SCALARS = Stage(
     "scalars",
     "Arithmetic is legal for LLVM and the C library: f16 and bf16 compute in f32, complex numbers as pairs.",
     (
         Pass("scf-parallel-for-to-nested-fors"),
-        Pass("convert-complex-to-standard"),
-        Pass(
-            "arith-emulate-unsupported-floats",
-            {"source-types": ("bf16", "f16", *SMALL_FLOATS), "target-type": "f32"},
-        ),
-        expand_small_floats,
-        Pass("math-extend-to-supported-types"),
+        *SUPPORTED_NUMBERS,
         on_functions(
             Pass("math-expand-ops", {"ops": ("rsqrt",)}),  # the only function that libm lacks
             Pass(

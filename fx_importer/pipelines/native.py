@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fx_importer.pipelines.llvm import FUSE, LOOPS, SCALARS, TO_LLVM
+from fx_importer.pipelines.llvm import FUSE, LOOPS, SCALARS, SUPPORTED_NUMBERS, TO_LLVM
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.stage import Pass, Stage, Step, on_functions
 from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
@@ -15,7 +15,6 @@ from fx_importer.rewrites import (
     channels_last,
     divide_without_traps,
     expand_scalars,
-    expand_small_floats,
     hide_functions,
     insert_status_checks,
     interchange_loops,
@@ -42,7 +41,6 @@ from fx_importer.rewrites import (
     vectorize_sums,
 )
 from fx_importer.rewrites.llvm.processor import Processor
-from fx_importer.rewrites.llvm.small_floats import FORMATS as SMALL_FLOATS
 
 
 def buffers(dialects: Collection[str] = (), *, function: str = "main", processor: Processor | None = None) -> Pipeline:
@@ -141,13 +139,7 @@ _C_SCALARS = Stage(
     "scalars",
     "Complex numbers are pairs; floats of 16 and 8 bits are loaded and stored, and compute in f32.",
     (
-        Pass("convert-complex-to-standard"),
-        Pass(
-            "arith-emulate-unsupported-floats",
-            {"source-types": ("bf16", "f16", *SMALL_FLOATS), "target-type": "f32"},
-        ),
-        expand_small_floats,
-        Pass("math-extend-to-supported-types"),
+        *SUPPORTED_NUMBERS,
         Pass("int-range-optimizations"),  # checks of indices of loops with static bounds hold
         on_functions("canonicalize", "cse", "loop-invariant-code-motion"),
     ),

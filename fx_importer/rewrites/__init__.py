@@ -29,11 +29,10 @@ from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.exact_floats import int8_matmuls_to_f32, other_int8_matmuls_to_f32
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
-from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops, inline_rank_0_generics
+from fx_importer.rewrites.linalg.linalg_no_ops import drop_unused_results, fold_linalg_no_ops, inline_rank_0_generics
 from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read_initial_values
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
-from fx_importer.rewrites.linalg.unused_results import drop_unused_results
 from fx_importer.rewrites.llvm.arena import place_results, plan_arena, plan_slots
 from fx_importer.rewrites.llvm.empty_tensors import separate_empty_tensors
 from fx_importer.rewrites.llvm.entry_point import set_entry_point

@@ -21,17 +21,18 @@ from fx_importer.verification.comparison import Comparison, Tolerance, compare
 from fx_importer.verification.divergence import Divergence, DivergenceCause, describe
 from fx_importer.verification.divergence_script import write_script
 from fx_importer.verification.eager_reference import Observer
-from fx_importer.verification.intermediate_outputs import intermediate_tensors, with_intermediate_outputs
-from fx_importer.verification.program_results import call_named, expected_results, results_in_turn
-from fx_importer.verification.single_op_program import NodeCall, Relower, SingleOpProgram
-from fx_importer.verification.subject import Inputs, Subject
-from fx_importer.verification.suspect_nodes import (
+from fx_importer.verification.intermediate_outputs import (
     Compared,
     first_wrong_output_node,
+    intermediate_tensors,
     nodes_by_name,
     source_node,
     suspect_nodes,
+    with_intermediate_outputs,
 )
+from fx_importer.verification.program_results import call_named, expected_results, results_in_turn
+from fx_importer.verification.single_op_program import NodeCall, Relower, SingleOpProgram
+from fx_importer.verification.subject import Inputs, Subject
 from fx_importer.verification.verdict import Check, Status
 from fx_importer.verification.verifier import Chosen, chosen, named, run
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fx_importer.decompositions.indexing import copies, index_put, indexing, reshape, roll, strided_views
+from fx_importer.decompositions.indexing import index_put, indexing, reshape, strided_views
 
 aten = torch.ops.aten
 
@@ -17,12 +17,12 @@ def seed() -> None:
 @pytest.mark.parametrize("shifts, dims", [([1], [0]), ([-2, 7], [0, 1]), ([0], [1]), ([5], ()), ([6], [1])])
 def test_roll(shifts: list[int], dims: list[int]) -> None:
     x = torch.arange(24).reshape(4, 6)
-    assert_close(roll.roll(x, shifts, dims), torch.roll(x, shifts, dims))
+    assert_close(reshape.roll(x, shifts, dims), torch.roll(x, shifts, dims))
 
 
 def test_roll_of_nothing_and_of_a_scalar() -> None:
-    assert_close(roll.roll(torch.empty(0, 2), [1], [0]), torch.empty(0, 2))
-    assert_close(roll.roll(torch.tensor(3), [1], [0]), torch.tensor(3))
+    assert_close(reshape.roll(torch.empty(0, 2), [1], [0]), torch.empty(0, 2))
+    assert_close(reshape.roll(torch.tensor(3), [1], [0]), torch.tensor(3))
 
 
 @pytest.mark.parametrize("dims", [[0], [0, 2], [1], [-1, 0], []])
@@ -49,10 +49,10 @@ VIEWS = {
 
 
 def test_every_copied_view_has_its_arguments_here() -> None:
-    assert {rule.operators[0].overloadpacket.__name__ for rule in copies.COPIES} == set(VIEWS)
+    assert {rule.operators[0].overloadpacket.__name__ for rule in reshape.COPIES} == set(VIEWS)
 
 
-@pytest.mark.parametrize("rule", copies.COPIES, ids=lambda rule: str(rule.operators[0]))
+@pytest.mark.parametrize("rule", reshape.COPIES, ids=lambda rule: str(rule.operators[0]))
 def test_copied_views(rule) -> None:
     (operator,) = rule.operators
     arguments = VIEWS[operator.overloadpacket.__name__]

@@ -1,4 +1,4 @@
-"""Rules of addition, subtraction, multiplication and negation."""
+"""Rules of addition, subtraction, multiplication, negation and rounding."""
 
 from __future__ import annotations
 
@@ -86,3 +86,9 @@ def rsub_tensor(a: Tensor, b: Tensor, alpha: float = 1) -> Tensor:
 def neg_integers(x: Tensor) -> Tensor:
     """Return ``0 - x`` for integers; the C++ lowering goes through floats."""
     return NotImplemented if x.is_floating_point() or x.is_complex() else torch.full((), 0, dtype=x.dtype) - x
+
+
+@decomposes(aten.trunc.default)
+def trunc(x: Tensor) -> Tensor:
+    """Round towards zero; the dialect folds a constant with the wrong sign: 5.0 becomes -5.0."""
+    return torch.where(x < 0.0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else x.clone()

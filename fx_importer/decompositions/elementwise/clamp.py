@@ -1,4 +1,4 @@
-"""Rules of clamp, clamp_min and clamp_max."""
+"""Rules of clamp, clamp_min and clamp_max, and of fmax and fmin."""
 
 from __future__ import annotations
 
@@ -124,3 +124,27 @@ def clamp_integers(x: Tensor, min: float | None = None, max: float | None = None
 def hardtanh_of_integers(x: Tensor, min: float = -1, max: float = 1) -> Any:
     """Clamp integers; bounds are truncated, as in eager."""
     return torch.clamp(x, int(min), int(max)) if is_integer(x) else NotImplemented
+
+
+@decomposes(aten.fmax.default)
+def fmax(a: Tensor, b: Tensor) -> Tensor:
+    """Return the maximum; of a number and NaN, the number."""
+    return _ignoring_nan(a, b, torch.maximum)
+
+
+@decomposes(aten.fmin.default)
+def fmin(a: Tensor, b: Tensor) -> Tensor:
+    """Return the minimum; of a number and NaN, the number."""
+    return _ignoring_nan(a, b, torch.minimum)
+
+
+def _ignoring_nan(a: Tensor, b: Tensor, choose: Any) -> Tensor:
+    """Return ``choose(a, b)``, or the other operand where one is NaN."""
+    dtype = torch.result_type(a, b)
+    a, b = torch.broadcast_tensors(a.to(dtype), b.to(dtype))
+    if not dtype.is_floating_point:
+        return choose(a, b)
+    return torch.where(a.isnan(), b, torch.where(b.isnan(), a, choose(a, b)))
+
+
+FMAX_FMIN = (fmax, fmin)

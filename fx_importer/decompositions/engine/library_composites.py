@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.decompositions.elementwise.prim_operators import INDUCTOR_RULES
-from fx_importer.decompositions.matmul.grouped_mm import LIBRARY_RULES
+from fx_importer.decompositions.matmul.matmul import LIBRARY_RULES
 from fx_importer.decompositions.vision import VISION
 from fx_importer.errors import UsageError
 

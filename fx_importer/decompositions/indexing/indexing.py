@@ -1,4 +1,4 @@
-"""Decompositions of ``index`` and ``take``."""
+"""Decompositions of ``index``, ``take`` and ``combinations``."""
 
 from __future__ import annotations
 
@@ -125,3 +125,9 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     size = x.numel()
     places = torch.where(index < 0, index + size, index)
     return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(index.shape)
+
+
+@decomposes(aten.combinations.default)
+def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
+    """Return combinations of one element; for more, torch.export cannot express the output size."""
+    return x.unsqueeze(1) if r == 1 else NotImplemented

@@ -13,9 +13,8 @@ from fx_importer.decompositions.special.gcd_lcm import GCD_LCM
 from fx_importer.decompositions.special.incomplete_gamma import INCOMPLETE_GAMMA
 from fx_importer.decompositions.special.logarithms import LOGARITHMS
 from fx_importer.decompositions.special.modified_bessel import MODIFIED_BESSEL
-from fx_importer.decompositions.special.polar_coordinates import POLAR_COORDINATES
 from fx_importer.decompositions.special.polynomials import POLYNOMIALS
-from fx_importer.decompositions.special.trigonometry import TRIGONOMETRY
+from fx_importer.decompositions.special.trigonometry import POLAR_COORDINATES, TRIGONOMETRY
 
 SPECIAL = (
     *(*GAMMA, *INCOMPLETE_GAMMA, *ERROR_FUNCTIONS, *BESSEL, *MODIFIED_BESSEL, *POLYNOMIALS),

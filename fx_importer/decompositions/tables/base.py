@@ -4,28 +4,10 @@ from __future__ import annotations
 
 from torch._decomp import core_aten_decompositions
 
-from fx_importer.decompositions.elementwise import (
-    arithmetic,
-    comparisons,
-    foreach,
-    powers,
-    prim_operators,
-    rounding,
-    shifts,
-)
+from fx_importer.decompositions.elementwise import arithmetic, comparisons, foreach, powers, prim_operators, shifts
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
-from fx_importer.decompositions.indexing import (
-    copies,
-    factories,
-    index_put,
-    masked,
-    pad,
-    reshape,
-    roll,
-    split,
-    strided_views,
-)
-from fx_importer.decompositions.matmul import einsum, grouped_mm, matmul, scaled_mm
+from fx_importer.decompositions.indexing import factories, index_put, masked, pad, reshape, strided_views
+from fx_importer.decompositions.matmul import einsum, matmul, scaled_mm
 from fx_importer.decompositions.nn import (
     adaptive_pooling,
     attention,
@@ -105,7 +87,7 @@ BASE = (
     .replacing(
         *any_all.ANY_ALL, because="the torch dialect lacks all.dims and _is_all_true; any.dims of None or uint8 fails"
     )
-    .replacing(grouped_mm.grouped_mm, because="the torch dialect lacks it")
+    .replacing(matmul.grouped_mm, because="the torch dialect lacks it")
     .replacing(
         attention.scaled_dot_product_attention, because="torch's decomposition permutes the layout back and forth"
     )
@@ -127,7 +109,7 @@ BASE = (
     .replacing(reshape.repeat_of_no_elements, because="the C++ lowerings divide by zero, or give other sizes")
     .preferring(factories.linspace_without_device, because="torch's decomposition fails without a device")
     .preferring(pad.pad_circular, because="torch's decomposition writes into an empty tensor")
-    .replacing(split.split_with_sizes, because="every backend supports static sizes only")
+    .replacing(reshape.split_with_sizes, because="every backend supports static sizes only")
     .replacing(reshape.squeeze, because="torch's decomposition ends in prims.squeeze")
     .replacing(
         *(
@@ -143,8 +125,8 @@ BASE = (
     )
     .replacing(matmul.trilinear, because="the C++ decomposition asserts that sizes agree, and sums 8-bit integers")
     .replacing(convolutions.conv_tbc, because="the torch dialect infers a wrong shape of its result")
-    .replacing(roll.roll, because="torch's decomposition gathers")
-    .replacing(*copies.COPIES, because="the torch dialect or every backend lacks it")
+    .replacing(reshape.roll, because="torch's decomposition gathers")
+    .replacing(*reshape.COPIES, because="the torch dialect or every backend lacks it")
     .replacing(*prim_operators.PRIMS, because="the torch dialect lacks it, or nothing lowers it")
     .replacing(*scaled_mm.LOW_PRECISION_PRODUCTS, because="the C++ lowerings support int8 by int8, and no fp8")
     .replacing(*foreach.FOREACH, because="the torch dialect has no lists of tensors in operators")
@@ -158,6 +140,6 @@ BASE = (
         *arithmetic.FLOAT_SCALAR_ARITHMETIC,
         because="the C++ fold of a constant tensor reads a negative integer as unsigned",
     )
-    .replacing(rounding.trunc, because="the torch dialect folds it with the wrong sign")
+    .replacing(arithmetic.trunc, because="the torch dialect folds it with the wrong sign")
     .replacing(powers.power, because="a product is cheaper than a power, and has no scalar constant")
 )

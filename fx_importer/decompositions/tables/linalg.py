@@ -30,7 +30,7 @@ from fx_importer.decompositions.indexing import (
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, segment_reduce
 from fx_importer.decompositions.resize import smooth
-from fx_importer.decompositions.sort import sorting, topk
+from fx_importer.decompositions.sort import sorting
 from fx_importer.decompositions.tables.lowered import LOWERED
 
 LINALG = (
@@ -38,7 +38,7 @@ LINALG = (
         cumulative.cumsum,
         cumulative.cumprod,
         sorting.stable_sort_as_sort,
-        topk.kthvalue,
+        sorting.kthvalue,
         because="the C++ lowerings accumulate in low precision, and support one overload of sort",
     )
     .preferring(scatter_reduce.scatter_mean_of_integers, because="the C++ lowering rounds towards zero")
@@ -67,10 +67,10 @@ LINALG = (
     .preferring(strided_views.reshape_of_empty, because="the C++ lowering divides by zero")
     .preferring(pad.pad_negative_widths, because="the C++ lowering drops a pad that keeps the size")
     .preferring(
-        topk.topk_of_short_rows,
+        sorting.topk_of_short_rows,
         because="IREE runs the loops of a sort as one dispatch for each element, and reads outside of their buffers",
     )
-    .preferring(topk.topk_unsorted, because="the C++ lowerings support sorted=True only")
+    .preferring(sorting.topk_unsorted, because="the C++ lowerings support sorted=True only")
     .preferring(factories.arange_int8, because="the C++ lowering crashes on 8-bit integers")
     .preferring(
         *(pooling.max_pool2d, pooling.max_pool3d_with_own_values),

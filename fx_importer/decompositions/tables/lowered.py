@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD, PROMOTED_BACKWARD
-from fx_importer.decompositions.elementwise import activations, arithmetic, extrema
+from fx_importer.decompositions.elementwise import activations, arithmetic, clamp
 from fx_importer.decompositions.fft.fourier import FOURIER
-from fx_importer.decompositions.indexing import combinations, index_put, indexing, nonzero, scatter_reduce
+from fx_importer.decompositions.indexing import index_put, indexing, nonzero, scatter_reduce
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.reduction import cumulative, norms
 from fx_importer.decompositions.resize import smooth
@@ -22,10 +22,10 @@ LOWERED = (
     )
     .replacing(*scatter_reduce.SCATTER_VARIANTS, index_put.put, indexing.take, because="the torch dialect lacks it")
     .replacing(*smooth.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
-    .replacing(combinations.combinations, nonzero.nonzero_static, because="the torch dialect lacks it")
+    .replacing(indexing.combinations, nonzero.nonzero_static, because="the torch dialect lacks it")
     .replacing(
         *SPECIAL,
-        *extrema.FMAX_FMIN,
+        *clamp.FMAX_FMIN,
         arithmetic.rsub_tensor,
         norms.vector_norm,
         *norms.DISTANCES,

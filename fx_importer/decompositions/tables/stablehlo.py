@@ -15,8 +15,8 @@ from fx_importer.decompositions.elementwise import (
 )
 from fx_importer.decompositions.emulation import bools, broadcasting, low_precision, promotion, rank_zero, unsigned
 from fx_importer.decompositions.emulation.complex.arithmetic import conjugate
-from fx_importer.decompositions.emulation.complex.conversions import view_as_complex
 from fx_importer.decompositions.emulation.complex.operators import BASIC_ARITHMETIC_IN_PARTS, COMPLEX_OPERATORS
+from fx_importer.decompositions.emulation.complex.parts import view_as_complex
 from fx_importer.decompositions.indexing import (
     index_put,
     indexing,
@@ -30,7 +30,7 @@ from fx_importer.decompositions.indexing import (
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
 from fx_importer.decompositions.resize import nearest, smooth
-from fx_importer.decompositions.sort import sorting, topk
+from fx_importer.decompositions.sort import sorting
 from fx_importer.decompositions.special import error_functions
 from fx_importer.decompositions.tables.lowered import LOWERED
 from fx_importer.fx_graph.operators import aten
@@ -45,7 +45,7 @@ STABLEHLO = (
         *comparisons.SCALAR_COMPARISONS,
         because="the C++ lowerings emit a scalar as a 64-bit arith.constant",
     )
-    .replacing(sorting.stable_sort_as_sort, topk.kthvalue, cumulative.cumprod_by_scan, because="it has no lowering")
+    .replacing(sorting.stable_sort_as_sort, sorting.kthvalue, cumulative.cumprod_by_scan, because="it has no lowering")
     .replacing(scatter_reduce.scatter_reduce, because="it has no lowering")
     .replacing(
         adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool, because="the torch dialect lacks it"
@@ -86,7 +86,7 @@ STABLEHLO = (
         because="the C++ lowering supports static shapes only",
     )
     .preferring(error_functions.erf_of_integers, because="the C++ lowering supports floats only")
-    .preferring(topk.topk_unsorted, because="the C++ lowerings support sorted=True only")
+    .preferring(sorting.topk_unsorted, because="the C++ lowerings support sorted=True only")
     .preferring(
         convolutions.transposed_with_uneven_output_padding,
         because="the C++ lowering confuses the axes of the output padding",

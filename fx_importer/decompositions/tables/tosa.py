@@ -36,7 +36,7 @@ from fx_importer.decompositions.reduction import (
     sum_mean_prod,
 )
 from fx_importer.decompositions.resize import nearest, smooth
-from fx_importer.decompositions.sort import sorting, topk
+from fx_importer.decompositions.sort import sorting
 from fx_importer.decompositions.special import TOSA_SPECIAL, logarithms
 from fx_importer.decompositions.tables.lowered import LOWERED
 
@@ -63,8 +63,8 @@ TOSA = (
     .replacing(
         sorting.sort,
         sorting.stable_sort,
-        topk.topk,
-        topk.kthvalue,
+        sorting.topk,
+        sorting.kthvalue,
         cumulative.cumprod_by_scan,
         because="TOSA has no sort and no cumulative product",
     )

@@ -1,4 +1,4 @@
-"""The report directory of a failed stage, with the shell commands that reproduce the failure."""
+"""The report directory of a failed stage, with the commands that reproduce the failure; old directories are removed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import tempfile
 import textwrap
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,7 +23,6 @@ from typing import Any
 from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of, reason_of
 from fx_importer.diagnostics.options_text import options_to_text
 from fx_importer.diagnostics.reports.failure import Failure
-from fx_importer.diagnostics.reports.old_reports import PREFIX, SUFFIX, remove_old_reports
 from fx_importer.diagnostics.reports.report_contents import readable, save_bytecode, save_program
 from fx_importer.diagnostics.reports.report_page import page
 from fx_importer.diagnostics.trace import LOCAL_FUNCTION, StageRecord, Trace
@@ -30,6 +30,39 @@ from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.mlir.bindings import torch_mlir_opt
 from fx_importer.options import DecompositionOptions, Options, Weights
 from fx_importer.process.one_shot import output_of
+
+PREFIX, SUFFIX = "fx-importer-", "-failed-"
+"""A report directory is called ``fx-importer-STAGE-failed-RANDOM``."""
+
+MAX_REPORTS = 20
+MAX_BYTES = 200_000_000
+
+
+def remove_old_reports(newest: Path) -> None:
+    """Remove the oldest of the user's reports other than ``newest``, down to `MAX_REPORTS` and `MAX_BYTES`.
+
+    ``newest`` itself is kept. Links, and directories of other users, are not touched.
+    """
+    reports: list[tuple[float, Path]] = []
+    for path in newest.parent.glob(f"{PREFIX}*{SUFFIX}*"):
+        with suppress(OSError):  # another process removes it
+            status = path.lstat()
+            if not path.is_symlink() and path.is_dir() and status.st_uid == os.getuid() and path != newest:
+                reports.append((status.st_mtime, path))
+    total = _size(newest)
+    for number, (_, path) in enumerate(sorted(reports, reverse=True), start=2):
+        total += _size(path)
+        if number > MAX_REPORTS or total > MAX_BYTES:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _size(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        with suppress(OSError):
+            total += path.lstat().st_size
+    return total
+
 
 BYTECODE, REPORT = "before.mlirbc", "report.json"
 _PACKAGES = ("fx-importer", "torch", "torch-mlir", "numpy")

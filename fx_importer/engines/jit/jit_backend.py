@@ -15,6 +15,7 @@ import torch
 
 from fx_importer.calls.backend import Loaded
 from fx_importer.calls.call_signature import JIT, read_signature
+from fx_importer.calls.memref import free
 from fx_importer.diagnostics.observers import stage_observers
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.function_extraction import check_dialects, check_one_device
@@ -24,7 +25,6 @@ from fx_importer.engines.jit.engine_code import Code, EngineCode
 from fx_importer.engines.jit.library_kernels import Kernels
 from fx_importer.engines.jit.object_code import SUPPORTED, ObjectCode
 from fx_importer.engines.jit.pipeline import pipeline
-from fx_importer.engines.jit.slots import free_slots, new_slots
 from fx_importer.engines.jit.stubs import Stubs
 from fx_importer.engines.jit.weight_table import Resource, elide_weights, link_weights, weight_table
 from fx_importer.mlir.bindings import ir
@@ -42,6 +42,21 @@ from fx_importer.rewrites.llvm.library_functions import library_functions_of
 from fx_importer.rewrites.llvm.operator_stubs import DESTINATIONS
 from fx_importer.rewrites.llvm.runtime_checks import MESSAGES, RUN
 from fx_importer.rewrites.llvm.weight_hoisting import weights_of
+
+_WORDS_OF_SLOT = 5
+"""Of the descriptor of a block of bytes: allocated and aligned address, offset, size and stride."""
+
+
+def new_slots(count: int) -> Any:
+    """Return the descriptors of slots without memory, as an array of C: they may be freed where tensors are fake."""
+    return (ctypes.c_int64 * (count * _WORDS_OF_SLOT))()
+
+
+def free_slots(slots: Sequence[int]) -> None:
+    """Free the memory of slots by their descriptors ``slots``."""
+    for allocated in slots[::_WORDS_OF_SLOT]:
+        free(allocated)
+
 
 _DIALECTS = {
     *(

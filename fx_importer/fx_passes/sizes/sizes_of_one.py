@@ -20,11 +20,10 @@ from fx_importer.fx_passes.fx_pass import FxPass
 def fold_sizes_of_one(program: ExportedProgram) -> ExportedProgram:
     """Return ``program``, after decomposition, with computed sizes that are 1 by its guards made static.
 
-    MLIR takes two dynamic dimensions of an operation as equal, so none of them may be 1 where the other is larger.
-    The operator that computes such a size keeps its dynamic type, which lowerings infer again, and its result is
-    sliced; operators that pass the size on get the static type. Ranges of sizes are narrowed to where this holds, so
-    that callers refuse others; sizes that follow from several ones are kept. Programs with subgraphs are returned
-    unchanged.
+    MLIR takes two dynamic dimensions of an operation as equal, so none of them may be 1 where the other is larger. The
+    operator that computes such a size keeps its dynamic type, which lowerings infer again, and its result is sliced;
+    operators that pass the size on get the static type. Ranges of sizes are narrowed to where this holds, so that
+    callers refuse others; sizes that follow from several ones are kept. Programs with subgraphs are returned unchanged.
     """
     sizes = {size.node.expr: size for node in program.graph.nodes for size in _computed_sizes(node)}
     ones = {expression for expression, size in sizes.items() if statically_known_true(size == 1)}

@@ -12,12 +12,12 @@ from torch.testing import assert_close
 from fx_importer.decompositions.emulation.complex import (
     arithmetic,
     comparisons,
-    conversions,
     functions,
     operators,
+    parts,
     reductions,
 )
-from fx_importer.decompositions.special import polar_coordinates
+from fx_importer.decompositions.special import trigonometry
 
 NUMBERS = torch.tensor([[1 + 2j, -3.5, 0.25j], [4 - 1j, -0.5 - 0.5j, 1e-3 + 7j]])
 
@@ -46,7 +46,7 @@ OTHERS = torch.tensor([[2 - 1j, 1j, 3], [-1, 1e20 + 1e20j, 0.5 + 0.25j]])
             arithmetic.absolute,
             (torch.cat([NUMBERS, OTHERS, torch.tensor([[0j, complex(math.inf, 1), 3e38 + 3e38j]])]),),
         ),
-        (polar_coordinates.angle, (NUMBERS,)),
+        (trigonometry.angle, (NUMBERS,)),
         (arithmetic.conjugate, (NUMBERS,)),
         (functions.exp, (NUMBERS,)),
         (comparisons.eq, (NUMBERS, 0.25j)),
@@ -69,7 +69,7 @@ def test_complex_numbers_as_real_ones() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the imaginary part is lost
             expected = NUMBERS.to(dtype)
-        assert_close(conversions.convert(NUMBERS, dtype=dtype), expected)
+        assert_close(parts.convert(NUMBERS, dtype=dtype), expected)
 
 
 def test_real_numbers_do_not_match() -> None:

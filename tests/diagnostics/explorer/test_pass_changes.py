@@ -8,8 +8,8 @@ from difflib import SequenceMatcher
 
 import pytest
 
-from fx_importer.diagnostics.explorer import pass_changes
-from fx_importer.diagnostics.explorer.pass_changes import hunks_between
+from fx_importer.diagnostics.explorer import recorder
+from fx_importer.diagnostics.explorer.recorder import hunks_between
 
 
 def _applied(before: list[str], after: list[str]) -> list[str]:
@@ -25,7 +25,7 @@ def _applied(before: list[str], after: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("most", [0, 3, 1000])
 def test_hunks_turn_one_text_into_the_other(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(pass_changes, "_MOST_EDITS", most)
+    monkeypatch.setattr(recorder, "_MOST_EDITS", most)
     draw = random.Random(0)
     for _ in range(200):
         before, after = (draw.choices("abc", k=draw.randrange(12)) for _ in range(2))

@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fx_importer import lower
-from fx_importer.engines.jit import slots
+from fx_importer.engines.jit import jit_backend
 from fx_importer.mlir.functions import function_named
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines.llvm import BUFFERIZE, FUSE
@@ -90,8 +90,8 @@ def test_results_in_another_shape_than_their_buffers_are_new_tensors_of_the_call
 
 def test_memory_of_slots_is_freed_with_its_function_even_where_tensors_are_fake(monkeypatch):
     freed: list[int] = []
-    free = slots.free
-    monkeypatch.setattr(slots, "free", lambda address: (freed.append(address), free(address)))
+    free = jit_backend.free
+    monkeypatch.setattr(jit_backend, "free", lambda address: (freed.append(address), free(address)))
     rows = torch.export.Dim("rows", max=4096)
     caller = lower(_program, torch.randn(64, 64), dynamic_shapes=({0: rows},), output_type="linalg").caller()
     caller(torch.randn(64, 64))

@@ -30,10 +30,10 @@ from fx_importer.decompositions.emulation.complex.arithmetic import (
     sub,
 )
 from fx_importer.decompositions.emulation.complex.comparisons import COMPARISONS, eq, ne
-from fx_importer.decompositions.emulation.complex.conversions import convert, copy, eye
 from fx_importer.decompositions.emulation.complex.functions import COMPLEX_FUNCTIONS, exp
-from fx_importer.decompositions.emulation.complex.logsumexp import COMPLEX_LOGSUMEXP
+from fx_importer.decompositions.emulation.complex.parts import convert, copy, eye
 from fx_importer.decompositions.emulation.complex.reductions import (
+    COMPLEX_LOGSUMEXP,
     NORMS,
     PRODUCTS,
     mean_all,
