@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-from fx_importer.native.abi import EntryPoint
+from collections.abc import Mapping
+
+import numpy as np
+
+from fx_importer.native.abi import EntryPoint, Value
 from fx_importer.native.library import ALIGNMENT, Library, has_state, inputs_of, outputs_of
 from fx_importer.native.sizes import HELPERS, in_c
 
 _READ = """
-static void *fx_read(const char *path, size_t bytes) {
+static void fx_stop(const char *path, const char *text) {
+  fprintf(stderr, "%s: %s\\n", path, text);
+  exit(2);
+}
+
+/* Write the header of a .npy file to `text`, 64 * 16 bytes at most, and return its bytes; 0 for other files. */
+static size_t fx_npy_header(const char *path, unsigned char *text, const char *type, int rank, const int64_t *shape) {
+  size_t length = strlen(path), at = 10;
+  if (length < 4 || strcmp(path + length - 4, ".npy")) return 0;
+  char *header = (char *)text;
+  at += (size_t)sprintf(header + at, "{'descr': '%s', 'fortran_order': False, 'shape': (", type);
+  for (int i = 0; i < rank; i++)
+    at += (size_t)sprintf(header + at, "%s%lld", i ? ", " : "", (long long)shape[i]);
+  at += (size_t)sprintf(header + at, rank == 1 ? ",), }" : "), }");
+  for (; (at + 1) % 64; at++) header[at] = ' ';
+  header[at++] = '\\n';
+  memcpy(header, "\\x93NUMPY\\1\\0", 8);
+  text[8] = (unsigned char)((at - 10) % 256);
+  text[9] = (unsigned char)((at - 10) / 256);
+  return at;
+}
+
+/* Read a file of raw bytes, or, of .npy, one that numpy.save writes of this type and shape. */
+static void *fx_read(const char *path, size_t bytes, const char *type, int rank, const int64_t *shape) {
+  unsigned char expected[1024], found[1024];
+  size_t header = fx_npy_header(path, expected, type, rank, shape), size = 0;
   FILE *file = fopen(path, "rb");
   size_t room = (bytes + 63) / 64 * 64 + 64;
   unsigned char *memory = aligned_alloc(64, room);
-  if (file == NULL || memory == NULL || fread(memory, 1, room, file) != bytes) {
+  if (file == NULL || memory == NULL) fx_stop(path, "cannot be read");
+  if (header) {
+    if (fread(found, 1, 10, file) == 10) size = found[8] + 256u * found[9] + 10;
+    if (size < 11 || size > sizeof found || fread(found + 10, 1, size - 10, file) != size - 10) size = 0;
+    while (size && (found[size - 1] == ' ' || found[size - 1] == '\\n')) size--;
+    while (expected[header - 1] == ' ' || expected[header - 1] == '\\n') header--;
+    if (size != header || memcmp(expected + 10, found + 10, header - 10)) {
+      expected[header] = 0;
+      fprintf(stderr, "%s: not a .npy file of %s\\n", path, (char *)expected + 10);
+      exit(2);
+    }
+  }
+  if (fread(memory, 1, room, file) != bytes) {
     fprintf(stderr, "%s: not a file of %zu bytes\\n", path, bytes);
     exit(2);
   }
@@ -19,12 +60,14 @@ static void *fx_read(const char *path, size_t bytes) {
   return memory;
 }
 
-static void fx_write(const char *path, const void *memory, size_t bytes) {
+static void fx_write(const char *path, const void *memory, size_t bytes, const char *type, int rank,
+                     const int64_t *shape) {
+  unsigned char text[1024];
+  size_t header = fx_npy_header(path, text, type, rank, shape);
   FILE *file = fopen(path, "wb");
-  if (file == NULL || fwrite(memory, 1, bytes, file) != bytes || fclose(file)) {
-    fprintf(stderr, "%s: cannot be written\\n", path);
-    exit(2);
-  }
+  if (file == NULL || fwrite(text, 1, header, file) != header || fwrite(memory, 1, bytes, file) != bytes ||
+      fclose(file))
+    fx_stop(path, "cannot be written");
 }
 
 static void *fx_memory(size_t bytes) {
@@ -48,7 +91,8 @@ static void fx_check(int status) {
 def program(library: Library) -> str:
     """Return the C source of a program whose arguments are a function, a number of calls, sizes, and files.
 
-    The files are of the inputs and then of the outputs, as raw bytes; a number is an argument itself.
+    The files are of the inputs and then of the outputs, of numpy's format for names in .npy, or else raw bytes; a
+    number is an argument itself.
     """
     branches = "\n".join(_branch(library, entry) for entry in library.entries)
     names = " ".join(entry.c_name for entry in library.entries)
@@ -89,7 +133,7 @@ def _branch(library: Library, entry: EntryPoint) -> str:
         if library.weights == "file":
             lines.append(f"    fx_check({library.name}_map_weights(*next++, &weights));")
         else:
-            lines.append(f"    weights = fx_read(*next++, {library.macro('WEIGHTS_BYTES')});")
+            lines.append(f'    weights = fx_read(*next++, {library.macro("WEIGHTS_BYTES")}, "", 0, NULL);')
     if has_state(entry):
         given = "weights, " if library.takes_weights else ""
         size = library.macro("STATE_BYTES")
@@ -107,7 +151,7 @@ def _branch(library: Library, entry: EntryPoint) -> str:
         else:
             nbytes = _bytes(value.c_name, [in_c(size, names) for size in value.sizes])
             lines.append(f"    {value.c_type} *{value.c_name};")
-            lines.append(f"    {value.c_name} = fx_read(*next++, {nbytes});")
+            lines.append(f"    {value.c_name} = fx_read(*next++, {nbytes}, {_described(value, names)});")
         passed.append(value.c_name)
     for value in outputs:
         nbytes = _bytes(value.c_name, [in_c(size, names) for size in value.sizes])
@@ -122,8 +166,24 @@ def _branch(library: Library, entry: EntryPoint) -> str:
         f"    for (long call = 0; call < calls; call++) fx_check({name}({', '.join((*passed, 'arena', 'bytes'))}));",
         '    printf("%.9f\\n", (double)(clock() - begin) / CLOCKS_PER_SEC / (calls > 0 ? calls : 1));',
     ]
-    lines += [f"    fx_write(*next++, {value.c_name}, {value.c_name}_bytes);" for value in outputs]
+    lines += [
+        f"    fx_write(*next++, {value.c_name}, {value.c_name}_bytes, {_described(value, names)});" for value in outputs
+    ]
     return "\n".join([*lines, "    return 0;", "  }"])
+
+
+def _described(value: Value, names: Mapping[str, str]) -> str:
+    """Return the type as numpy spells it, the rank and the shape, as arguments in C."""
+    shape = [in_c(size, names) for size in value.shape or ()]
+    sizes = ", ".join(f"(int64_t)({size})" for size in shape) or "0"
+    return f'"{_npy_type(value)}", {len(shape)}, (const int64_t[]){{{sizes}}}'
+
+
+def _npy_type(value: Value) -> str:
+    if value.dtype.startswith("complex"):
+        return np.dtype(value.dtype).str
+    name = {"float": "float32", "double": "float64"}.get(value.c_type, value.c_type.removesuffix("_t"))
+    return np.dtype("float16" if value.dtype == "float16" else name).str
 
 
 def _bytes(name: str, sizes: list[str]) -> str:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.export import Dim, export
@@ -315,3 +316,15 @@ def test_program_reads_and_writes_tensors(net, tmp_path):
     subprocess.run([program, "run", "2", tmp_path / "x", tmp_path / "y"], check=True, capture_output=True)
     result = torch.frombuffer(bytearray(Path(tmp_path / "y").read_bytes()), dtype=torch.float32).reshape(2, 10)
     torch.testing.assert_close(result, model(x))
+    np.save(tmp_path / "x.npy", x.numpy())
+    subprocess.run([program, "run", "1", tmp_path / "x.npy", tmp_path / "y.npy"], check=True, capture_output=True)
+    assert torch.from_numpy(np.load(tmp_path / "y.npy")).equal(result)
+    for other in (x.numpy()[:1], x.double().numpy(), np.asfortranarray(x.numpy())):
+        np.save(tmp_path / "x.npy", other)
+        ran = subprocess.run(
+            [program, "run", "1", tmp_path / "x.npy", tmp_path / "y.npy"], stderr=subprocess.PIPE, text=True
+        )
+        assert ran.returncode == 2
+        assert (
+            "x.npy: not a .npy file of {'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 4, 4), }" in ran.stderr
+        )
