@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fx_importer.engines.function_extraction import check_one_device
-from fx_importer.engines.jit.weight_table import Resource, elide_weights, read_buffer
+from fx_importer.engines.jit.weight_table import Resource, elide_weights
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.functions import dialects_of, functions_of
@@ -48,6 +48,7 @@ SOURCE = "c"
 KINDS = ("shared", "static", "object", "executable", SOURCE)
 WEIGHTS = ("embedded", "file", "pointer")
 THREADS = "openmp"
+MOST_EMBEDDED = 2**31 - 2**26
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,11 @@ def _write_sources(
         entries.append(entry)
         sources.append(source := folder / f"{name}_{entry.c_name}.ll")
         source.write_text(_machine_code(module, function, name, entry, target), encoding="utf-8")
+    if weights == "embedded" and (needed := offsets_of(hoisted)[-1]) > MOST_EMBEDDED:
+        raise UsageError(
+            f"the weights take {needed:,} bytes, and code reaches {MOST_EMBEDDED:,} of its library: build with "
+            "weights='file' or weights='pointer'"
+        )
     state, others = initial_values(lowered)
     passed = {key: tensor for key, tensor in (state | others).items() if key in others or not is_zero(tensor)}
     parts, places = _write_block(passed, resources, hoisted, block := folder / "weights.bin")
@@ -291,13 +297,13 @@ def _write_block(
             if weight.place is not None:
                 continue
             resource = resources[weight.number]
-            array = np.ascontiguousarray(read_buffer(weight, resource.data))
             file.seek(offset - start)
-            file.write(array.data)
+            for piece in _pieces(weight, resource.data):
+                file.write(np.ascontiguousarray(piece).data)
             dtype = DTYPES[str(ir.RankedTensorType(resource.value.type).element_type)][0]
             shape = weight.shape if weight.order is None else tuple(weight.shape[axis] for axis in weight.order)
             name = f"{key_of(resource.value)}{'' if weight.order is None else f'.transposed_{weight.number}'}"
-            parts.append(_part(name, offset - start, array.nbytes, dtype, shape))
+            parts.append(_part(name, offset - start, weight.nbytes, dtype, shape))
         for name, tensor in tensors.items():
             file.seek(end - start)
             file.write(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
@@ -306,6 +312,20 @@ def _write_block(
             end = aligned(end + tensor.nbytes)
         file.truncate(end - start)
     return parts, places
+
+
+def _pieces(weight: HoistedWeight, data: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the elements of ``weight`` in the order that code reads, in parts that fit into memory."""
+    if weight.order is None:
+        yield data
+        return
+    elements = data.view(np.dtype((np.void, weight.itemsize))).reshape(weight.shape).transpose(weight.order)
+    rows = max(_PIECE * len(elements) // weight.nbytes, 1)
+    for first in range(0, len(elements), rows):
+        yield elements[first : first + rows]
+
+
+_PIECE = 1 << 25
 
 
 def _part(name: str, offset: int, nbytes: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Part:

@@ -243,6 +243,14 @@ def test_a_build_writes_all_files_or_none(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.h"]
 
 
+def test_weights_that_code_does_not_reach_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fx_importer.native.build.MOST_EMBEDDED", 1000)
+    lowered = lower(torch.nn.Linear(16, 32), torch.zeros(1, 16), output_type="linalg-on-tensors")
+    with pytest.raises(UsageError, match="the weights take 2,048 bytes, and code reaches 1,000"):
+        lowered.build(tmp_path / "model")
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("name", ["a-b", "a.so", "2d", "math", "missing/model"])
 def test_names_are_names_in_c(tmp_path, name):
     lowered = lower(torch.nn.ReLU(), torch.zeros(1), output_type="linalg-on-tensors")
