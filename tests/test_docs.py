@@ -105,6 +105,7 @@ SLOW = (
     "failures",
     "llm",
     "llm-serving",
+    "llm-to-cpp",
     "reducing",
     "training",
     "triton",

@@ -50,7 +50,10 @@ def argument_checks() -> Iterator[None]:
     assert torch.distributions.Normal(0.0, 1.0)._validate_args
 
 
-@pytest.mark.slow_rows("^(sum_the_other_way|number_below|number_of_bfloat16|nan_in_the_example|two_numbers|min|next)$")
+@pytest.mark.slow_rows(
+    "^(sum_the_other_way|number_below|number_of_bfloat16|nan_in_the_example|two_numbers|min|next)$",
+    "^(list|int8|bool|int|bits|equal|where|in|sorted|tolist)$",
+)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_flips_are_caught_by_the_jit(name: str) -> None:
     assert_flip_is_caught(name, "linalg-on-tensors", "jit")

@@ -60,7 +60,10 @@ def test_activations(case, output_type):
 
 
 @pytest.mark.slow_rows(
-    "^constants_compared_with_numbers-tosa$", "^constants_compared_with_numbers-stablehlo$", "^hyperbolic-tosa$"
+    "^constants_compared_with_numbers-tosa$",
+    "^constants_compared_with_numbers-stablehlo$",
+    "^hyperbolic-tosa$",
+    "^constants_compared_with_numbers-linalg",
 )
 @table(
     Case("exponentials", lambda: (lambda x: (x.exp(), x.expm1(), x.exp2(), x.sigmoid()), (EDGES,))),

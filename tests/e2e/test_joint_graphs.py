@@ -101,7 +101,7 @@ def by_joint(loss: Loss, weights: Weights, inputs: tuple[Tensor, ...]) -> tuple[
 WAYS = {"grad": by_grad, "vmap": by_vmap, "joint": by_joint}
 
 
-@pytest.mark.slow_rows(unless="Gated-grad|Bags-vmap")
+@pytest.mark.slow_rows(unless="Bags-vmap")
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # from vmap, for embedding bags
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("build", [Gated, Bags, Normed], ids=lambda each: each.__name__)

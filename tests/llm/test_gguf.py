@@ -57,13 +57,9 @@ class Unpacked(torch.nn.Module):
         return {kind: FORMATS[kind].unpacked(each) for kind, each in blocks.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "engine, output_type",
-    [
-        ("jit", "linalg-on-tensors"),
-        pytest.param("iree", "linalg-on-tensors", marks=pytest.mark.slow),
-        pytest.param("xla", "stablehlo", marks=pytest.mark.slow),
-    ],
+    "engine, output_type", [("jit", "linalg-on-tensors"), ("iree", "linalg-on-tensors"), ("xla", "stablehlo")]
 )
 def test_compiled_weights_have_the_bits_of_gguf(engine, output_type):
     if engine != "jit" and not is_installed({"iree": "iree.compiler", "xla": "jax"}[engine]):
