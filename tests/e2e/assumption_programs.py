@@ -45,6 +45,10 @@ def python_range(x: Tensor, n: Tensor) -> Tensor:
     return x
 
 
+def halves(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if (n[n > 0] // 2).max() > 1 else x * 3
+
+
 def listed(x: Tensor, n: Tensor) -> Tensor:
     return torch.cat([x * size for size in n.tolist() if size > 0])
 
@@ -252,6 +256,7 @@ PROGRAMS: Mapping[str, Program] = {
     "bounds": (bounds, (ONES, scalar(5)), (ONES, scalar(3))),
     "number_of_bfloat16": (number, (ONES.bfloat16(),), (MINUS.bfloat16(),)),
     "range": (python_range, (ONES, scalar(2)), (ONES, scalar(3))),
+    "halves": (halves, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, 3).int())),
     "list": (listed, (ONES, whole(1, 0, 2)), (ONES, whole(1, 1, 2))),
     "loop": (loop_until, (RISING,), (10 * RISING,)),
     "and": (two_questions, (ONES,), (10 * ONES,)),

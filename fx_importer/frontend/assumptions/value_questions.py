@@ -33,6 +33,7 @@ from fx_importer.frontend.torch_patches import (
     REAL_COPY,
     REAL_TENSOR_LOG,
     REAL_TENSORS,
+    SIGN_BIT,
     SIZE_CONDITION,
     patched,
 )
@@ -127,7 +128,7 @@ class ValueQuestions:
             return results
 
         answers = {REAL_TENSORS: True, REAL_TENSOR_LOG: log, SIZE_CONDITION: guard_bool}
-        others = {DEFERRED_ASSERTION: defer_kept, HIGHER_ORDER_CALL: call_unknown}
+        others = {DEFERRED_ASSERTION: defer_kept, HIGHER_ORDER_CALL: call_unknown, SIGN_BIT: _is_negative}
         return _both(
             patched({**answers, REAL_COPY: _copy, REAL_CLONE: _clone, **others}),
             _BooleanFunctions(),
@@ -148,6 +149,12 @@ def _copy(target: torch.Tensor, source: torch.Tensor | None) -> None:
     if isinstance(source, FakeTensor):
         source = source.real_tensor
     target.copy_(source) if type(source) in _PLAIN else target.zero_()  # type: ignore[arg-type]
+
+
+def _is_negative(number: torch.Tensor) -> torch.Tensor:
+    """Return whether the sign bit of each element is set."""
+    bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return (number.view(bits[number.element_size()]) if number.is_floating_point() else number) < 0
 
 
 def _clone(source: torch.Tensor) -> torch.Tensor | None:
