@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fx_importer.frontend.torch_patches import (
     ARGUMENT_CHECKS,
@@ -38,11 +38,14 @@ class Rung:
     """Whether questions about values of tensors are answered with the example inputs."""
     drops_asserts: bool = True
     """Whether torch.export may drop an ``assert`` of the model's code that depends on values, or refuses it."""
+    below_autograd: bool = False
+    """Whether operators are recorded below autograd, with those of gradients that the model's code computes."""
 
     def __str__(self) -> str:
+        below = " below autograd" if self.below_autograd else ""
         if self.assumes:
-            return "torch.export under assumptions on the values of the example inputs"
-        return f"torch.export(strict={self.strict})"
+            return f"torch.export{below} under assumptions on the values of the example inputs"
+        return f"torch.export{below or f'(strict={self.strict})'}"
 
 
 def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
@@ -50,18 +53,25 @@ def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
 
     With the other ``strict``, numbers that are read as sizes stay dynamic; ``dynamic`` is whether the output type has
     sizes that depend on values. Otherwise they are assumed to be the example's. It does not drop an assert
-    that the first ``strict`` refused: under assumptions, the program checks it.
+    that the first ``strict`` refused: under assumptions, the program checks it. What is recorded below autograd lacks
+    composite operators, and is the last way, for models that compute gradients.
     """
     yield Rung(options.strict)
     others = [Rung(not options.strict, drops_asserts=False)] if options.capture is Capture.AUTO else []
     assumed = [] if options.capture is Capture.EXPORT else [Rung(False, assumes=True)]
     yield from (*others, *assumed) if dynamic else (*assumed, *others)
+    yield from (replace(rung, below_autograd=True) for rung in (Rung(False), *assumed))
 
 
 def depends_on_values(error: Exception) -> bool:
     """Return whether torch.export refused a model because of the value of a tensor."""
     text = f"{type(error).__name__}: {error}".lower()
     return any(each in text for each in _OF_VALUES)
+
+
+def loses_gradients(error: Exception) -> bool:
+    """Return whether torch.export has recorded operators of autograd without their operands."""
+    return "fake tensor in the exported program constant" in str(error)
 
 
 def torch_repaired(rung: Rung) -> AbstractContextManager[None]:

@@ -16,6 +16,7 @@ from fx_importer.errors import UsageError
 from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
 from fx_importer.frontend.assumptions.assumed_values import with_assumptions, without_check
 from fx_importer.frontend.assumptions.value_questions import ValueQuestions
+from fx_importer.frontend.below_autograd import export_below_autograd
 from fx_importer.frontend.capture_ladder import Rung, rungs, torch_repaired
 from fx_importer.frontend.deferred_code import code_deferred, with_code
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
@@ -31,7 +32,7 @@ from fx_importer.frontend.repeated_modules.traced_once import exported_once
 from fx_importer.frontend.size_conditions import SizeConditions
 from fx_importer.frontend.small_sizes import guard_small_sizes
 from fx_importer.frontend.stack_traces import frames_of_calls_kept
-from fx_importer.frontend.torch_patches import tracing, without_collections
+from fx_importer.frontend.torch_patches import tracing, warnings_filtered, without_collections
 from fx_importer.frontend.training_mode import warn_of_training_mode
 from fx_importer.frontend.undo_writes import attributes_restored
 from fx_importer.fx_graph.host_programs import on_host
@@ -94,7 +95,7 @@ def _captured(
     check_quantized(args, kwargs)
     failure: ExportFailure | None = None
     for rung in rungs(options, dynamic):
-        if failure is not None and not failure.is_worth_another_rung():
+        if failure is not None and not failure.is_worth(rung):
             continue
         asked = SizeConditions()
         try:
@@ -132,6 +133,7 @@ def _exported_by(
     questions = ValueQuestions()
     with (
         torch_repaired(rung),
+        warnings_filtered("ignore", r"The \.grad attribute of a Tensor that is not a leaf"),  # torch itself reads it
         conversions_traced(),
         traceable_kernels(),
         frames_of_calls_kept(),
@@ -143,8 +145,9 @@ def _exported_by(
         on_fake_cpu(module, *without_aliases(args, kwargs, module)) as (inputs, keywords, restored),
     ):
         try:
-            once = options.reuse_traces and not rung.strict and not rung.assumes
-            export = partial(torch.export.export, module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict)
+            once = options.reuse_traces and rung == Rung(strict=False)
+            capture = export_below_autograd if rung.below_autograd else torch.export.export
+            export = partial(capture, module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict)
             program = exported_once(module, export, remark) if once else export()
         except (TypeError, TraceError) as error:  # of a number that torch cannot compute in a graph
             raise (without_check(rounded) if (rounded := questions.rounded()) else error) from error

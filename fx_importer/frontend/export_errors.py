@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import ExportError
-from fx_importer.frontend.capture_ladder import Rung, depends_on_values
+from fx_importer.frontend.capture_ladder import Rung, depends_on_values, loses_gradients
 from fx_importer.frontend.dynamic_dimensions import InputSize, name_of
 from fx_importer.frontend.export_changes import ExportChange
 from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES
@@ -57,8 +57,10 @@ class ExportFailure:
             self._located(size): fixed for name, fixed in asked.fixed.items() if (size := InputSize.of(name))
         }
 
-    def is_worth_another_rung(self) -> bool:
-        """Return whether another way may capture the model: sizes that become numbers stay an error on all of them."""
+    def is_worth(self, rung: Rung) -> bool:
+        """Return whether ``rung`` may capture the model: sizes that become numbers stay an error on all of them."""
+        if rung.below_autograd:
+            return any(map(loses_gradients, self.tried.values()))
         text = str(self.cause)
         kind = getattr(getattr(self.cause, "error_type", None), "name", "")
         if _FIXED.search(InputSize.described(text)) or kind == "CONSTRAINT_VIOLATION":

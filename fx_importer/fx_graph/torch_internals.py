@@ -106,6 +106,7 @@ PRIVATE_NAMES = (
         "torch._functorch.partitioners", ("min_cut_rematerialization_partition",), "functorch.compile's of that name"
     ),
     PrivateNames("torch._guards", ("ShapeGuard", "SLoc", "TracingContext", "tracing"), _NONE),
+    PrivateNames("torch.export._trace", ("_export",), "no capture of models whose code computes gradients"),
     PrivateNames("torch._higher_order_ops.effects", ("_get_effect",), "the token arguments that torch.export inserts"),
     PrivateNames(
         "torch._higher_order_ops.triton_kernel_wrap",
