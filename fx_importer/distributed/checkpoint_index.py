@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
-from fx_importer.distributed.pickle_records import Name, Pairs, Record, read_pickle
+from fx_importer.distributed.pickle_records import Record, read_pickle
 
 METADATA = ".metadata"
 _CLASSES = "torch.distributed.checkpoint.metadata"
@@ -92,7 +92,7 @@ def _places(found: Any, folder: Path) -> dict[tuple[str, tuple[int, ...]], tuple
 def _tensor(name: str, fields: dict[str, Any], places: Any) -> StoredTensor:
     properties = _of_class(fields.get("properties"), _CLASSES, "TensorProperties").state
     named = properties[0] if isinstance(properties, tuple) and properties else None
-    dtype = getattr(torch, named.name, None) if isinstance(named, Name) and named.module == "torch" else None
+    dtype = getattr(torch, named.name, None) if _is_name(named) and named.module == "torch" else None
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"'{name}' has no dtype")
     size, chunks = _size(fields.get("size")), dict[tuple[int, ...], Chunk]()
@@ -110,19 +110,19 @@ def _tensor(name: str, fields: dict[str, Any], places: Any) -> StoredTensor:
     return StoredTensor(dtype, size, tuple(chunks.values()))
 
 
+def _is_name(value: Any) -> TypeGuard[type[Record]]:
+    return isinstance(value, type) and issubclass(value, Record)
+
+
 def _is_a(value: Any, module: str, name: str) -> bool:
-    return isinstance(value, Record) and value.of == Name(module, name)
+    return isinstance(value, Record) and (value.module, value.name) == (module, name)
 
 
 def _of_class(value: Any, module: str, name: str) -> Record:
     if not _is_a(value, module, name):
-        what = f"{value.of.module}.{value.of.name}" if _is_named(value) else type(value).__name__
+        what = f"{value.module}.{value.name}" if isinstance(value, Record) else type(value).__name__
         raise ValueError(f"it has {what} where {name} is expected")
     return value
-
-
-def _is_named(value: Any) -> bool:
-    return isinstance(value, Record) and isinstance(value.of, Name)
 
 
 def _fields(value: Any, module: str, name: str) -> dict[str, Any]:
@@ -133,9 +133,9 @@ def _fields(value: Any, module: str, name: str) -> dict[str, Any]:
 
 
 def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
-    if not isinstance(value, Pairs):
+    if not isinstance(value, dict):
         raise ValueError(f"it has {type(value).__name__} where a dictionary is expected")
-    return iter(value.items)
+    return iter(value.items())
 
 
 def _list(value: Any) -> list[Any]:

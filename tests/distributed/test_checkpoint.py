@@ -107,7 +107,7 @@ def test_pickle_calls_nothing(folder, tmp_path, call, whole):
         (lambda metadata: metadata.storage_data.clear(), "a part of 'a' is not stored"),
         (lambda metadata: stored(metadata, length=10), "is larger than what is stored"),
         (lambda metadata: metadata.state_dict_metadata.update(a=3), "it has int where TensorStorageMetadata"),
-        (lambda metadata: {"a": 1}, "it has Pairs where Metadata is expected"),
+        (lambda metadata: {"a": 1}, "it has dict where Metadata is expected"),
     ],
 )
 def test_edited_index_is_refused(folder, tmp_path, change, sentence):
