@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from fx_importer import lower
+from fx_importer.calls.argument_values import DenseArguments
 from fx_importer.calls.call_signature import read_signature
-from fx_importer.calls.dense_arguments import DenseArguments
 from fx_importer.engines.xla.xla_program import XLA
 from fx_importer.mlir.functions import functions_of
 

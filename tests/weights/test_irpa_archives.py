@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fx_importer import UsageError
-from fx_importer.engines.iree.iree_archives import read_archive
+from fx_importer.engines.iree.iree_parameters import read_archive
 from fx_importer.weights import stored_in
 
 runtime = pytest.importorskip("iree.runtime")

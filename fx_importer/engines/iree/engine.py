@@ -36,7 +36,7 @@ def _compile(module: ir.Module, target: str, parameters: Mapping[str, str], kind
 
 
 def _read_archive(path: Path) -> Mapping[str, tuple[int, int]]:
-    from fx_importer.engines.iree.iree_archives import read_archive
+    from fx_importer.engines.iree.iree_parameters import read_archive
 
     return read_archive(path)
 

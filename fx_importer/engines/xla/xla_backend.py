@@ -9,9 +9,9 @@ from typing import Any, ClassVar, cast
 
 import torch
 
+from fx_importer.calls.argument_values import DenseArguments
 from fx_importer.calls.backend import Loaded, Value
 from fx_importer.calls.call_signature import Signature, TensorKind, read_signature
-from fx_importer.calls.dense_arguments import DenseArguments
 from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import torch
 
+from fx_importer.calls.argument_values import DenseArguments
 from fx_importer.calls.backend import Value
 from fx_importer.calls.call_signature import HOST, Signature, TensorKind
-from fx_importer.calls.dense_arguments import DenseArguments
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.engines.xla.stablehlo_loader import to_torch, torch_device, torch_importer, wait_for_torch

@@ -11,9 +11,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
+from fx_importer.calls.argument_values import DenseArguments
 from fx_importer.calls.backend import Value
 from fx_importer.calls.call_signature import Signature, TensorKind, read_signature
-from fx_importer.calls.dense_arguments import DenseArguments
 from fx_importer.calls.memref import dense
 from fx_importer.calls.specialization import is_dynamic
 from fx_importer.diagnostics.trace import Trace

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, producer
 from fx_importer.mlir.emit.linalg import LinalgOps
-from fx_importer.mlir.linalg_contractions import PRODUCTS
+from fx_importer.mlir.indexing_maps import PRODUCTS
 from fx_importer.mlir.walk import operations, rewrite
 
 _WIDENING = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}

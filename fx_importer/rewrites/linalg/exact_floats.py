@@ -16,7 +16,7 @@ import numpy as np
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, producer, terminator
 from fx_importer.mlir.emit.linalg import LinalgOps
-from fx_importer.mlir.linalg_contractions import CONVOLUTIONS, PRODUCTS, axes_of_product
+from fx_importer.mlir.indexing_maps import CONVOLUTIONS, PRODUCTS, axes_of_product
 from fx_importer.mlir.resources import resource, resource_bytes, resource_of
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.linalg.integer_convolutions import is_integer_product

@@ -10,7 +10,7 @@ import math
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import attributes_of, producer
 from fx_importer.mlir.emit.linalg import LinalgOps
-from fx_importer.mlir.linalg_contractions import PRODUCTS
+from fx_importer.mlir.indexing_maps import PRODUCTS
 from fx_importer.mlir.walk import operations
 
 _FEWEST_CHANNELS = 16

@@ -1,4 +1,4 @@
-"""A stable merge sort in scf loops, in O(n log n)."""
+"""Sorts in scf loops: a stable merge sort, in O(n log n), and selection of the first ``k`` elements by insertion."""
 
 from __future__ import annotations
 
@@ -93,3 +93,82 @@ def _merge(
         return [*merged, next_left, next_right]
 
     return emit.loop(low, high, 1, [*scratch, low, middle], merge_one)[: len(scratch)]
+
+
+_MOST = 64
+"""Maximum elements to keep: inserting all ``n``, such as sorted ones, should take no longer than sorting them."""
+
+
+def slices_of_first(op: ir.Operation, axis: int) -> tuple[int, list[list[ir.Operation]]] | None:
+    """Return how many elements along ``axis`` are read from the results of ``op``, and the slices that read each.
+
+    None if they are more than `_MOST` or half of the row, if a size is dynamic, or if anything else reads a result.
+    """
+    readers = [[use.owner for use in result.uses] for result in op.results]
+    slices = [each for of_result in readers for each in of_result]
+    if not slices or any(each.name != "tensor.extract_slice" or len(each.operands) != 1 for each in slices):
+        return None
+    source, first = (ir.RankedTensorType(each.type) for each in (op.results[0], slices[0].results[0]))
+    if not source.has_static_shape or not first.has_static_shape or first.rank != source.rank:
+        return None
+    wanted = [first.shape[axis] if each == axis else size for each, size in enumerate(source.shape)]
+    read = {"offsets": [0] * source.rank, "sizes": wanted, "strides": [1] * source.rank}
+    for each in slices:
+        same_rank = ir.RankedTensorType(each.results[0].type).rank == source.rank
+        if not same_rank or any(
+            list(ir.DenseI64ArrayAttr(each.attributes[f"static_{k}"])) != v for k, v in read.items()
+        ):
+            return None
+    count = wanted[axis]
+    return (count, readers) if 0 < count <= min(_MOST, source.shape[axis] // 2) else None
+
+
+def select(tensors: Sequence[ir.Value], axis: int, count: int, order: Order, emit: LoopEmitter) -> list[ir.Value]:
+    """Return the first ``count`` elements along ``axis`` of `sort`, for each of ``tensors``."""
+    sizes = emit.sizes(tensors[0])
+    others = [each for each in range(len(sizes)) if each != axis]
+    kept: list[Size] = [count if each == axis else size for each, size in enumerate(sizes)]
+
+    def select_in_row(emit: LoopEmitter, counters: Sequence[ir.Value], state: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        results, best = state[: len(tensors)], state[len(tensors) :]
+        positions = dict(zip(others, counters, strict=True))
+
+        def take(emit: LoopEmitter, at: ir.Value, best: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            elements = [emit.extract(each, *(positions.get(i, at) for i in range(len(sizes)))) for each in tensors]
+            return _insert(elements, best, emit.index_op("minsi", at, count), order, emit)
+
+        best = emit.loop(0, sizes[axis], 1, best, take)
+        offsets = [positions.get(each, 0) for each in range(len(sizes))]
+        row = [count if each == axis else 1 for each in range(len(sizes))]
+        first = [emit.extract_slice(each, [0], [count], [0]) for each in best]
+        done = [emit.insert_slice(each, result, offsets, row) for each, result in zip(first, results, strict=True)]
+        return [*done, *best]
+
+    elements = [ir.RankedTensorType(tensor.type).element_type for tensor in tensors]
+    results = [emit.empty(kept, element) for element in elements]
+    best = [emit.empty([count + 1], each) for each in elements]  # the last one is never read
+    return emit.nest([sizes[each] for each in others], [*results, *best], select_in_row)[: len(tensors)]
+
+
+def _insert(
+    elements: Sequence[ir.Value], best: Sequence[ir.Value], end: ir.Value, order: Order, emit: LoopEmitter
+) -> list[ir.Value]:
+    """Insert ``elements`` after the elements before ``end`` that may stay before them; shift the others by one."""
+    types = [*(each.type for each in best), ir.IndexType.get(emit.context)]
+    search = emit.op("scf.while", types, [*best, end], regions=2)
+    condition = emit.add_block(search.regions[0], types)
+    inside = emit.inside(condition)
+    *before, place = condition.arguments
+    previous = inside.index_op("maxsi", inside.index_op("subi", place, 1), 0)
+    pairs = [(inside.extract(each, previous), new) for each, new in zip(before, elements, strict=True)]
+    moves = inside.value("arith.xori", "i1", order(inside, pairs), inside.constant_integer(1, inside.type("i1")))
+    goes_on = inside.value("arith.andi", "i1", moves, inside.index_less(0, place))
+    inside.op("scf.condition", [], [goes_on, *condition.arguments])
+    body = emit.add_block(search.regions[1], types)
+    inside = emit.inside(body)
+    *before, place = body.arguments
+    previous = inside.index_op("subi", place, 1)
+    moved = [inside.insert(inside.extract(each, previous), each, place) for each in before]
+    inside.op("scf.yield", [], [*moved, previous])
+    *after, place = search.results
+    return [emit.insert(new, each, place) for new, each in zip(elements, after, strict=True)]

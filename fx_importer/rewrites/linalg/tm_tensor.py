@@ -12,8 +12,7 @@ from fx_importer.mlir.emit.arith import CMPF
 from fx_importer.mlir.emit.emitter import replace
 from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.walk import rewrite
-from fx_importer.rewrites.linalg.merge_sort import sort
-from fx_importer.rewrites.linalg.selection import select, slices_of_first
+from fx_importer.rewrites.linalg.merge_sort import select, slices_of_first, sort
 
 
 def _scan(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:

@@ -14,7 +14,7 @@ from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter, is_used, producer, terminator
 from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.functions import body_of
-from fx_importer.mlir.linalg_contractions import CONVOLUTIONS, PRODUCTS, axes_of_product
+from fx_importer.mlir.indexing_maps import CONVOLUTIONS, PRODUCTS, axes_of_product
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.linalg.axis_orders import transposed
 from fx_importer.rewrites.linalg.loop_interchange import transposed_axes
