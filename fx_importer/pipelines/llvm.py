@@ -16,6 +16,7 @@ from fx_importer.rewrites import (
     collapse_loops,
     declare_operator_stubs,
     define_functions,
+    divide_without_traps,
     expand_scalars,
     expand_small_floats,
     hoist_weights,
@@ -75,8 +76,13 @@ def llvm(
         "kernels",
         "Loops are functions, with checks of indices and divisors. Functions of math that LLVM vectorizes are calls.",
         (
-            *(insert_checks, expand_scalars, vectorize_sums, outline_kernels(small_trip_count=small_trip_count)),
-            *(skip_optimization, reassociate_sums, replace_functions),
+            *(insert_checks, divide_without_traps, expand_scalars, vectorize_sums),
+            *(
+                outline_kernels(small_trip_count=small_trip_count),
+                skip_optimization,
+                reassociate_sums,
+                replace_functions,
+            ),
         ),
     )
     return Pipeline(

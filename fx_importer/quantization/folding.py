@@ -15,9 +15,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
-from fx_importer.fx_graph.emission import emit
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.core_forms import without_core_forms
 from fx_importer.quantization.families import MOVES, RULES
@@ -195,7 +196,7 @@ class _Folder(Scope):
         if (factor := positive_factor(node)) is not None:
             return self.integer(node.args[0], replace(params, scale=params.scale / factor))
         if self.moves(node):
-            return MOVES[node.target](self, node, lambda operand: self.integer(operand, params), params)
+            return _of_size(node, MOVES[node.target](self, node, lambda operand: self.integer(operand, params), params))
         if (rule := RULES.get(node.target)) is None:
             return fold_table(self, node, params)
         try:
@@ -231,10 +232,18 @@ class _Folder(Scope):
             return x
 
         try:
-            moved = MOVES[node.target](self, node, integers, None)
+            moved = _of_size(node, MOVES[node.target](self, node, integers, None))
         except NoIntegerForm:
             return None
         return (moved, found[0]) if len(set(found)) == 1 else None
+
+
+def _of_size(node: fx.Node, moved: fx.Node) -> fx.Node:
+    """Give ``moved``, the integers of ``node``, its sizes: a selection by a mask that is traced again has a new one."""
+    value = value_of(node)
+    if any(free_unbacked_symbols(size) for size in value.shape if not isinstance(size, int)):
+        moved.meta["val"] = value.to(value_of(moved).dtype)
+    return moved
 
 
 def _is_floating(node: fx.Node) -> bool:

@@ -36,11 +36,11 @@ PER_CHANNEL = f"int[] multipliers, int[] shifts, {_OUT}"
 """The last parameters of operators that rescale by one scale, or by one for each channel."""
 
 
-def defines(schema: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+def defines(schema: str, *tags: torch.Tag) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Define an operator of the namespace with the parameters ``schema`` by a function of its name."""
 
     def define(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        name = _LIBRARY.define(f"{function.__name__}({schema}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+        name = _LIBRARY.define(f"{function.__name__}({schema}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag, *tags))
         _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
         return function
 

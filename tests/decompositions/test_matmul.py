@@ -65,6 +65,12 @@ def test_sums_of_products(beta: float, alpha: float) -> None:
     assert_close(matmul.addmv(bias, matrix, vector, **scale), torch.addmv(bias, matrix, vector, **scale))
 
 
+def test_scaled_products_in_half_precision_round_once() -> None:
+    a = torch.tensor([[60000.0, -300.0], [1.0, 5e4]], dtype=torch.float16)
+    assert_close(matmul.addmm(a, a, a, alpha=1e-4), torch.addmm(a, a, a, alpha=1e-4))
+    assert_close(matmul.baddbmm(a, a[None], a[None], alpha=1e-4), torch.baddbmm(a, a[None], a[None], alpha=1e-4))
+
+
 EINSUMS = [
     ("ij,jk->ik", (2, 3), (3, 4)),
     ("ij,kj->ik", (2, 3), (4, 3)),

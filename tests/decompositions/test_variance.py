@@ -35,6 +35,12 @@ def test_variance_of_complex_numbers() -> None:
     assert variance.var(torch.tensor(3.0)).isnan()
 
 
+def test_deviation_in_half_precision_of_a_variance_that_is_not() -> None:
+    x = torch.tensor([60000.0, -3.0, 2.0, 6.0], dtype=torch.float16)
+    assert_close(variance.std(x), x.std())
+    assert_close(variance.std_mean(x), torch.std_mean(x))
+
+
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
 @pytest.mark.parametrize("correction", [1, 2.5])
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])

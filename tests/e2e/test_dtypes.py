@@ -170,6 +170,12 @@ def test_integers_and_bools(name, output_type):
         torch.testing.assert_close(ours, eager)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64])
+def test_least_integer_by_minus_one(dtype):
+    x, y = torch.tensor([torch.iinfo(dtype).min, 7], dtype=dtype), torch.tensor([-1, -2], dtype=dtype)
+    check(lambda x, y: x // y, x, y, rtol=0, atol=0)  # eager traps for the other divisions of int64
+
+
 def test_sums_of_small_integers():
     check(lambda x, y: torch.bincount(x.reshape(-1).abs(), minlength=4), WHOLE, SMALL, rtol=0, atol=0)
 

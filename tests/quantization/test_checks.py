@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fx_importer import UsageError, quantize
+from fx_importer import UsageError, lower, quantize
 from fx_importer.cli import _format_warning
 from fx_importer.cli.commands.quantize import quantize_model
 from fx_importer.errors import QuantizationWarning
@@ -149,6 +149,30 @@ def test_warned_of(model: nn.Module, calls: list[Tensor], said: str) -> None:
     with pytest.warns(QuantizationWarning, match=said) as record:
         quantize(model.eval(), calls)
     assert record[0].filename == __file__
+
+
+class Shift(nn.Module):
+    """Adds 1 to the rows with a positive first element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2
+        y[x[:, 0] > 0] += 1
+        return self.linear(y)
+
+
+def test_values_without_elements_stay_float() -> None:
+    model, x = Shift().eval(), torch.randn(5, 4)
+    with pytest.warns(QuantizationWarning, match=r"add = .*test_checks.py.* no elements in any call"):
+        quantized = quantize(model, [-x.abs()])
+    calibrated = quantize(model, [x])
+    assert not any(node.args[1:3] == (1.0, 0) for node in quantized.graph.nodes if "quantize" in str(node.target))
+    for arithmetic in ("integer", "float"):
+        lowered = lower(calibrated, x, output_type="tosa", quantized=arithmetic)
+        torch.testing.assert_close(lowered.run(x), model(x), rtol=0, atol=0.1)
 
 
 def test_command_shows_warnings(tmp_path: Path) -> None:

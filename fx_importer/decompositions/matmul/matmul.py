@@ -70,25 +70,26 @@ def _flatten_batch(x: Tensor, batch: torch.Size) -> Tensor:
 @decomposes(aten.addmm.default)
 def addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * bias + alpha * a @ b``."""
-    return _combine(bias, torch.mm(a, b), beta, alpha)
+    return _combine(bias, torch.mm(*_widened(a, b, alpha)), beta, alpha)
 
 
 @decomposes(aten.baddbmm.default)
 def baddbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * bias + alpha * a @ b`` for each matrix of a batch."""
-    return _combine(bias, torch.bmm(a, b), beta, alpha)
+    return _combine(bias, torch.bmm(*_widened(a, b, alpha)), beta, alpha)
 
 
 @decomposes(aten.addbmm.default)
 def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * bias + alpha * sum(a @ b)``, summed over the batch."""
+    a, b = _widened(a, b, alpha)
     return _combine(bias, torch.bmm(a, b).sum(0, dtype=a.dtype), beta, alpha)
 
 
 @decomposes(aten.addmv.default)
 def addmv(bias: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * bias + alpha * a @ x``."""
-    return _combine(bias, matmul(a, x), beta, alpha)
+    return _combine(bias, matmul(*_widened(a, x, alpha)), beta, alpha)
 
 
 @decomposes(aten._trilinear.default)
@@ -124,17 +125,22 @@ def trilinear(
     return product.sum(list(summed), dtype=product.dtype) if len(summed) else product
 
 
+def _widened(a: Tensor, b: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """Return the operands of a product that ``alpha`` scales: half precision in float32, as eager rounds once after."""
+    return (a.float(), b.float()) if alpha != 1 and a.dtype in (torch.float16, torch.bfloat16) else (a, b)
+
+
 def _combine(bias: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """Return ``beta * bias + alpha * product``, in the dtype of the product.
+    """Return ``beta * bias + alpha * product``, in the dtype of the bias.
 
     With ``beta == 0``, NaN in the bias is ignored; for integers, both numbers are truncated, as in eager.
     """
     if not product.is_floating_point() and not product.is_complex():
         beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return product
-    return product + (bias if beta == 1 else bias * beta)
+    if beta != 0:
+        product = product + (bias if beta == 1 else bias * beta)
+    return product.to(bias.dtype)
 
 
 @decomposes(aten._grouped_mm.default)

@@ -19,7 +19,10 @@ Axes = Sequence[int] | None
 
 
 def _variance(x: Tensor, axes: Axes, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """Return the variance and the mean over ``axes``: all of them, if none is given."""
+    """Return the variance and the mean over ``axes``: all of them, if none is given.
+
+    The variance is in the precision in which it is computed: the root of a large one fits in half precision.
+    """
     reduced = list(axes) if axes else list(range(x.dim()))
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     mean = wide.mean(reduced, keepdim=True)
@@ -28,7 +31,7 @@ def _variance(x: Tensor, axes: Axes, correction: float | None, keepdim: bool) ->
     correction = 1 if correction is None else correction
     freedom = math.prod(x.shape[axis] for axis in reduced if x.dim()) - correction
     variance = squares.sum(reduced, keepdim=keepdim) / _not_negative(freedom, correction, squares.dtype)
-    return variance.to(x.dtype.to_real()), (mean if keepdim else mean.squeeze(reduced)).to(x.dtype)
+    return variance, (mean if keepdim else mean.squeeze(reduced)).to(x.dtype)
 
 
 def _not_negative(freedom: Any, correction: float, dtype: torch.dtype) -> Any:
@@ -44,7 +47,7 @@ def _not_negative(freedom: Any, correction: float, dtype: torch.dtype) -> Any:
 @decomposes(aten.var.correction)
 def var(x: Tensor, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
     """Return ``sum((x - mean)**2) / (n - correction)``."""
-    return _variance(x, dim, correction, keepdim)[0]
+    return _variance(x, dim, correction, keepdim)[0].to(x.dtype.to_real())
 
 
 @decomposes(aten.var_mean.correction)
@@ -52,13 +55,14 @@ def var_mean(
     x: Tensor, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean."""
-    return _variance(x, dim, correction, keepdim)
+    variance, mean = _variance(x, dim, correction, keepdim)
+    return variance.to(x.dtype.to_real()), mean
 
 
 @decomposes(aten.std.correction)
 def std(x: Tensor, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
     """Return the square root of the variance."""
-    return torch.sqrt(_variance(x, dim, correction, keepdim)[0])
+    return torch.sqrt(_variance(x, dim, correction, keepdim)[0]).to(x.dtype.to_real())
 
 
 @decomposes(aten.std_mean.correction)
@@ -67,4 +71,4 @@ def std_mean(
 ) -> tuple[Tensor, Tensor]:
     """Return the standard deviation and the mean."""
     variance, mean = _variance(x, dim, correction, keepdim)
-    return torch.sqrt(variance), mean
+    return torch.sqrt(variance).to(x.dtype.to_real()), mean

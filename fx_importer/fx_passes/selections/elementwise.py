@@ -36,6 +36,9 @@ _POINTWISE = frozenset(
 )
 """Operators without the tag of pointwise ones."""
 
+_SCALED = {f"quantized_decomposed.{name}quantize_per_tensor.default" for name in ("", "de")}
+"""Operators with a scale for a whole tensor, which torchao registers."""
+
 _DIVISIONS = frozenset(
     (
         *(aten.div.Tensor_mode, aten.floor_divide.default, aten.remainder.Tensor, aten.remainder.Scalar_Tensor),
@@ -48,7 +51,7 @@ def is_pointwise(target: Any) -> bool:
     """Return whether ``target`` computes each element of its result from one element of each operand."""
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
         return False
-    return torch.Tag.pointwise in target.tags or target in _POINTWISE or target in _DIVISIONS
+    return torch.Tag.pointwise in target.tags or target in _POINTWISE or target in _DIVISIONS or str(target) in _SCALED
 
 
 def pointwise(node: fx.Node, state: Selections) -> Result:

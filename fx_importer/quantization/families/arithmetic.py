@@ -40,7 +40,10 @@ def _fold_binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     )
 
 
-@defines(f"str kind, Tensor a, Tensor b, int[] zero_points, int[] multipliers, int[] shifts, {PER_TENSOR}")
+@defines(
+    f"str kind, Tensor a, Tensor b, int[] zero_points, int[] multipliers, int[] shifts, {PER_TENSOR}",
+    torch.Tag.pointwise,
+)
 def binary(
     kind: str,
     a: Tensor,

@@ -149,13 +149,13 @@ def _collect(scope: Scope, node: fx.Node, order: list[fx.Node], leaves: list[fx.
         order.append(node)
 
 
-@defines("Tensor x, Tensor entries")
+@defines("Tensor x, Tensor entries", torch.Tag.pointwise)
 def table(x: Tensor, entries: Tensor) -> Tensor:
     """Return ``entries[x + 128]``, of 256 entries."""
     return entries[x.to(torch.int64) + 128]
 
 
-@defines(f"Tensor x, Tensor entries, {PER_TENSOR}")
+@defines(f"Tensor x, Tensor entries, {PER_TENSOR}", torch.Tag.pointwise)
 def wide_table(x: Tensor, entries: Tensor, *out: int) -> Tensor:
     """Return linear interpolations of ``entries`` at each 128th of int16, of 513, rescaled."""
     return requantized(interpolate(x, entries), *out)

@@ -38,19 +38,19 @@ def fold_rescale(scope: Scope, at: fx.Node, x: fx.Node, old: Params, new: Params
     return scope.call(at, integer.rescale.default, x, old.zero_point, multiplier, shift, *out_of(new))
 
 
-@defines("Tensor x")
+@defines("Tensor x", torch.Tag.pointwise)
 def to_signed(x: Tensor) -> Tensor:
     """Return the uint8 ``x`` less 128, as int8."""
     return (x.to(torch.int16) - 128).to(torch.int8)
 
 
-@defines("Tensor x")
+@defines("Tensor x", torch.Tag.pointwise)
 def to_unsigned(x: Tensor) -> Tensor:
     """Return the int8 ``x`` plus 128, as uint8."""
     return (x.to(torch.int16) + 128).to(torch.uint8)
 
 
-@defines(f"Tensor x, int zero_point, {PER_TENSOR}")
+@defines(f"Tensor x, int zero_point, {PER_TENSOR}", torch.Tag.pointwise)
 def rescale(x: Tensor, zero_point: int, *out: int) -> Tensor:
     """Return ``x`` with another scale and zero point."""
     return requantized(centered(x, zero_point), *out)

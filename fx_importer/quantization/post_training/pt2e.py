@@ -22,7 +22,7 @@ from fx_importer.quantization.post_training.integer_io import integers_outside
 from fx_importer.quantization.post_training.memory import Memory, with_memory, without_memory
 from fx_importer.quantization.post_training.plan import QuantizationPlan, is_huge, planned
 from fx_importer.quantization.post_training.shared_scales import OperandRanges
-from fx_importer.quantization.qdq import mark_as_from_quantize
+from fx_importer.quantization.qdq import described, mark_as_from_quantize
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
 _LEVELS: dict[str, dict[str, Any]] = {
@@ -52,7 +52,7 @@ def quantized(
 
     The module has copies of the buffers that it writes, as they were. With ``integer_io``, inputs and results that are
     quantized are int8, and their scales are in ``meta``. What ``kept`` names stays in floating point. ``warn`` gets a
-    sentence for each tensor whose one scale loses much of a part of it.
+    sentence for each tensor whose one scale loses much of a part of it, and one for values without elements.
 
     Raises:
         UsageError: if a value that is to be quantized is not finite in one of the calls.
@@ -66,7 +66,7 @@ def quantized(
     )
     with torch.no_grad():
         ranges = OperandRanges.observing(prepared)
-        _calibrate(prepared, calls, memory)
+        _calibrate(prepared, calls, memory, warn)
         ranges.stop()
         converted = entry.convert_pt2e(prepared)
     for loss in ranges.losses(converted):
@@ -87,15 +87,21 @@ def float_reference(program: ExportedProgram) -> fx.GraphModule:
     return with_memory(entry.prepare_pt2e(module, nothing), memory)
 
 
-def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call], memory: Memory) -> None:
-    observed = {
-        node.target: node.args[0]
-        for node in prepared.graph.nodes
-        if node.op == "call_module" and str(node.target).startswith("activation_post_process")
-    }
+def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call], memory: Memory, warn: Callable[[str], None]) -> None:
+    """Record the ranges of values in ``prepared``. A value that has no elements in any call stays float: warn."""
+    observers = [
+        node
+        for node in prepared.graph.find_nodes(op="call_module")
+        if str(node.target).startswith("activation_post_process")
+    ]
+    observed = {node.target: node.args[0] for node in observers}
+
+    seen: set[torch.nn.Module] = set()
 
     def check(name: str) -> Callable[..., None]:
-        def hook(_: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+        def hook(observer: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+            if inputs[0].numel():
+                seen.add(observer)
             if is_huge(inputs[0]):
                 at = observed[name]
                 raise UsageError(f"calibration input {number}: the value of {at.name} ({at.target}) is not finite")
@@ -110,6 +116,17 @@ def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call], memory: Memory) 
     finally:
         for each in hooks:
             each.remove()
+    unseen = [node for node in observers if prepared.get_submodule(node.target) not in seen]
+    empty = ", ".join(described(node.args[0]) for node in unseen)
+    for node in unseen:
+        node.replace_all_uses_with(node.args[0])
+        prepared.graph.erase_node(node)
+    prepared.recompile()
+    if unseen:
+        warn(
+            f"calibration: {empty}: no elements in any call, so no range, and the value stays float. Pass inputs for "
+            "which it has elements"
+        )
 
 
 def _quantizer(plan: Callable[[fx.Graph], QuantizationPlan], observer: str, activations: str) -> Any:
