@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fx_importer
-from tests.diagnostics.explorer.browsers import CHROMIUM, started
+from tests.diagnostics.explorer.browsers import AXE, CHROMIUM, serious_problems, started
 
 for name in ("sphinx", "myst_nb", "furo", "sphinx_copybutton"):
     pytest.importorskip(name, reason="of the extra 'docs'")
@@ -80,7 +80,10 @@ def check_questions(page: Any, site: Path) -> None:
 
 
 def check_widths(browser: Any, site: Path) -> None:
-    """Open pages on a desk, a tablet and a phone: none is wider than the window. Pictures are left in out/site."""
+    """Open pages on a desk, a tablet and a phone. Pictures are left in out/site.
+
+    None is wider than the window, and axe-core finds nothing serious in the text.
+    """
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for name in ("index", "first-ten-minutes", "operators", "reference/fx_importer", "performance", "architecture"):
         for width, scheme in ((1440, "light"), (1024, "dark"), (390, "light"), (390, "dark")):
@@ -88,4 +91,6 @@ def check_widths(browser: Any, site: Path) -> None:
             page.goto((site / "docs" / f"{name}.html").as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} at {width}"
             page.screenshot(path=SCREENSHOTS / f"{name.replace('/', '-')}-{width}-{scheme}.png")
+            if width == 1440 and AXE.exists():
+                assert not serious_problems(page), name
             page.close()

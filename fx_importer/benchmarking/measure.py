@@ -118,17 +118,16 @@ def recommendation(found: Sequence[Measurement]) -> str:
     ran = [each for each in found if not each.problem and each.passed]
     best = min(ran, key=lambda each: each.median)
     if best is eager:
-        return "Stay with eager PyTorch: no engine is faster."
+        return "Recommended: eager PyTorch; no engine is faster."
     close = [each for each in ran if best.median >= _CLOSE * each.median]
     chosen = min(close, key=lambda each: effort_to_install(each.engine))
     if chosen is eager:
-        return (
-            f"Stay with eager PyTorch: the fastest, {best.engine}, is {eager.median / best.median:.2f} times as fast."
-        )
-    sentence = f"Take {chosen.engine}: {eager.median / chosen.median:.2f} times as fast as eager"
+        speed = eager.median / best.median
+        return f"Recommended: eager PyTorch; the fastest engine, {best.engine}, is only {speed:.2f}x eager."
     gained = eager.median - chosen.median
     cost = chosen.load + chosen.first_call - eager.load - eager.first_call
-    return f"{sentence}, which pays for loading it after {max(cost, 0.0) / gained:,.0f} calls."
+    speed, calls = eager.median / chosen.median, max(cost, 0.0) / gained
+    return f"Recommended: {chosen.engine}, {speed:.2f}x eager (the compile time pays off after {calls:,.0f} calls)."
 
 
 _TURN = 0.05

@@ -70,7 +70,7 @@ def test_engine_that_fails_has_its_reason(bench):
     assert code == 0
     assert "jit:linalg-on-tensors: " in out
     assert "_standard_gamma" in out
-    assert "Stay with eager PyTorch: no engine is faster." in out
+    assert "Recommended: eager PyTorch; no engine is faster." in out
 
 
 def test_errors_are_sentences(bench):
@@ -90,8 +90,8 @@ def measured(engine: str, milliseconds: float, **other) -> Measurement:
 def test_recommendation():
     eager = measured("eager", 10)
     jit, xla = measured("jit:linalg-on-tensors", 5.1, load=2), measured("xla:stablehlo", 5, load=1)
-    assert recommendation([eager, xla, jit]).startswith("Take jit:linalg-on-tensors: 1.96 times as fast as eager")
-    assert recommendation([eager, xla, jit]).endswith("after 408 calls.")
+    assert recommendation([eager, xla, jit]).startswith("Recommended: jit:linalg-on-tensors, 1.96x eager")
+    assert recommendation([eager, xla, jit]).endswith("after 408 calls).")
     wrong = measured("iree:torch", 1, passed=False, difference=0.5)
     assert "xla" in recommendation([eager, wrong, xla])
     assert remarks([eager, wrong, Measurement("inductor", problem="no compiler")]) == [
@@ -99,4 +99,4 @@ def test_recommendation():
         "iree:torch: its results are out of tolerance (!)",
     ]
     assert cells(wrong, eager)[5:] == ["10.00", "0", "0", "5e-01 !"]
-    assert recommendation([eager, measured("xla:stablehlo", 9.9)]).startswith("Stay with eager PyTorch: the fastest")
+    assert recommendation([eager, measured("xla:stablehlo", 9.9)]).startswith("Recommended: eager PyTorch; the fastest")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fx_importer import lower
+from fx_importer import compare_decompositions, lower
 from fx_importer.api.report import contents_of_models
 from fx_importer.diagnostics.explorer import Contents, Recorder, contents_of
 from fx_importer.diagnostics.trace import Trace
@@ -100,6 +100,22 @@ class Small(nn.Module):
 def verified() -> Contents:
     lowered = lower(Small(), torch.ones(2, 3), output_type="linalg-on-tensors")
     return contents_of_lowered(lowered, lowered.verify(backends=["jit"], atol=0, rtol=0))
+
+
+class Activation(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(nn.functional.gelu(x))
+
+
+def differing() -> Contents:
+    """A program in which the decomposition of GELU is wrong, with the first operation that differs."""
+
+    def wrong(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+        return x * torch.sigmoid(x)
+
+    tables = {"decomposition_table": {torch.ops.aten.gelu.default: wrong}}
+    lowered = lower(Activation(), torch.ones(2, 3), output_type="linalg-on-tensors", **tables)
+    return contents_of_lowered(lowered, None, compare_decompositions(Activation(), torch.ones(2, 3), **tables))
 
 
 def gradients() -> Contents:

@@ -297,6 +297,20 @@ def test_failing(open_page: Open):
     opened.check_accessible()
 
 
+def test_first_operation_that_differs_is_red(open_page: Open):
+    opened = open_page("differing", pages.differing())
+    page = opened.page
+    assert "differs from PyTorch" in page.locator("#facts").inner_text()
+    assert "gelu(x)" in (page.locator("#pane-source .cm-line.refused").first.text_content() or "")
+    page.get_by_role("button", name="Compare with another stage").click()
+    page.locator("#pane-first select").select_option("0")
+    assert "aten.gelu" in (page.locator("#pane-first .cm-line.refused").first.text_content() or "")
+    page.click("#tab-graph")
+    assert page.locator(".operation.refused").count() == 1
+    opened.picture("graph")
+    opened.check_accessible()
+
+
 def test_ten_thousand_operations(open_page: Open):
     contents = pages.large()
     opened = open_page("large", contents)
