@@ -1,7 +1,7 @@
 """Measure the cost of a Llama of 70 billion parameters on the meta device: by depth, with outlined layers and in line.
 
     python -m benchmarks.deep_models --json deep.json           # each row in a process of its own
-    python -m benchmarks.deep_models --json deep.json --write   # renew docs/layers.md from the file
+    python -m benchmarks.deep_models --json deep.json --write   # renew docs/measurements/deep_models.md from the file
 
 The model is built on the meta device, and lowered with external weights.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, renew
 
-PAGE = DOCS / "layers.md"
+PAGE = DOCS / "measurements" / "deep_models.md"
 LAYERS = 80
 CASES = (
     *((LAYERS, output_type, True) for output_type in ("torch", "linalg-on-tensors", "stablehlo", "tosa")),

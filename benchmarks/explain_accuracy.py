@@ -1,4 +1,4 @@
-"""Compare `fx_importer.explain` with the outcome of lowering: models × output types; the table in docs/failures.md.
+"""Compare `fx_importer.explain` with the outcome of lowering; docs/measurements/explain_accuracy.md.
 
     python -m benchmarks.explain_accuracy --json explain.json             # all; goes on where it stopped
     python -m benchmarks.explain_accuracy --models 'gpt2.*'
@@ -27,7 +27,7 @@ from fx_importer import FxImporterError, explain, lower
 from testing.zoo import ZOO
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
-PAGE = DOCS / "failures.md"
+PAGE = DOCS / "measurements" / "explain_accuracy.md"
 
 
 class Tail(nn.Module):

@@ -1,4 +1,4 @@
-"""Why operators of OpInfo, and their gradients, do not pass: by name, for docs/op-coverage.md and docs/training.md."""
+"""Why operators of OpInfo and gradients do not pass: docs/op-coverage.md and docs/measurements/gradients.md."""
 
 from __future__ import annotations
 

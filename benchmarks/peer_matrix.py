@@ -4,7 +4,7 @@
     python -m benchmarks.peer_matrix --kinds dynamic --dtypes float32 --ops 'linalg\\..*'
     python -m benchmarks.peer_matrix --kinds families
     python -m benchmarks.peer_matrix --json peer.json --again              # what does not pass once more
-    python -m benchmarks.peer_matrix --json peer.json --write              # renew the table of docs/verification.md
+    python -m benchmarks.peer_matrix --json peer.json --write              # renew docs/measurements/peer.md
 
 Of an operator, the first samples that differ in more than values and sizes are lowered by us, and where ours does not
 pass, by the peer. Programs in linalg are run and compared with eager, of both sides; those of the peer in all output
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 DTYPES = ("float32", "int64", "bfloat16", "bool", "complex64", "float64", "float16", "int32", "int8")
-PAGE = DOCS / "verification.md"
+PAGE = DOCS / "measurements" / "peer.md"
 UNCOUNTED = ("skip", "export")
 """Outcomes of samples that are not compared: random results, and what torch.export rejects."""
 

@@ -1,7 +1,7 @@
 """Small models quantized by `fx_importer.quantize`: what is integer, how exact, and Vela's estimates.
 
     python -m benchmarks.quantized_models             # a table
-    python -m benchmarks.quantized_models --docs      # and in docs/quantization.md
+    python -m benchmarks.quantized_models --docs      # and in docs/measurements/quantized_models.md
 
 Weights and inputs are random. It needs the extras ``vela`` and ``test``.
 """
@@ -149,7 +149,9 @@ def _cycles(quantized: nn.Module, inputs: Tensor) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--docs", action="store_true", help="write the table into docs/quantization.md")
+    parser.add_argument(
+        "--docs", action="store_true", help="write the table into docs/measurements/quantized_models.md"
+    )
     parser.add_argument("--models", nargs="*", default=list(MODELS), help="names of models; default: all")
     parser.add_argument("--no-vela", action="store_true", help="without Vela's estimates")
     chosen = parser.parse_args()
@@ -161,7 +163,7 @@ def main() -> None:
             rows.append(f"| {name} | {type(error).__name__}: {str(error).splitlines()[0][:120]} | | | | |")
         print(rows[-1], flush=True)
     if chosen.docs:
-        renew(DOCS / "quantization.md", "quantized models", "\n".join([HEAD, *rows, ""]))
+        renew(DOCS / "measurements" / "quantized_models.md", "quantized models", "\n".join([HEAD, *rows, ""]))
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument(
         "--docs",
         action="store_true",
-        help="write tables and a plot into docs/measurements/calls.md, and means into docs/engines.md",
+        help="write tables and a plot into docs/measurements/calls.md, and means into docs/measurements/engines.md",
     )
     options = parser.parse_args()
     if unknown := set(options.models) - MODELS.keys():

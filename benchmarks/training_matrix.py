@@ -1,7 +1,7 @@
 """Lower and run the gradients of OpInfo's operators × output types, and compare with eager's.
 
     python -m benchmarks.training_matrix --json gradients.json --ops 'nn\\..*'
-    python -m benchmarks.training_matrix --json gradients.json --write    # renew the tables of docs/training.md
+    python -m benchmarks.training_matrix --json gradients.json --write    # renew docs/measurements/gradients.md
 
 It goes on where it stopped; `benchmarks.op_matrix` says more.
 """
@@ -15,7 +15,7 @@ from benchmarks.op_matrix import OUTPUT_TYPES, parser_of_operators, run, summary
 from benchmarks.op_reasons import reason_of_gradient
 from benchmarks.rows import DOCS, Row, read_rows, renew
 
-PAGE = DOCS / "training.md"
+PAGE = DOCS / "measurements" / "gradients.md"
 
 
 def failures(rows: Sequence[Row]) -> list[str]:

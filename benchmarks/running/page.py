@@ -1,4 +1,4 @@
-"""Write figures into docs/measurements/calls.md, with a plot, and their means into docs/engines.md."""
+"""Write figures into docs/measurements/calls.md, with a plot, and their means into docs/measurements/engines.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ def write(root: Path, figures: Figures) -> None:
         _SECTION,
         "\n" + "\n\n".join(part for part in parts if part) + "\n\n",
     )
-    renew(root / "docs" / "engines.md", _SECTION, f"\n{figures.of_machine}\n\n{_means(figures.models)}\n\n")
+    renew(
+        root / "docs" / "measurements" / "engines.md",
+        _SECTION,
+        f"\n{figures.of_machine}\n\n{_means(figures.models)}\n\n",
+    )
 
 
 def _means(runs: Sequence[Run]) -> str:

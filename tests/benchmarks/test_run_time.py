@@ -67,7 +67,7 @@ def test_figures_are_beside_what_they_should_be():
 
 def test_pages_are_renewed(tmp_path):
     (tmp_path / "docs" / "measurements").mkdir(parents=True)
-    pages = [tmp_path / "docs" / name for name in ("measurements/calls.md", "engines.md")]
+    pages = [tmp_path / "docs" / name for name in ("measurements/calls.md", "measurements/engines.md")]
     for each in pages:
         mark = "figures of benchmarks/run_time.py --docs"
         section_of(run_time.ROOT / each.relative_to(tmp_path), mark)
