@@ -32,7 +32,7 @@ show_warning_types = True
 html_theme = "furo"
 html_title = f"fx-importer {release}"
 html_static_path = ["_static"]
-html_js_files = ["filter.js"]
+html_js_files = ["accessible.js", "filter.js"]
 html_css_files = ["site.css"]
 html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 html_copy_source = False
@@ -41,6 +41,7 @@ myst_heading_anchors = 4  # as on GitHub
 myst_enable_extensions = ["fieldlist"]
 nb_execution_mode = os.environ.get("NOTEBOOKS", "force")
 nb_execution_timeout = 300
+nb_execution_excludepatterns = ["photo.ipynb", "sentence_encoder.ipynb", "smollm2.ipynb"]  # tests/test_notebooks.py
 nb_execution_raise_on_error = True
 
 autodoc_member_order = "bysource"
