@@ -113,9 +113,10 @@ def differing() -> Contents:
     def wrong(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
         return x * torch.sigmoid(x)
 
-    tables = {"decomposition_table": {torch.ops.aten.gelu.default: wrong}}
-    lowered = lower(Activation(), torch.ones(2, 3), output_type="linalg-on-tensors", **tables)
-    return contents_of_lowered(lowered, None, compare_decompositions(Activation(), torch.ones(2, 3), **tables))
+    table = {torch.ops.aten.gelu.default: wrong}
+    model, x = Activation(), torch.ones(2, 3)
+    lowered = lower(model, x, output_type="linalg-on-tensors", decomposition_table=table)
+    return contents_of_lowered(lowered, None, compare_decompositions(model, x, decomposition_table=table))
 
 
 def gradients() -> Contents:
