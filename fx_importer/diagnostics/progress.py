@@ -113,6 +113,11 @@ class Meter:
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
+def is_followed() -> bool:
+    """Return whether progress is reported."""
+    return _METER.get() is not None
+
+
 def ticker(total: int, unit: str) -> Callable[[], None] | None:
     """Return a function to call before each of ``total`` items; None if progress is not reported."""
     meter = _METER.get()

@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.programs import call_structure
 
 
 def with_dimensions(dynamic_shapes: Any) -> Any:
@@ -112,8 +113,7 @@ def dimension_names(f: Any, program: ExportedProgram, dynamic_shapes: Any) -> di
     ``f`` is the model or function that was exported with ``dynamic_shapes``. Of several names of one symbol, the first
     is taken. Sizes within inputs of registered types, and sizes that are an expression, name no symbol.
     """
-    structure = program.call_spec.in_spec
-    if dynamic_shapes is None or isinstance(f, ExportedProgram) or structure is None:
+    if dynamic_shapes is None or isinstance(f, ExportedProgram) or (structure := call_structure(program)[0]) is None:
         return {}
     inputs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, InputSpec, OutputKind
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.shape_prop import TensorMetadata
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import TreeSpec, tree_leaves
 
 SAME_IN_ALL_CALLS = "same_in_all_calls"
 """Metadata key of an input of a called graph: whether all calls pass the same value."""
@@ -84,6 +84,9 @@ def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite, *, in_place
     if not in_place:
         graph = copied_graph(graph)
     rewrite(graph, module)
+    if in_place and isinstance(module, _LazyGraphModule) and not module._modules and module.graph is graph:
+        module.recompile()  # when it is called
+        return module
     changed = graph_module(module, graph)
     for node in graph.find_nodes(op="get_attr"):
         path, _, name = node.target.rpartition(".")
@@ -115,6 +118,13 @@ def update_signature(signature: ExportGraphSignature, graph: fx.Graph) -> Export
     inputs = {node.name for node in graph.find_nodes(op="placeholder")}
     kept = [spec for spec in signature.input_specs if spec.arg.name in inputs]
     return ExportGraphSignature(input_specs=kept, output_specs=specs)
+
+
+def call_structure(program: ExportedProgram) -> tuple[TreeSpec | None, TreeSpec | None]:
+    """Return the structures of inputs and outputs. ``call_spec`` has them too, in a class that it makes in each call."""
+    if not program.module_call_graph or (signature := program.module_call_graph[0].signature) is None:
+        return None, None
+    return signature.in_spec, signature.out_spec
 
 
 def held_value(program: ExportedProgram, spec: InputSpec) -> Any:

@@ -94,10 +94,15 @@ def load_dialects(context: ir.Context) -> None:
 
     torch_c, tm_tensor, stablehlo and chlo can be loaded only by a pass that depends on them.
     """
+    if all(map(context.is_registered_operation, _LOADED_BY_PASSES)):
+        return
     passes = passmanager.PassManager("builtin.module", context)
     passes.add("func.func(convert-torch-to-tmtensor,convert-torch-to-tosa,convert-torch-to-stablehlo)")
     passes.run(ir.Module.create(ir.Location.unknown(context)).operation)
 
+
+_LOADED_BY_PASSES = ("torch_c.to_builtin_tensor", "tm_tensor.yield", "stablehlo.add", "chlo.constant")
+"""An operation of each dialect that passes load: it is registered as soon as the dialect is loaded."""
 
 _VERSIONS = {"current": "NONE", "week-4": "WEEK_4", "week-12": "WEEK_12", "minimum": "MAX"}
 

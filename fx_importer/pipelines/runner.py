@@ -10,7 +10,7 @@ from typing import Any
 
 from fx_importer.diagnostics.observers import pass_observers
 from fx_importer.diagnostics.pass_filter import current_filter
-from fx_importer.diagnostics.progress import ticker
+from fx_importer.diagnostics.progress import is_followed, ticker
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir, load_dialects, passmanager
 from fx_importer.mlir.walk import operations
@@ -79,6 +79,8 @@ def run_text(pipeline: str, module: ir.Module, *, print_passes: bool = False) ->
 
 def _progress_callback(stage: Stage) -> Callable[[str], None] | None:
     """Return a callback that reports progress after each pass of ``stage``; None if nobody follows."""
+    if not is_followed():
+        return None
     tick = ticker(sum(1 for _ in single_passes(stage)), "passes")
     return None if tick is None else lambda _name: tick()
 

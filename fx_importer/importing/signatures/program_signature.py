@@ -21,7 +21,7 @@ from fx_importer import manifest
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import MutatedStateError, UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.assumptions import FROZEN, assumptions_of, nested_assumptions
-from fx_importer.fx_graph.programs import is_empty
+from fx_importer.fx_graph.programs import call_structure, is_empty
 from fx_importer.importing.names import with_names
 from fx_importer.importing.pytrees import symbol_ranges, tree_of, value_type
 from fx_importer.importing.signatures.program_inputs import ProgramInputs, SignaturePolicy
@@ -49,7 +49,7 @@ Result = tuple[fx.Node | int | float | bool, manifest.Result]
 
 def results_of(program: ExportedProgram, unsupported: list[UnsupportedNode]) -> Iterator[Result]:
     """Yield the results that have a value at run time. Outputs of other kinds are added to ``unsupported``."""
-    outputs = tree_of(program.call_spec.out_spec, "output").leaves
+    outputs = tree_of(call_structure(program)[1], "output").leaves
     inputs = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     returned: Any = program.graph.output_node().args[0]
     leaf = -1
@@ -174,8 +174,8 @@ def _function_record(
 ) -> manifest.Function:
     """Return the manifest's record of the function, with the nested inputs and outputs of the model."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    inputs = tree_of(program.call_spec.in_spec, "args", "kwargs")
-    outputs = tree_of(program.call_spec.out_spec, "output")
+    in_spec, out_spec = call_structure(program)
+    inputs, outputs = tree_of(in_spec, "args", "kwargs"), tree_of(out_spec, "output")
     specs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     given = [s.arg.value if isinstance(s.arg, ConstantArgument) else nodes[s.arg.name] for s in specs]
     returned: Any = program.graph.output_node().args[0]
