@@ -121,7 +121,7 @@ def update_signature(signature: ExportGraphSignature, graph: fx.Graph) -> Export
 
 
 def call_structure(program: ExportedProgram) -> tuple[TreeSpec | None, TreeSpec | None]:
-    """Return the structures of inputs and outputs. ``call_spec`` has them too, in a class that it makes in each call."""
+    """Return the structures of inputs and outputs, without the class that ``call_spec`` makes in each call."""
     if not program.module_call_graph or (signature := program.module_call_graph[0].signature) is None:
         return None, None
     return signature.in_spec, signature.out_spec

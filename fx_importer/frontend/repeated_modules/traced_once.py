@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ from fx_importer.frontend.repeated_modules.python_state import PythonState
 from fx_importer.frontend.repeated_modules.traced_call import ModuleCall, TracedCall
 from fx_importer.frontend.repeated_modules.watched_number import WatchedNumber, read
 
+_MOST_DIFFERING = 6
+"""Calls of equal modules that may differ in turn before no more are compared: layers of several kinds of masks."""
+
 
 def exported_once(
     model: nn.Module, export: Callable[[], ExportedProgram], remark: Callable[[str], None] = lambda remark: None
@@ -40,7 +44,7 @@ def exported_once(
                 program = export()
             break
         except Exception as error:
-            if not repeated.groups:
+            if not repeated.groups or not repeated.may_cause(error):
                 raise
             repeated.leave_out(repeated.failed, error)
     for sentence in repeated.remarks():
@@ -59,8 +63,21 @@ class RepeatedModules:
         self.failed: EqualModules | None = None
         """The group whose call was traced with watched numbers when torch.export failed."""
         self._incomparable: set[EqualModules] = set()
-        """Groups with code that may depend on what cannot be compared."""
+        """Groups with code that may depend on what cannot be compared, or with calls that all differ."""
+        self._differing: Counter[EqualModules] = Counter()
+        """How many calls were traced since one was copied, by group."""
         self._root: Any = None
+
+    def may_cause(self, error: Exception) -> bool:
+        """Return whether ``error`` of torch.export may come from copies: before the first one all code was traced."""
+        if self.copied or self.failed is not None:
+            return True
+        reported: BaseException | None = error
+        while reported is not None:
+            if [*traceback.walk_tb(reported.__traceback__)][-1][0].f_globals.get("__package__") == __package__:
+                return True
+            reported = reported.__cause__ or reported.__context__
+        return False
 
     @contextmanager
     def traced_once(self) -> Iterator[None]:
@@ -89,6 +106,7 @@ class RepeatedModules:
             self.reasons[kind] = f"its code reads {' or '.join(names)}, which differs" if names else reason
         self.traced.clear()
         self.copied.clear()
+        self._differing.clear()
         self.failed = self._root = None
 
     def remarks(self) -> Iterator[str]:
@@ -112,13 +130,16 @@ class RepeatedModules:
             try:
                 call = _call(trace, group, repeated, (args, kwargs), CallSite(here()))
             except NotComparable as error:
+                self._count_as_differing(group)
                 return self._traced(module, str(error), lambda: forward(*args, **kwargs))
             equal = next((each for each in calls if each.stands_for(call)), None)
             if equal is not None:
                 if (changed := equal.state.changed()) is None:
+                    del self._differing[group]
                     self.copied[type(module).__name__] += 1
                     return equal.copied(call)
                 return self._traced(module, f"{changed} changes between them", lambda: forward(*args, **kwargs))
+            self._count_as_differing(group)
             return self._first(group, call, calls, forward, args, kwargs)
 
         return run
@@ -128,6 +149,13 @@ class RepeatedModules:
         if self._root is None:
             self._root = trace.tracer
         return self._root is trace.tracer
+
+    def _count_as_differing(self, group: EqualModules) -> None:
+        """Compare no further calls of ``group`` after several that all differ: it takes half as long as tracing."""
+        self._differing[group] += 1
+        if self._differing[group] == _MOST_DIFFERING:
+            self._incomparable.add(group)
+            self.reasons.setdefault(type(group.modules[0].module).__name__, "no two of the calls were equal")
 
     def _traced(self, module: nn.Module, reason: str, forward: Callable[[], Any]) -> Any:
         kind = type(module).__name__

@@ -12,6 +12,8 @@ from torch.export import Dim, ExportedProgram
 
 from fx_importer import lower
 from fx_importer.frontend.export import export_program
+from fx_importer.frontend.repeated_modules import traced_once
+from fx_importer.frontend.repeated_modules.python_state import PythonState
 from fx_importer.options import ExportOptions
 
 CALLS: list[int] = []
@@ -322,3 +324,39 @@ def test_numbers_and_trace():
     whole = lower(model, X, output_type="torch", reuse_traces=False)
     assert str(whole.module) == str(lowered.module)
     assert lowered.verify(X)
+
+
+class Numbered(Block):
+    """Adds the number of the call, so that no two calls are equal."""
+
+    def forward(self, x: Tensor, number: int = 0) -> Tensor:
+        return super().forward(x) + number
+
+
+class InOrder(Stack):
+    """Calls its blocks with their positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, block in enumerate(self.blocks):
+            x = block(x, number)
+        return x
+
+
+def test_calls_that_all_differ_are_compared_six_times(monkeypatch):
+    states = []
+    monkeypatch.setattr(traced_once, "PythonState", lambda *of: states.append(of) or PythonState(*of))
+    said = check(lambda: InOrder(*(Numbered() for _ in range(9))))
+    assert said == ["calls of Numbered were traced one by one: no two of the calls were equal"]
+    assert len(states) == 6
+
+
+def test_capture_that_fails_before_a_copy_is_not_tried_twice():
+    tries: list[int] = []
+
+    def export() -> ExportedProgram:
+        tries.append(0)
+        raise ValueError("of the model")
+
+    with pytest.raises(ValueError, match="of the model"):
+        traced_once.exported_once(repeated(Block), export)
+    assert len(tries) == 1
