@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,7 +111,7 @@ def _moved(made: Sequence[Path], folder: Path) -> tuple[Path, ...]:
     files = tuple(folder / path.name for path in made)
     if directory := next((path for path in files if path.is_dir()), None):
         raise UsageError(f"cannot write '{directory}': it is a directory")
-    temporaries = [folder / f".{path.name}.{os.getpid()}" for path in made]
+    temporaries = [folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}" for path in made]
     try:
         for path, temporary in zip(made, temporaries, strict=True):
             shutil.move(path, temporary)

@@ -48,17 +48,22 @@ class LinalgOps(ArithOps):
         return self.op("tensor.extract_slice", [result], [tensor, *operands], attributes).result
 
     def insert_slice(
-        self, part: ir.Value, tensor: ir.Value, offsets: Sequence[Size], sizes: Sequence[Size]
+        self,
+        part: ir.Value,
+        tensor: ir.Value,
+        offsets: Sequence[Size],
+        sizes: Sequence[Size],
+        strides: Sequence[int] = (),
     ) -> ir.Value:
         """Emit ``tensor.insert_slice``: ``tensor`` with ``part`` where `extract_slice` takes it from."""
-        operands, attributes = self._slice_operands(offsets, sizes, 2)
+        operands, attributes = self._slice_operands(offsets, sizes, 2, strides)
         return self.op("tensor.insert_slice", [tensor.type], [part, tensor, *operands], attributes).result
 
     def _slice_operands(
-        self, offsets: Sequence[Size], sizes: Sequence[Size], tensors: int
+        self, offsets: Sequence[Size], sizes: Sequence[Size], tensors: int, strides: Sequence[int] = ()
     ) -> tuple[list[ir.Value], dict[str, ir.Attribute]]:
         """Return the dynamic operands, and the attributes, of a slice op that takes ``tensors`` tensors before them."""
-        groups = {"offsets": offsets, "sizes": sizes, "strides": [1] * len(sizes)}
+        groups = {"offsets": offsets, "sizes": sizes, "strides": strides or [1] * len(sizes)}
         dynamic = [[each for each in group if isinstance(each, ir.Value)] for group in groups.values()]
         segments = [*[1] * tensors, *map(len, dynamic)]
         attributes: dict[str, ir.Attribute] = {

@@ -8,26 +8,25 @@ from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit.emitter import Size, replace
 from fx_importer.mlir.emit.linalg import LinalgOps
 from fx_importer.mlir.walk import rewrite
+from fx_importer.rewrites.linalg.axis_orders import transposed
 
 _NAMES = ("stablehlo.convolution", "stablehlo.reduce_window")
 
 
 @rewrite("fx-importer-stablehlo-windows-to-linalg", ops=_NAMES, emitter=LinalgOps)
 def dynamic_windows_to_linalg(op: ir.Operation, emit: LinalgOps) -> None:
-    """Replace convolutions of float32 and float64 with channels first, and windows, if a size is dynamic.
+    """Replace convolutions of images with channels first, and windows, if a size is dynamic.
 
-    Those with dilated inputs or negative padding remain.
+    Floats of 16 bits are summed in float32. Windows of dilated inputs or with negative padding remain.
     """
     values = (*op.operands, *op.results)
     if all(ir.RankedTensorType(value.type).has_static_shape for value in values):
         return
-    name = "lhs_dilation" if op.name == "stablehlo.convolution" else "base_dilations"
-    if any(size != 1 for size in _numbers(op, name, [1])) or any(size < 0 for size in _padding(op)):
-        return
-    if op.name == "stablehlo.reduce_window":
+    if op.name == "stablehlo.convolution":
+        if (order := _kernel_order(op)) is not None:
+            replace(op, _convolution(emit, op, order))
+    elif all(size == 1 for size in _numbers(op, "base_dilations", [1])) and all(size >= 0 for size in _padding(op)):
         replace(op, *_reduce_window(emit, op))
-    elif _is_plain(op):
-        replace(op, _convolution(emit, op))
 
 
 def _numbers(op: ir.Operation, name: str, default: Sequence[int]) -> list[int]:
@@ -39,38 +38,66 @@ def _padding(op: ir.Operation) -> list[int]:
     if "padding" not in op.attributes:
         return []
     values = ir.DenseIntElementsAttr(op.attributes["padding"])
-    return [value - (value >> 63 << 64) for value in values]  # the bindings return them unsigned
+    return [(value + 2**63) % 2**64 - 2**63 for value in values]  # the bindings return some unsigned
 
 
-def _is_plain(op: ir.Operation) -> bool:
-    """Whether a convolution is of floats, and has the axes batch, channels, space and filters, channels, space."""
+def _kernel_order(op: ir.Operation) -> list[int] | None:
+    """Return the axes filters, channels, space of the kernel; None for a convolution that remains."""
     numbers = stablehlo_d.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     rank, kernel = ir.RankedTensorType(op.operands[0].type).rank, numbers.kernel_spatial_dimensions
     orders = (
         [numbers.input_batch_dimension, numbers.input_feature_dimension, *numbers.input_spatial_dimensions],
-        [numbers.kernel_output_feature_dimension, numbers.kernel_input_feature_dimension, *kernel],
         [numbers.output_batch_dimension, numbers.output_feature_dimension, *numbers.output_spatial_dimensions],
     )
-    elements = {LinalgOps.element(value) for value in (*op.operands, op.results[0])}
-    return (
+    elements = {str(LinalgOps.element(value)) for value in (*op.operands, op.results[0])}
+    accepted = (
         all(order == list(range(rank)) for order in orders)
-        and elements in ({"f32"}, {"f64"})
+        and (elements <= _INTEGERS or (elements <= _FLOATS and len(elements - _NARROW) <= 1))
         and ("window_reversal" not in op.attributes or "true" not in str(op.attributes["window_reversal"]))
         and ir.IntegerAttr(op.attributes["batch_group_count"]).value == 1
         and ir.RankedTensorType(op.operands[1].type).has_static_shape
     )
+    return (
+        [numbers.kernel_output_feature_dimension, numbers.kernel_input_feature_dimension, *kernel] if accepted else None
+    )
 
 
-def _padded(emit: LinalgOps, x: ir.Value, value: ir.Value, before: Sequence[int], after: Sequence[int]) -> ir.Value:
-    """Emit ``x`` with ``value`` around it."""
-    if not any((*before, *after)):
-        return x
-    sizes = emit.sizes(x)
-    around: list[Size] = []
-    for size, low, high in zip(sizes, before, after, strict=True):
-        more = low + high
-        around.append(size + more if isinstance(size, int) else emit.index_op("addi", size, more) if more else size)
-    return emit.insert_slice(x, emit.fill(value, emit.empty(around, value.type)), list(before), sizes)
+_INTEGERS = {"i8", "i16", "i32", "i64"}
+_NARROW = {"f16", "bf16"}
+_FLOATS = {*_NARROW, "f32", "f64"}
+
+
+def _padded(
+    emit: LinalgOps,
+    x: ir.Value,
+    value: ir.Value,
+    before: Sequence[int],
+    after: Sequence[int],
+    apart: Sequence[int] = (),
+) -> ir.Value:
+    """Emit ``x`` with ``value`` around it, and between its elements, which are ``apart``; without negative widths."""
+    sizes, apart = emit.sizes(x), apart or [1] * len(before)
+    if any((*before, *after)) or set(apart) != {1}:
+        around = [
+            _sum(emit, size, max(low, 0) + max(high, 0) + 1 - step, step)
+            for size, low, high, step in zip(sizes, before, after, apart, strict=True)
+        ]
+        offsets = [max(low, 0) for low in before]
+        x = emit.insert_slice(x, emit.fill(value, emit.empty(around, value.type)), offsets, sizes, apart)
+        sizes = around
+    if min((*before, *after)) < 0:
+        cut = [-min(low, 0) for low in before]
+        left = [_sum(emit, size, min(high, 0) - low, 1) for size, low, high in zip(sizes, cut, after, strict=True)]
+        x = emit.extract_slice(x, cut, left, range(len(cut)))
+    return x
+
+
+def _sum(emit: LinalgOps, size: Size, more: int, factor: int) -> Size:
+    """Emit ``size * factor + more``."""
+    if isinstance(size, int):
+        return size * factor + more
+    size = emit.index_op("muli", size, factor) if factor != 1 else size
+    return emit.index_op("addi", size, more) if more else size
 
 
 def _positions(
@@ -138,25 +165,33 @@ def _reduce_window(emit: LinalgOps, op: ir.Operation) -> list[ir.Value]:
     return _contraction(emit, [*inputs, shape], outputs, [*[image] * count, window, *[result] * count], rank, body)
 
 
-def _convolution(emit: LinalgOps, op: ir.Operation) -> ir.Value:
+def _convolution(emit: LinalgOps, op: ir.Operation, order: Sequence[int]) -> ir.Value:
     """Emit a convolution, with an axis of groups after the batch."""
     x, weight = op.operands
-    kind = ir.RankedTensorType(op.results[0].type).element_type
+    result = ir.RankedTensorType(op.results[0].type).element_type
+    is_integer = isinstance(result, ir.IntegerType)
+    kind = emit.type("f32") if str(result) in _NARROW else result
+    if list(order) != sorted(order):
+        weight = transposed(emit, weight, tuple(order))
     filters, channels, *window = (size or 0 for size in emit.shape(weight))
     groups = ir.IntegerAttr(op.attributes["feature_group_count"]).value
     ones = [1] * len(window)
     steps, gaps = _numbers(op, "window_strides", ones), _numbers(op, "rhs_dilation", ones)
     padding = _padding(op) or [0] * (2 * len(window))
     zero = emit.constant_scalar(0, kind)
-    x = _padded(emit, x, zero, [0, 0, *padding[::2]], [0, 0, *padding[1::2]])
+    around = emit.constant_scalar(0, ir.RankedTensorType(x.type).element_type)
+    apart = [1, 1, *_numbers(op, "lhs_dilation", ones)]
+    x = _padded(emit, x, around, [0, 0, *padding[::2]], [0, 0, *padding[1::2]], apart)
     spatial = _positions(emit, op.results[0], x, [1, 1, *window], [1, 1, *steps], [1, 1, *gaps])[2:]
     batch, _, *image = emit.sizes(x)
 
     def body(inside: LinalgOps, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        product = inside.value("arith.mulf", kind, *elements[:2])
-        return [inside.value("arith.addf", kind, elements[2], product)]
+        wide, multiply, add = ("extsi", "muli", "addi") if is_integer else ("extf", "mulf", "addf")
+        factors = [each if each.type == kind else inside.value(f"arith.{wide}", kind, each) for each in elements[:2]]
+        product = inside.value(f"arith.{multiply}", kind, *factors)
+        return [inside.value(f"arith.{add}", kind, elements[2], product)]
 
-    if groups == 1 and len(window) == 2:
+    if groups == 1 and len(window) == 2 and {emit.element(x), emit.element(weight)} == {str(result)} <= {"f32", "f64"}:
         begin = emit.fill(zero, emit.empty([batch, filters, *spatial], kind))
         attributes = {
             name: emit.attribute(f"dense<{numbers}> : tensor<2xi64>")
@@ -179,7 +214,13 @@ def _convolution(emit: LinalgOps, op: ir.Operation) -> ir.Value:
         maps = [ir.AffineMap.get(4 + 2 * count, 0, each) for each in axes]
     (made,) = _contraction(emit, [x, weight], [begin], maps, 3 + count, body)
     sizes = [None if isinstance(size, ir.Value) else size for size in (batch, filters, *spatial)]
-    return _as(emit, op, emit.collapse_shape(made, [[0], [1, 2], *others], emit.tensor(sizes, kind)))
+    made = emit.collapse_shape(made, [[0], [1, 2], *others], emit.tensor(sizes, kind))
+    if kind != result:
+        empty = emit.empty(emit.sizes(made), result)
+        (made,) = emit.elementwise(
+            [made], [empty], lambda inside, each: [inside.value("arith.truncf", result, each[0])]
+        )
+    return _as(emit, op, made)
 
 
 def _as(emit: LinalgOps, op: ir.Operation, result: ir.Value) -> ir.Value:
