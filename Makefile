@@ -47,7 +47,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test tests slow nightly processes wild gpu profile lint format docs explorer bench ratios matrix newest release clean
+.PHONY: help setup demo check fast test tests slow nightly processes wild gpu profile lint format docs screenshots explorer bench ratios matrix newest release clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ format: $(INSTALLED) ## Format the code, and apply fixes of ruff.
 
 docs: $(INSTALLED) ## Build the documentation site in out/docs, with the results of its notebooks.
 	$(BIN)/python -m sphinx -c docs --builder html --fail-on-warning --keep-going --quiet . out/docs
+
+screenshots: $(INSTALLED) ## Open the site and the explorer in Chromium at three widths, light and dark: pictures in out/site and out/explorer.
+	$(BIN)/python -m pytest tests/test_site.py tests/diagnostics/explorer/test_browser.py -m "slow or not slow"
 
 explorer: explorer/node_modules/.package-lock.json ## Type-check and build the page of the explorer, which needs Node.js.
 	cd explorer && npx tsc && node build.mjs

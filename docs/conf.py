@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ default_role = "py:obj"
 # The text of an attribute is no "type: description", even if there is a colon in it.
 GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())
 
+SAMPLE = "explorer-sample.html"
+
 _SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#]+?)(?:\.md|\.ipynb)\)")
 
@@ -81,7 +84,24 @@ def write_redirect(app: Any, exception: Exception | None) -> None:
         )
 
 
+def write_sample(app: Any, exception: Exception | None) -> None:
+    """Write ``docs/explorer-sample.html``: the explorer of examples/attention.py."""
+    if exception is None and app.builder.name == "html":
+        model, args = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "attention.py"))["build"]()
+        fx_importer.lower(model, *args, output_type="tosa").report(Path(app.outdir, "docs", SAMPLE))
+
+
+def add_sample_link(app: Any, name: str, content: list[str]) -> None:
+    """Link the sample below the title of the explorer's page, which GitHub shows without it."""
+    if name == "docs/explorer":
+        title, _, rest = content[0].partition("\n")
+        link = f'<a class="reference" href="{SAMPLE}">Open a sample</a>: an attention layer in TOSA.'
+        content[0] = f"{title}\n\n{link}\n{rest}"
+
+
 def setup(app: Any) -> None:
+    app.connect("source-read", add_sample_link)
+    app.connect("build-finished", write_sample)
     app.connect("source-read", add_menu)
     app.connect("autodoc-skip-member", skip_again)
     app.connect("build-finished", write_redirect)

@@ -57,6 +57,8 @@ def test_site(tmp_path: Path):
     missing = [each.stem for each in pages if each.stem != "index" and f"{each.stem}.html" not in menu]
     assert missing == []
     assert "url=docs/index.html" in (built / "index.html").read_text()
+    assert 'href="explorer-sample.html"' in (built / "docs" / "explorer.html").read_text()
+    assert (built / "docs" / "explorer-sample.html").stat().st_size < 3e6
     assert "filter.js" in (built / "docs" / "models.html").read_text()
     if CHROMIUM:
         with started() as browser:
