@@ -49,6 +49,17 @@ def halves(x: Tensor, n: Tensor) -> Tensor:
     return x * 2 if (n[n > 0] // 2).max() > 1 else x * 3
 
 
+def selected(x: Tensor, n: Tensor) -> Tensor:
+    for factor in n[n > 0].flip(0):
+        x = x * factor - 1
+    return x
+
+
+def length_of_selection(x: Tensor, n: Tensor) -> Tensor:
+    rows = x.expand(2, 3)[:, n > 0]
+    return rows.sum() if rows.shape[1] == 2 else x.sum() * 3
+
+
 def listed(x: Tensor, n: Tensor) -> Tensor:
     return torch.cat([x * size for size in n.tolist() if size > 0])
 
@@ -257,6 +268,8 @@ PROGRAMS: Mapping[str, Program] = {
     "number_of_bfloat16": (number, (ONES.bfloat16(),), (MINUS.bfloat16(),)),
     "range": (python_range, (ONES, scalar(2)), (ONES, scalar(3))),
     "halves": (halves, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, 3).int())),
+    "selected": (selected, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, -3).int())),
+    "length": (length_of_selection, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, -3).int())),
     "list": (listed, (ONES, whole(1, 0, 2)), (ONES, whole(1, 1, 2))),
     "loop": (loop_until, (RISING,), (10 * RISING,)),
     "and": (two_questions, (ONES,), (10 * ONES,)),

@@ -52,6 +52,8 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
                 graph.erase_node(node)
                 checked.add(match[1])
         _remove_numbers(graph)
+        for node in [node for node in graph.nodes if node.target in _SELECTIONS]:
+            _count_selected(node)
         for node in [node for node in graph.nodes if node.target in _LISTS and node.users]:
             _with_assumed_number(node)
 
@@ -79,6 +81,29 @@ def _with_assumed_number(found: fx.Node) -> None:
     for old, replacement in {**new, found: listed}.items():
         old.replace_all_uses_with(replacement)
         found.graph.erase_node(old)
+
+
+def _count_selected(selected: fx.Node) -> None:
+    """Check the number of elements of a mask, not the size of their selection, which is a constant of the capture."""
+    indices: Any = selected.args[1] if selected.target is aten.index.Tensor else selected.args[1:2]
+    masks = [each for each in indices if isinstance(each, fx.Node) and value_of(each).dtype in _MASKS]
+    sizes = [user for user in selected.users if user.target is aten.sym_size.int]
+    tensors = [user for size in sizes for user in size.users if user.target is aten.scalar_tensor.default]
+    if len(masks) != 1 or not tensors:
+        return
+    (mask,) = masks
+    if selected.target is aten.masked_select.default:
+        mask = emit(selected, aten.logical_and.default, mask, emit(selected, aten.ones_like.default, selected.args[0]))
+    count = emit(selected, aten.sum.default, emit(selected, aten.ne.Scalar, mask, 0))
+    start = [isinstance(each, fx.Node) for each in indices].index(True)
+    for tensor in tensors:
+        if selected.target is aten.masked_select.default or tensor.args[0].args[1] == start:  # type: ignore[union-attr]
+            tensor.replace_all_uses_with(count)
+            selected.graph.erase_node(tensor)
+
+
+_SELECTIONS = (aten.index.Tensor, aten.masked_select.default)
+_MASKS = (torch.bool, torch.uint8)
 
 
 def _is_number_of_rows(node: fx.Node) -> bool:

@@ -177,7 +177,7 @@ def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any
 
 
 class _BooleanFunctions(TorchFunctionMode):
-    """Functions of two tensors that return a bool, which torch traces for no tensors, in terms of tensors."""
+    """Functions that torch traces wrongly or not at all: of two tensors that return a bool, and of unknown sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,6 +189,8 @@ class _BooleanFunctions(TorchFunctionMode):
         if (replaced := self._packed.replaced(func)) is not None and not kwargs:
             result = replaced(*args)
             return func(*args) if result is NotImplemented else result
+        if func in (torch.unbind, torch.Tensor.unbind):  # also of loops over a tensor
+            return _unbound(*args, **(kwargs or {}))
         if func in (torch.equal, torch.Tensor.equal):
             a, b = args
             return a.shape == b.shape and bool((a == b).all().item())
@@ -200,6 +202,13 @@ class _BooleanFunctions(TorchFunctionMode):
 def _assumed(argument: Any) -> Any:
     """Return a number that depends on values as Python's, by a question: torch knows no offset of a view at it."""
     return int(argument) if isinstance(argument, torch.SymInt) and free_unbacked_symbols(argument) else argument
+
+
+def _unbound(tensor: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
+    """Return what `torch.unbind` does, which keeps the axis in its results if the size depends on values."""
+    size = tensor.shape[dim]
+    number = _assumed(size)
+    return tensor.unbind(dim) if number is size else tuple(tensor.select(dim, at) for at in range(number))
 
 
 def _question(frame: FrameType | None, expression: sympy.Basic, answer: sympy.Basic) -> Question:
