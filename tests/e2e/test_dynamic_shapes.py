@@ -607,7 +607,10 @@ def test_operators(case, output_type):
     [
         Case(
             "orders",
-            lambda: (lambda x: (x.topk(2, 1), x.cumsum(1), x.median(), x.argmin(1), x.max(-1)), (normal(3, 5, 4),)),
+            lambda: (
+                lambda x: (x.topk(2, 1), x.cumsum(1), x.median(), x.argmin(1), x.max(-1), x.int().median(1)[0]),
+                (normal(3, 5, 4),),
+            ),
             dynamic_shapes=({0: ANY, 1: ANY},),
             others=lambda: [(normal(2, 7, 4),)],
         ),

@@ -58,8 +58,11 @@ def _median_dim(x: Tensor, dim: int, keepdim: bool, ignoring_nan: bool) -> Any:
             place = torch.where(nans > 0, size - nans, middle)
         place = place.to(torch.int64)
         value, index = values.gather(dim, place), indices.gather(dim, place)
-    else:
+    elif isinstance(size, int):
         value, index = (tensor.narrow(dim, (size - 1) // 2, 1) for tensor in (values, indices))
+    else:
+        place = torch.scalar_tensor((size - 1) // 2, dtype=torch.int64).reshape(1)
+        value, index = values.index_select(dim, place), indices.index_select(dim, place)
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 
