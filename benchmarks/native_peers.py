@@ -248,8 +248,8 @@ def page(rows: Sequence[Row]) -> str:
     lines = [
         f"Written by `python -m benchmarks.native_peers` at {commit('HEAD')}: float32, one thread, batch 1 (32 of mlp",
         "and dlrm), the target `host`. Times are medians of the milliseconds of the CPU in a call, by turns. *Size* is",
-        "without weights; AOTInductor's has libtorch. *Start* is from the start of a process to its first result. IREE",
-        "does not compile models without a figure.",
+        "without weights; AOTInductor's has libtorch. *Start* is from the start of a process to its first result.",
+        "Where IREE has no figure, iree-compile failed.",
         "",
         f"| {' | '.join(_HEADINGS)} |",
         "|---|" + "---:|" * (len(_HEADINGS) - 1),

@@ -58,7 +58,7 @@ _PRESETS = (
     NativeTarget("cortex-m55", _THUMB, "cortex_m55", Processor(index_bits=32), "bare metal, Helium (MVE)"),
     NativeTarget("wasm32", "wasm32-wasi-musl", "generic", Processor(fma=False, index_bits=32), "WebAssembly"),
     NativeTarget(
-        "wasm32-simd", "wasm32-wasi-musl", "generic+simd128", Processor(4, 16, fma=False, index_bits=32), "with SIMD128"
+        "wasm32-simd", "wasm32-wasi-musl", "generic+simd128", Processor(fma=False, index_bits=32), "with SIMD128"
     ),
 )
 PRESETS: Mapping[str, NativeTarget] = {target.name: target for target in _PRESETS}
