@@ -148,7 +148,7 @@ def without_figures(text: str) -> str:
     """Return ``text`` with 0 for each number, without folders of absolute paths, and with single spaces and rules."""
     text = re.sub(r"(?<![\w.])/(?:[\w.-]+/)+", "/", text)
     text = re.sub(r"(-failed-)\w{8}\b", r"\1", text)  # a directory of `tempfile`
-    text = re.sub(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", "0", text)
+    text = re.sub(r"\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[+-]?\d+)?", "0", text)
     return re.sub(r" *([ ─])[ ─]*", r"\1", text)
 
 
