@@ -92,7 +92,7 @@ def _places(found: Any, folder: Path) -> dict[tuple[str, tuple[int, ...]], tuple
 def _tensor(name: str, fields: dict[str, Any], places: Any) -> StoredTensor:
     properties = _of_class(fields.get("properties"), _CLASSES, "TensorProperties").state
     named = properties[0] if isinstance(properties, tuple) and properties else None
-    dtype = getattr(torch, named.name, None) if _is_name(named) and named.module == "torch" else None
+    dtype = vars(torch).get(named.name) if _is_name(named) and named.module == "torch" else None
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"'{name}' has no dtype")
     size, chunks = _size(fields.get("size")), dict[tuple[int, ...], Chunk]()
@@ -120,8 +120,8 @@ def _is_a(value: Any, module: str, name: str) -> bool:
 
 def _of_class(value: Any, module: str, name: str) -> Record:
     if not _is_a(value, module, name):
-        what = f"{value.module}.{value.name}" if isinstance(value, Record) else type(value).__name__
-        raise ValueError(f"it has {what} where {name} is expected")
+        kind = f"{value.module}.{value.name}"[:200] if isinstance(value, Record) else type(value).__name__
+        raise ValueError(f"it has {kind} where {name} is expected")
     return value
 
 

@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from fx_importer import UsageError
 from fx_importer.distributed.checkpoint import Checkpoint
+from fx_importer.distributed.pickle_records import read_pickle
 
 TENSORS = {
     "a": torch.arange(12.0).reshape(3, 4).bfloat16(),
@@ -144,3 +145,32 @@ def test_cut_and_deep_pickles_are_refused(folder):
         (folder / ".metadata").write_bytes(text)
         with pytest.raises(UsageError, match="is not a checkpoint of torch.distributed"):
             Checkpoint(folder)
+
+
+NAMED = b"\x80\x04cos\nsystem\nq\x00"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"\x80\x04})" + b"\x85" * 200_000 + b"Ns.", "it has a key", id="deep key"),
+        pytest.param(b"\x80\x04})q\x00" + b"h\x00\x86q\x00" * 99 + b"Ns.", "it has a key", id="shared key"),
+        pytest.param(b"\x80\x04X\x01\x00\x00\x00a)R.", "it calls a value", id="call of text"),
+        pytest.param(NAMED + b")\x81)\x81.", "it calls a value", id="call of an object"),
+        pytest.param(NAMED + b"}b.", "it sets the state", id="state of a class"),
+        pytest.param(b"\x80\x04](N}X\x06\x00\x00\x00appendK\x01stb.", "it sets the state", id="state of a list"),
+        pytest.param(b"\x80\x04X\x01\x00\x00\x00aQ.", "KeyError", id="persistent id"),
+        pytest.param(b"\x80\x04\x82\x01.", "KeyError", id="extension registry"),
+        pytest.param(b"\x80\x05\x96" + b"\xff" * 7 + b"\x00.", "KeyError", id="bytearray of any size"),
+    ],
+)
+def test_hostile_pickle_is_refused(data, reason):
+    with pytest.raises(ValueError, match=reason):
+        read_pickle(data)
+
+
+@pytest.mark.parametrize("opcode", [b"R", b"\x81"])
+def test_calls_share_arguments(opcode):
+    record, other = read_pickle(NAMED + b"(NNtq\x01" + opcode + b"h\x00h\x01" + opcode + b"\x86.")
+    assert record.arguments is other.arguments
+    assert (record.module, record.name) == ("os", "system")
