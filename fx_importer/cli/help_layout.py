@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from fx_importer.cli.interruption import interruptible
+from fx_importer.cli.terminal import writing
 from fx_importer.errors import UsageError
 
 SECTIONS = {
@@ -69,6 +71,10 @@ class Command(TyperCommand):
         with interruptible(words):
             return super().invoke(ctx)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with writing(sys.stdout):  # --help prints
+            return super().parse_args(ctx, args)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
@@ -97,7 +103,15 @@ def _check_outputs(values: Mapping[str, Any]) -> None:
             raise UsageError(f"{other} and {spelled} are the same file '{value}': name two files")
 
 
-class Commands(TyperGroup):
+class Group(TyperGroup):
+    """A group of commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with writing(sys.stdout):  # --help prints
+            return super().parse_args(ctx, args)
+
+
+class Commands(Group):
     """Commands in sections."""
 
     def list_commands(self, ctx: Any) -> list[str]:

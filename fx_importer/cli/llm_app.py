@@ -9,6 +9,7 @@ import typer
 
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
+from fx_importer.cli.help_layout import Group
 from fx_importer.cli.model_arguments import Json
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, language_model_engines
 from fx_importer.output_types import OutputType
@@ -20,7 +21,7 @@ _Adapter = Annotated[
     typer.Option("--lora", metavar="FOLDER", help="An adapter of peft, for what was imported with --adapter-rank."),
 ]
 
-llm = typer.Typer(no_args_is_help=True, help="Import a Hugging Face language model, and run it.")
+llm = typer.Typer(cls=Group, no_args_is_help=True, help="Import a Hugging Face language model, and run it.")
 
 
 @llm.command("import")

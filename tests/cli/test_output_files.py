@@ -88,10 +88,10 @@ def test_bad_outputs_are_named_before_the_work(command, accepted, monkeypatch, c
     assert "loading" not in out
 
 
-@pytest.mark.parametrize("redirection", [">&-", "> /dev/full"])
-def test_output_that_cannot_be_written_is_an_error(redirection: str) -> None:
+@pytest.mark.parametrize("words", ["opt m.mlir >&-", "opt m.mlir > /dev/full", "llm -h > /dev/full", "llm run -h >&-"])
+def test_output_that_cannot_be_written_is_an_error(words: str) -> None:
     Path("m.mlir").write_text("func.func @f() {\n  return\n}\n")
-    command = f"{sys.executable} -m fx_importer opt m.mlir {redirection}"
+    command = f"{sys.executable} -m fx_importer {words}"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert re.fullmatch("error: standard output cannot be written: .+\n", ran.stderr)
