@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 
 from fx_importer.decompositions.engine.kept.conditions import tensors_of
-from fx_importer.decompositions.engine.kept.fault_table import Fault, Severity, fault_of, is_measured
+from fx_importer.decompositions.engine.kept.fault_table import Fault, Severity, fault_of, fault_table, is_measured
 from fx_importer.decompositions.engine.kept_operators import emissions, is_kept, keep, note_emission
 from fx_importer.decompositions.engine.table import DecompositionRule, LayeredRule, name_of_rule
 from fx_importer.errors import FxImporterError
@@ -118,6 +119,10 @@ class KeptRule:
         if self.operator in _WITHOUT_BROADCASTING and len({str(x.shape) for x in tensors_of(args, {})}) > 1:
             with keep(self.operator):
                 return self.operator(*_broadcast(args), **kwargs)
+        if self.output_types[0].value in fault_table() and _overflows(self.operator, args, kwargs):
+            args, kwargs = _converted((tuple(args), dict(kwargs)), torch.float16, torch.float32)
+            results = self.operator(*args, **kwargs)
+            return _converted(results, torch.float32, torch.float16)
         if tensors_of(args, kwargs):
             check_kept(self.operator, args, kwargs, self.output_types, self.option, refuses=self.refuses)
         return NotImplemented
@@ -135,6 +140,33 @@ _WITHOUT_BROADCASTING = (
     *(aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor),
 )
 """Operators whose C++ lowerings emit invalid operations, or end the process, for operands of different ranks."""
+
+
+_SCALED = frozenset((aten.addmm, aten.baddbmm, aten.addbmm, aten.addmv))
+_OVERFLOWING = frozenset(
+    (
+        *(aten.std, aten.var_mean, aten.frobenius_norm, aten.addcdiv, aten.mse_loss, aten.l1_loss),
+        *(aten.layer_norm, aten.native_layer_norm, aten.group_norm, aten.native_group_norm),
+    )
+)
+"""Operators whose C++ lowerings compute in float16 what eager computes in float32, and whose intermediate values are
+larger than their results: squares and sums."""
+
+
+def _overflows(operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether float16 may not hold an intermediate value, a product before ``alpha`` scales it, or a factor."""
+    packet = operator.overloadpacket
+    operands = tensors_of(args, kwargs)
+    if not operands or operands[0].dtype is not torch.float16:
+        return False
+    if packet in (aten.mul, aten.div):
+        largest = torch.finfo(torch.float16).max
+        return any(isinstance(value, int | float) and abs(value) > largest for value in args)
+    return packet in _OVERFLOWING or (packet in _SCALED and kwargs.get("alpha", 1) != 1)
+
+
+def _converted(values: Any, old: torch.dtype, new: torch.dtype) -> Any:
+    return pytree.tree_map_only(Tensor, lambda x: x.to(new) if x.dtype is old else x, values)
 
 
 def _broadcast(args: Sequence[Any]) -> list[Any]:
