@@ -50,7 +50,7 @@ def halves(x: Tensor, n: Tensor) -> Tensor:
 
 
 def selected(x: Tensor, n: Tensor) -> Tensor:
-    for factor in n[n > 0].flip(0):
+    for factor in torch.unbind(input=n[n > 0].flip(0)):
         x = x * factor - 1
     return x
 
@@ -58,6 +58,12 @@ def selected(x: Tensor, n: Tensor) -> Tensor:
 def length_of_selection(x: Tensor, n: Tensor) -> Tensor:
     rows = x.expand(2, 3)[:, n > 0]
     return rows.sum() if rows.shape[1] == 2 else x.sum() * 3
+
+
+def number_of_selected(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    rows = x[n > 0]
+    number = torch.scalar_tensor(rows.shape[0], dtype=torch.int32)
+    return (x * 2 if rows.shape[0] > 1 else x * 3), number
 
 
 def listed(x: Tensor, n: Tensor) -> Tensor:
@@ -270,6 +276,7 @@ PROGRAMS: Mapping[str, Program] = {
     "halves": (halves, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, 3).int())),
     "selected": (selected, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, -3).int())),
     "length": (length_of_selection, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, -3).int())),
+    "number_of_selected": (number_of_selected, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, -3).int())),
     "list": (listed, (ONES, whole(1, 0, 2)), (ONES, whole(1, 1, 2))),
     "loop": (loop_until, (RISING,), (10 * RISING,)),
     "and": (two_questions, (ONES,), (10 * ONES,)),

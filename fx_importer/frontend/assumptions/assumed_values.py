@@ -98,7 +98,9 @@ def _count_selected(selected: fx.Node) -> None:
     start = [isinstance(each, fx.Node) for each in indices].index(True)
     for tensor in tensors:
         if selected.target is aten.masked_select.default or tensor.args[0].args[1] == start:  # type: ignore[union-attr]
-            tensor.replace_all_uses_with(count)
+            dtype = value_of(tensor).dtype
+            same = dtype == torch.int64
+            tensor.replace_all_uses_with(count if same else emit(tensor, aten._to_copy.default, count, dtype=dtype))
             selected.graph.erase_node(tensor)
 
 

@@ -204,11 +204,11 @@ def _assumed(argument: Any) -> Any:
     return int(argument) if isinstance(argument, torch.SymInt) and free_unbacked_symbols(argument) else argument
 
 
-def _unbound(tensor: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
+def _unbound(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
     """Return what `torch.unbind` does, which keeps the axis in its results if the size depends on values."""
-    size = tensor.shape[dim]
+    size = input.shape[dim]
     number = _assumed(size)
-    return tensor.unbind(dim) if number is size else tuple(tensor.select(dim, at) for at in range(number))
+    return input.unbind(dim) if number is size else tuple(input.select(dim, at) for at in range(number))
 
 
 def _question(frame: FrameType | None, expression: sympy.Basic, answer: sympy.Basic) -> Question:

@@ -74,7 +74,8 @@ class RepeatedModules:
             return True
         reported: BaseException | None = error
         while reported is not None:
-            if [*traceback.walk_tb(reported.__traceback__)][-1][0].f_globals.get("__package__") == __package__:
+            frames = [*traceback.walk_tb(reported.__traceback__)]  # none of a cause that was never raised
+            if frames and frames[-1][0].f_globals.get("__package__") == __package__:
                 return True
             reported = reported.__cause__ or reported.__context__
         return False

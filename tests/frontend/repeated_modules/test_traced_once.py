@@ -355,7 +355,7 @@ def test_capture_that_fails_before_a_copy_is_not_tried_twice():
 
     def export() -> ExportedProgram:
         tries.append(0)
-        raise ValueError("of the model")
+        raise ValueError("of the model") from KeyError("never raised, so that it has no traceback")
 
     with pytest.raises(ValueError, match="of the model"):
         traced_once.exported_once(repeated(Block), export)
