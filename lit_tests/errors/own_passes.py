@@ -35,7 +35,7 @@ tried(lambda pipeline: pipeline.after("tossa", "cse"))
 # CHECK: pipeline 'tosa' has no stage 'tossa'; its stages are: torch-backend, control-flow, tosa, tosa-simplify, backend-types, tosa-integers, tosa-regions, contract
 
 tried(lambda pipeline: pipeline.after("tosa", "csee"))
-# CHECK: no pass pipeline of MLIR's: 'csee': 'csee' does not refer to a registered pass or pass pipeline
+# CHECK: 'csee' does not name passes of MLIR: 'csee' does not refer to a registered pass or pass pipeline
 
 tried(lambda pipeline: pipeline.after("tosa", "cse", name="contract"))
 # CHECK: pipeline 'tosa' has a stage 'contract' already: pass another name=

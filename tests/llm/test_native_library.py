@@ -28,6 +28,7 @@ def built(tmp_path_factory) -> tuple[Path, Path, Built]:
     return folder, imported, build(imported, folder / "lm")
 
 
+@pytest.mark.slow
 def test_example_generates_the_tokens_of_the_jit(built, tmp_path):
     folder, imported, library = built
     expected = [token for (token,) in load(imported).tokens([PROMPT], 64)]
@@ -43,6 +44,7 @@ def test_example_generates_the_tokens_of_the_jit(built, tmp_path):
     assert [*map(int, printed.split())] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [16, -1, 1 << 40])
 def test_positions_outside_of_the_context_have_a_status(built, position):
     folder, _, library = built
@@ -64,6 +66,7 @@ def test_positions_outside_of_the_context_have_a_status(built, position):
     code.lm_unmap_weights(weights)
 
 
+@pytest.mark.slow
 def test_other_weights_are_refused(built, tmp_path):
     folder, _, library = built
     save_tiny_model(tmp_path / "other", seed=1, num_hidden_layers=1)
@@ -81,7 +84,7 @@ def test_other_weights_are_refused(built, tmp_path):
         ({"output": "math"}, "would hide the one of the C library"),
     ],
 )
-def test_what_cannot_be_built_is_refused(built, tmp_path, options, message):
+def test_what_cannot_be_built_is_refused(tmp_path, options, message):
     with pytest.raises(UsageError, match=message):
-        build(built[1], tmp_path / options.pop("output", "lm"), **options)
+        build(tmp_path / "imported", tmp_path / options.pop("output", "lm"), **options)
     assert not [*tmp_path.iterdir()]

