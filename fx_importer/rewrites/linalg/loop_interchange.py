@@ -39,7 +39,7 @@ def row_order(op: ir.Operation, operand: int, *, unit_axes: bool = False) -> tup
     kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
     maps = indexing_maps(op)
     accepted = (ir.AffineDimExpr, ir.AffineConstantExpr) if unit_axes else ir.AffineDimExpr
-    if "parallel" in kinds[-1] or not all(isinstance(each, accepted) for each in maps[operand].results):
+    if not kinds or "parallel" in kinds[-1] or not all(isinstance(each, accepted) for each in maps[operand].results):
         return None
     axes = [each.position if isinstance(each, ir.AffineDimExpr) else None for each in maps[operand].results]
     read = [axis for axis in axes if axis is not None]
