@@ -102,7 +102,7 @@ def page(rows: Sequence[Row]) -> str:
         f"Written by `python -m benchmarks.native` at {commit('HEAD')}: models of `testing/zoo.py`, a batch of two,",
         f"one thread. Times are medians of the CPU's milliseconds in a call, for the target `{_HOST}`. For AArch64 and",
         "RISC-V, static programs run in QEMU's user mode; C source is compiled by `gcc -std=c99 -O2`; WebAssembly with",
-        "SIMD runs in node by WASI. Tolerances are those of the tests. Empty cells were not run.",
+        "SIMD runs in node by WASI. Tolerances are as in the tests. Empty cells were not run.",
         "",
         f"Equal to eager: {', '.join(counts)}.",
         "",

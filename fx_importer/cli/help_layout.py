@@ -99,7 +99,7 @@ def _check_outputs(values: Mapping[str, Any]) -> None:
         if value is None or isinstance(value, (list, tuple)) or str(value) == "-":
             continue
         spelled = f"--{option.replace('_', '-')}"
-        if (other := files.setdefault(Path(value).absolute(), spelled)) != spelled:
+        if (other := files.setdefault(Path(value).resolve(), spelled)) != spelled:
             raise UsageError(f"{other} and {spelled} are the same file '{value}': name two files")
 
 

@@ -1,4 +1,4 @@
-"""A reader of pickles that calls nothing of what they name: classes, functions and objects become records."""
+"""A reader of pickles that calls nothing that they name: classes, functions and objects become records."""
 
 from __future__ import annotations
 

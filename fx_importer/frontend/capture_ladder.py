@@ -39,7 +39,7 @@ class Rung:
     drops_asserts: bool = True
     """Whether torch.export may drop an ``assert`` of the model's code that depends on values, or refuses it."""
     below_autograd: bool = False
-    """Whether operators are recorded below autograd, with those of gradients that the model's code computes."""
+    """Whether operators are recorded below autograd, with the gradients that the model's code computes."""
 
     def __str__(self) -> str:
         below = " below autograd" if self.below_autograd else ""

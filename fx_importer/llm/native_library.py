@@ -73,7 +73,7 @@ def build(
 
 
 def _constants(settings: Settings, manifest: Manifest) -> Mapping[str, str]:
-    """Return macros of what a program that generates tokens needs to know."""
+    """Return macros with the facts that a program needs to generate tokens."""
     stops = settings.stop_tokens
     numbers = {
         "BATCH": settings.batch,

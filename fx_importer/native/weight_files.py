@@ -1,4 +1,4 @@
-"""Files of weights that a library maps: those of the model, and one that is written, of the format safetensors."""
+"""Weight files that a library maps: the model's own, and one that is written, in safetensors."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Check:
 
 
 SAMPLE = 16
-"""The bytes of a sample of a file, of which `samples` are checked."""
+"""The size in bytes of a sample of a file."""
 
 
 def samples(header: int, nbytes: int) -> Sequence[int]:

@@ -75,7 +75,7 @@ def page(symptom: Symptom, steps: Sequence[Step], script: str, case: Case | None
     """Return the page in Markdown."""
     lines = [f"# {_heading(symptom)}", "", "```text", symptom.message.strip(), "```", "", "## Python", ""]
     if not confirmed:
-        lines += ["This was run, and did not fail in this way: beside it, other things matter here.", ""]
+        lines += ["This was run, and did not fail in this way: the failure depends on more than this program.", ""]
     lines += ["```python", script.rstrip(), "```", ""]
     if case:
         lines += ["## MLIR", ""]

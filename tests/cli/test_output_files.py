@@ -79,6 +79,7 @@ def test_every_json_option_takes_a_dash():
         ("explain written_model:build --json missing/x.json", "the directory 'missing' does not exist"),
         ("import written_model:build -o x.mlir --manifest -", "not written to standard output"),
         ("import written_model:build -o x.mlir --json x.mlir", "--output and --json are the same file 'x.mlir'"),
+        ("import written_model:build -o x.mlir --json y/../x.mlir", "are the same file 'y/../x.mlir'"),
     ],
 )
 def test_bad_outputs_are_named_before_the_work(command, accepted, monkeypatch, capsys):

@@ -189,6 +189,7 @@ def test_operators(case, output_type):
     "^repeat_no_elements-tosa$",
 )
 @table(
+    Case("fma", lambda: (_fma, (normal(3), normal(3, seed=2), normal(3, seed=3)))),
     Case(
         "bits_of_dynamic_sizes",
         lambda: (lambda x: (x.view(torch.int16), x.signbit(), torch.copysign(x.abs(), x)), (normal(4, 6),)),
@@ -209,7 +210,6 @@ def test_operators(case, output_type):
         others=lambda: [(torch.zeros(5, 0, 6),)],
         fails={TOSA: "elements"},
     ),
-    Case("fma", lambda: (_fma, (normal(3), normal(3, seed=2), normal(3, seed=3)))),
 )
 def test_bits_and_counts(case, output_type):
     check(case, output_type)

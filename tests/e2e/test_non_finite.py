@@ -65,7 +65,7 @@ def differences(output_type: OutputType) -> dict[str, str]:
 
 @pytest.mark.parametrize("output_type", TESTED, ids=lambda kind: kind.value)
 def test_edge_values(output_type: OutputType):
-    """Those of the table of deviations deviate, and no others."""
+    """The rows in the table of deviations deviate, and no others."""
     found = {name: text for name, text in differences(output_type).items() if text}
     assert found.keys() == {name for name, known in DEVIATIONS.items() if output_type in known.output_types}, found
 

@@ -39,7 +39,7 @@ def import_language_model(
 
 
 def build_language_model(folder: Path, output: Path, target: str | None, kind: str, threads: str | None) -> None:
-    """Build the model in ``folder`` as a native library in ``output``; list its files, and those of its weights."""
+    """Build the model in ``folder`` as a native library in ``output``; list its files and its weight files."""
     built = quiet_llm().build(folder, output, target=target, kind=kind, threads=threads)
     for path in built.files:
         echo(f"{path}: {path.stat().st_size:,} bytes")

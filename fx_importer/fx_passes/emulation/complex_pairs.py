@@ -218,7 +218,7 @@ IMAGINARY_OPERATOR: Mapping[Any, Any] = {
     aten.ones_like.default: aten.zeros_like.default,
     aten.ones.default: aten.zeros.default,
 }
-"""Operator for the imaginary part where it differs from that of the real part."""
+"""Operator for the imaginary part where it differs from the real part's."""
 REAL_ARGUMENTS: Mapping[Any, tuple[int, ...]] = {
     aten.cat.default: (0,),
     aten.stack.default: (0,),

@@ -67,7 +67,7 @@ def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> list[int]:
 
 
 def reshaped(value: ir.Value) -> ir.Value:
-    """Return the value of which ``value`` is a reshape."""
+    """Return the value that ``value`` reshapes."""
     while producer(value) in _RESHAPES:
         value = value.owner.operands[0]
     return value

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from fx_importer.decompositions.engine.local.rule_tracing import Replacement
 
 _LIMIT = 2000
-"""Replacements that are kept, of which each takes some kilobytes."""
+"""The largest number of replacements that are kept; each takes some kilobytes."""
 _OF_TORCH = ("aten", "prims")
 """Namespaces of operators that are not defined anew in a process."""
 
