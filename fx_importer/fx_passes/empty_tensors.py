@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
@@ -12,6 +13,7 @@ from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import is_empty
 from fx_importer.fx_passes.fx_pass import functional_graph_pass
+from fx_importer.fx_passes.node_rewriting import same_type
 
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
 """Operators whose result is zero where they sum over an axis of size 0."""
@@ -33,6 +35,8 @@ def fold_empty(graph: fx.Graph) -> None:
         elif node.target is aten.reshape.default and 0 in node.args[1] and -1 not in node.args[1]:
             # Other sizes are dynamic; the C++ lowering divides by the static ones.
             node.replace_all_uses_with(_empty_constant(node, value_of(node), node.args[1]))
+        elif (operand := _equal_operand(node)) is not None:
+            node.replace_all_uses_with(operand)
         elif node.op == "placeholder" and is_empty(value_of(node)):
             for user in [user for user in node.users if user.op != "output"]:
                 user.replace_input_with(node, _empty_constant(user, value_of(node)))
@@ -40,6 +44,16 @@ def fold_empty(graph: fx.Graph) -> None:
 
 def _empty_constant(before: fx.Node, value: Tensor, sizes: Any = None) -> fx.Node:
     return emit(before, aten.full.default, list(value.shape) if sizes is None else sizes, 0, dtype=value.dtype)
+
+
+def _equal_operand(node: fx.Node) -> fx.Node | None:
+    """Return an operand of a pointwise operator that equals the result: of the same type, without elements."""
+    if not isinstance(node.target, OpOverload) or torch.Tag.pointwise not in node.target.tags:
+        return None
+    result = value_of(node)
+    if not isinstance(result, Tensor) or 0 not in [size for size in result.shape if type(size) is int]:
+        return None  # other sizes are dynamic; TOSA has no such types
+    return next((x for x in node.all_input_nodes if same_type(value_of(x), result)), None)
 
 
 def _sizes(part: fx.Node) -> list[Any]:

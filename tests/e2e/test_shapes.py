@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fx_importer import lower
+
 from .harness import Case, check, normal, table
 
 X = normal(2, 3, 4)
@@ -45,3 +47,10 @@ def test_shapes(case, output_type):
 )
 def test_creation(case, output_type):
     check(case, output_type)
+
+
+def test_elementwise_without_elements_of_a_dynamic_size() -> None:
+    function = lambda x: (torch.relu(x) * x + 1, x.sigmoid())  # noqa: E731
+    size = ({0: torch.export.Dim("n")},)
+    lowered = lower(function, torch.zeros(3, 0), output_type="tosa", dynamic_shapes=size)
+    assert [result.shape for result in lowered.run(torch.zeros(5, 0))] == [(5, 0), (5, 0)]
