@@ -21,3 +21,10 @@ def test_attention_multiplies_in_tiles_without_divisions_and_checks() -> None:
     loops = re.findall(r"scf\.for [^\n]* -> \(vector<8xf32>.*?scf\.yield", text, re.DOTALL)
     assert len(loops) == 2  # the keys are transposed first, and the probabilities divided
     assert not any("divf" in loop or "cf.assert" in loop for loop in loops)
+
+
+def test_operations_on_scalars_have_no_loops_to_tile() -> None:
+    lowered = lower(
+        lambda x, y: x.sum() * y.sum() - y.amax(), torch.ones(4), torch.ones(4), output_type="linalg-on-tensors"
+    )
+    assert "memref.store" in str(to_buffers(lowered.linked, "main", target_named("x86-64-v3")))
