@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -25,6 +26,8 @@ from fx_importer.frontend.repeated_modules.module_signature import (
 from fx_importer.frontend.repeated_modules.python_state import PythonState
 from fx_importer.frontend.repeated_modules.traced_call import ModuleCall, TracedCall
 from fx_importer.frontend.repeated_modules.watched_number import WatchedNumber, read
+
+_HERE = Path(__file__).parent
 
 _MOST_DIFFERING = 6
 """Calls of equal modules that may differ in turn before no more are compared: layers of several kinds of masks."""
@@ -77,6 +80,8 @@ class RepeatedModules:
             frames = [*traceback.walk_tb(reported.__traceback__)]  # none of a cause that was never raised
             if frames and frames[-1][0].f_globals.get("__package__") == __package__:
                 return True
+            if any(Path(frame.filename).parent == _HERE for frame in getattr(reported, "real_stack", ())):
+                return True  # TorchDynamo traced the code here, in a branch of control flow
             reported = reported.__cause__ or reported.__context__
         return False
 
