@@ -25,7 +25,7 @@ from benchmarks.against_torch_mlir import machine
 from benchmarks.run_time_models import DTYPES, MODELS, load
 from benchmarks.running.bars import bars
 from benchmarks.running.compiling import Compiling
-from benchmarks.running.own_roads import DOOR, OWN_ROADS
+from benchmarks.running.front_ends import FRONT_ENDS, TORCH_COMPILE
 from benchmarks.running.roofline import Roofline, flops_and_bytes
 from benchmarks.running.runs import TRAINING, Figures, Run, tables
 from benchmarks.running.saved_module import SavedModule
@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _LIMITS = Limits(seconds=300)
 _OURS = ("inductor", "jit", "xla")
 _ON_ONE_THREAD = ("inductor", "jit", "iree:linalg-on-tensors", "xla", "iree-turbine", "jax")
-"""Those of the page: of IREE's output types the one with the most operators. Own roads are compared on one thread."""
+"""The engines of the page. Native front ends run on one thread."""
 _IN_BF16 = ("bert_base", "gpt2", "llama_1b_layer_decode", "resnet50", "mobilenet")
 _SECONDS = 2.0
 """Of the calls of an engine on a model: three calls are enough then."""
@@ -49,12 +49,12 @@ _COMPILED = "bert_base"
 
 
 def engines_named(names: Sequence[str]) -> list[Candidate]:
-    """Return the engines of ``names``, eager first: those of `fx-importer bench`, and those of `OWN_ROADS`."""
+    """Return the engines of ``names``, eager first: engines of `fx-importer bench` and of `FRONT_ENDS`."""
     ours = {each.name: each for each in chosen_engines()}
-    there = [part for each in ours | OWN_ROADS for part in (each.partition(":")[0], each)]
+    there = [part for each in ours | FRONT_ENDS for part in (each.partition(":")[0], each)]
     if unknown := set(names) - set(there):
         sys.exit(f"unknown engines {', '.join(sorted(unknown))}: there are {', '.join(dict.fromkeys(there))}")
-    chosen = [each for name, each in (ours | OWN_ROADS).items() if {name, name.partition(":")[0]} & set(names)]
+    chosen = [each for name, each in (ours | FRONT_ENDS).items() if {name, name.partition(":")[0]} & set(names)]
     return [ours["eager"], *(each for each in chosen if each.name != "eager")]
 
 
@@ -134,10 +134,10 @@ class _Stage:
             load_it, engines, work = partial(load_training, self.model), STEPS, (0, 0)
         else:
             load_it = partial(load, self.model, self.batch, self.dtype)
-            engines = engines_named(options.engines or (_ON_ONE_THREAD if self._has_own_roads else _OURS))
+            engines = engines_named(options.engines or (_ON_ONE_THREAD if self._has_front_ends else _OURS))
             work = flops_and_bytes(load_it)
         if self.model == "addition":
-            engines = [*engines, DOOR]
+            engines = [*engines, TORCH_COMPILE]
         turns = (self.threads, options.turns, _LIMITS)
         found = measure(load_it, engines, *turns, seconds=_SECONDS, close=_CLOSE, loading_at_once=2)
         return Run(self.model, self.batch, self.dtype, self.threads, *work, tuple(found)), remarks(found)
@@ -145,10 +145,10 @@ class _Stage:
     @property
     def is_saved(self) -> bool:
         """Whether the memory of a saved module is measured."""
-        return self._has_own_roads and self.model != "addition"
+        return self._has_front_ends and self.model != "addition"
 
     @property
-    def _has_own_roads(self) -> bool:
+    def _has_front_ends(self) -> bool:
         return self.threads == 1 and self.dtype == "fp32"
 
 

@@ -97,7 +97,7 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
 
 def _package(name: list[str], line: int) -> Iterator[tuple[str, int]]:
     if name[0] == PACKAGE.name:
-        # A name that is not a package, as in `from fx_importer import lower`, comes through the front door.
+        # A name that is not a package, as in `from fx_importer import lower`, comes from the package itself.
         yield (name[1] if len(name) > 1 and name[1] in MAY_IMPORT else "__init__"), line
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.running.compiling import Compiling
-from benchmarks.running.runs import OURS, OWN_ROAD, Figures, Run, described, geometric_mean, markdown
+from benchmarks.running.runs import FRONT_END_OF, OURS, Figures, Run, described, geometric_mean, markdown
 
 _SPEEDS = (
     ("jit", "eager", 1.0, 0.7),
-    ("iree", OWN_ROAD["iree"], 0.95, None),
-    ("xla", OWN_ROAD["xla"], 0.95, None),
+    ("iree", FRONT_END_OF["iree"], 0.95, None),
+    ("xla", FRONT_END_OF["xla"], 0.95, None),
     (OURS, "inductor", 1.0, 0.8),
 )
 _TRAINING = (("torch.compile", "eager", 1.0, None),)

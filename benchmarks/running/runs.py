@@ -15,7 +15,7 @@ from benchmarks.running.saved_module import SavedModule
 from fx_importer.benchmarking import Measurement
 from fx_importer.benchmarking.measure import COLUMNS, cells, figure
 
-OWN_ROAD = {"iree": "iree-turbine", "xla": "jax"}
+FRONT_END_OF = {"iree": "iree-turbine", "xla": "jax"}
 """The native front end of each backend."""
 TRAINING = "training"
 """The dtype of training steps, in float32."""
@@ -123,7 +123,7 @@ class Figures:
 
 
 def tables(figures: Figures) -> str:
-    """Return the machine, and tables for each setting: speeds, calls of one addition, roads, loading."""
+    """Return the machine, and tables for each setting: speeds, calls of one addition, native front ends, loading."""
     parts = [figures.of_machine]
     parts += [
         f"With {each.threads} thread{'s' if each.threads > 1 else ''} it multiplies matrices at "
@@ -137,7 +137,7 @@ def tables(figures: Figures) -> str:
         chosen = [each for each in models if each.setting == setting]
         parts += [f"**{described(setting)[0].upper()}{described(setting)[1:]}: speed relative to eager**"]
         # With more threads, engines that load at the same time take each other's processors.
-        parts += [_speeds(chosen, roofs), _loading(chosen) if setting[2] == 1 else "", _roads(chosen)]
+        parts += [_speeds(chosen, roofs), _loading(chosen) if setting[2] == 1 else "", _front_ends(chosen)]
     if figures.saved:
         parts += ["**MB at the peak of calls: a saved module on the JIT, and eager**", _saved(figures.saved)]
     if figures.training:
@@ -201,10 +201,10 @@ def _loading(runs: Sequence[Run]) -> str:
     )
 
 
-def _roads(runs: Sequence[Run]) -> str:
+def _front_ends(runs: Sequence[Run]) -> str:
     """Compare the speeds of backends with native front ends, and with Inductor."""
     fed = [each for each in engines_of(runs) if ":" in each]
-    pairs = [(each, own) for backend, own in OWN_ROAD.items() for each in fed if each.startswith(f"{backend}:")]
+    pairs = [(each, own) for backend, own in FRONT_END_OF.items() for each in fed if each.startswith(f"{backend}:")]
     pairs = [pair for pair in [*pairs, (OURS, "inductor")] if any(run.speed(*pair) for run in runs)]
     if not pairs:
         return ""

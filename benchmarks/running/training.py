@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.running.own_roads import DOOR
+from benchmarks.running.front_ends import TORCH_COMPILE
 from fx_importer.benchmarking import Candidate, Example
 from fx_importer.benchmarking.engines import EAGER, INDUCTOR
 
@@ -82,5 +82,5 @@ def _step(engine: Candidate, example: Example) -> Callable[..., Any]:
     return step
 
 
-STEPS = [Candidate(each.name, partial(_step, each), each.check) for each in (EAGER, INDUCTOR, DOOR)]
+STEPS = [Candidate(each.name, partial(_step, each), each.check) for each in (EAGER, INDUCTOR, TORCH_COMPILE)]
 """What trains, by the names of what compiles the model."""

@@ -36,7 +36,7 @@ SAVED = [SavedModule("mobilenet", 1, "fp32", 2**28, 2**28 + 2**25)]
 FIGURES = Figures({"date": "today"}, ROOFLINES, RUNS, [Compiling("bert_base", 3.5, 0.1)], SAVED)
 
 
-def test_tables_have_speeds_roads_and_additions(tmp_path):
+def test_tables_have_speeds_front_ends_and_additions(tmp_path):
     FIGURES.write(tmp_path / "times.json")
     text = tables(Figures.read(tmp_path / "times.json"))
     assert "| mobilenet | 12.0 (11.0-13.0) | 17% | 2.00 | 3.00 | 4.00 | 2.40 |" in text

@@ -1,4 +1,4 @@
-"""Engines by the roads that their own projects offer, of the same models with the same weights; and `torch.compile`."""
+"""The native front ends of engines, for the same models with the same weights, and `torch.compile`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _jax(example: Example) -> Callable[..., Any]:
     return call
 
 
-OWN_ROADS = {
+FRONT_ENDS = {
     each.name: each
     for each in (
         Candidate("iree-turbine", _turbine, partial(require, "iree-turbine", "bench", "iree.turbine", "iree.runtime")),
@@ -62,7 +62,7 @@ OWN_ROADS = {
 }
 
 
-def _door(example: Example) -> Callable[..., Any]:
+def _torch_compile(example: Example) -> Callable[..., Any]:
     from fx_importer.dynamo import backend  # only here: the other engines load without TorchDynamo
 
     return torch.compile(example.function, backend=backend)
@@ -72,5 +72,5 @@ def _always_there() -> None:
     pass
 
 
-DOOR = Candidate("torch.compile", _door, _always_there)
+TORCH_COMPILE = Candidate("torch.compile", _torch_compile, _always_there)
 """``torch.compile(backend="fx_importer")``."""
