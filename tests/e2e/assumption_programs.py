@@ -66,6 +66,26 @@ def number_of_selected(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     return (x * 2 if rows.shape[0] > 1 else x * 3), number
 
 
+def distinct(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if len(torch.unique(n)) * 2 == 6 else x
+
+
+def distinct_rows(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if torch.unique(torch.stack([n, n + 1], 1), dim=0).shape[0] == 3 else x
+
+
+def runs(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if len(torch.unique_consecutive(n)) > 2 else x
+
+
+def bins(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if len(torch.bincount(n, minlength=3)) == 5 else x
+
+
+def repeated(x: Tensor, n: Tensor) -> Tensor:
+    return x * 2 if len(torch.repeat_interleave(x, n.clamp(0, 9))) == 7 else x
+
+
 def listed(x: Tensor, n: Tensor) -> Tensor:
     return torch.cat([x * size for size in n.tolist() if size > 0])
 
@@ -277,6 +297,11 @@ PROGRAMS: Mapping[str, Program] = {
     "selected": (selected, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, -3).int())),
     "length": (length_of_selection, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, -3).int())),
     "number_of_selected": (number_of_selected, (ONES, whole(4, -3, 2).int()), (ONES, whole(1, -9, -3).int())),
+    "distinct": (distinct, (ONES, whole(4, 1, 2)), (ONES, whole(1, 2, 1))),
+    "distinct_rows": (distinct_rows, (ONES, whole(4, 1, 2)), (ONES, whole(1, 2, 1))),
+    "runs": (runs, (ONES, whole(4, 1, 2)), (ONES, whole(1, 1, 2))),
+    "bins": (bins, (ONES, whole(4, 1, 2)), (ONES, whole(1, 1, 2))),
+    "repeated": (repeated, (ONES, whole(4, 1, 2)), (ONES, whole(1, 1, 2))),
     "list": (listed, (ONES, whole(1, 0, 2)), (ONES, whole(1, 1, 2))),
     "loop": (loop_until, (RISING,), (10 * RISING,)),
     "and": (two_questions, (ONES,), (10 * ONES,)),

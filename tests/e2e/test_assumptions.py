@@ -63,10 +63,34 @@ def test_flips_are_caught_by_the_jit(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "engine"),
     # IREE does not run sorts of linalg
-    [row for row in itertools.product(PROGRAMS, ENGINES) if row != ("sorted", "linalg_iree")],
+    [
+        row
+        for row in itertools.product(PROGRAMS, ENGINES)
+        if row not in (("sorted", "linalg_iree"), ("distinct", "linalg_iree"))
+    ],
 )
 def test_flips_are_caught_by_all_engines(name: str, engine: str) -> None:
     assert_flip_is_caught(name, *ENGINES[engine])
+
+
+@pytest.mark.parametrize("name", ["distinct", "distinct_rows", "runs", "bins", "repeated"])
+def test_sizes_of_results_are_counted_in_stablehlo(name: str) -> None:
+    assert_flip_is_caught(name, "stablehlo", "jit")
+
+
+@torch.library.custom_op("assumed::positive", mutates_args=())
+def positive(n: torch.Tensor) -> torch.Tensor:
+    return n[n > 0].clone()
+
+
+@positive.register_fake
+def _(n: torch.Tensor) -> torch.Tensor:
+    return n.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+def test_sizes_that_no_rule_counts_are_refused() -> None:
+    with pytest.raises(ExportError, match=r"`len\(positive\(x\)\)` is 3, .*: this size depends on values, and no rule"):
+        lower(lambda x: x * 2 if len(positive(x)) == 3 else x, ONES, capture="assume")
 
 
 def test_verify_raises_for_other_inputs() -> None:

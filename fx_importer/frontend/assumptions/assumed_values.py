@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import sympy
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.errors import ExportError
 from fx_importer.frontend.assumptions.number_tensors import NumberTensors
+from fx_importer.frontend.assumptions.result_sizes import counted_size, source_of_size
 from fx_importer.frontend.assumptions.value_questions import Question, ValueQuestions
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
@@ -43,18 +45,21 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
     checked: set[str] = set()
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
+        counted: set[fx.Node] = set()
         for node in graph.nodes:
             if node.target is not aten._assert_scalar.default or not (match := _ASSERTED.fullmatch(str(node.args[1]))):
                 continue
             if (question := questions_of.get(match[1])) is not None:
-                condition = NumberTensors(node).checked(node.args[0], question)
+                numbers = NumberTensors(node)
+                condition = numbers.checked(node.args[0], question)
+                counted |= numbers.counted
                 emit_assumption(node, condition, question)
                 graph.erase_node(node)
                 checked.add(match[1])
         _remove_numbers(graph)
-        for node in [node for node in graph.nodes if node.target in _SELECTIONS]:
-            _count_selected(node)
-        for node in [node for node in graph.nodes if node.target in _LISTS and node.users]:
+        for node in graph.find_nodes(op="call_function", target=aten.scalar_tensor.default):
+            _with_counted_number(node, counted)
+        for node in [node for node in graph.nodes if node.target in _LISTS and node in counted and node.users]:
             _with_assumed_number(node)
 
     program = with_rewritten_graphs(program, rewrite)
@@ -64,48 +69,30 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
 
 
 def _with_assumed_number(found: fx.Node) -> None:
-    """Give a call of `_LISTS` the number of elements that the capture assumes, and check its operand's number."""
+    """Give a call of `_LISTS`, whose number of elements is checked, the number that the capture assumes."""
     (operand,) = found.args
     parts = [] if found.target is aten.nonzero.default else list(found.users)
     size = value_of(parts[0] if parts else found).shape[0]
     number = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else size
-    sizes = [user for tensor in (found, *parts) for user in tensor.users if _is_number_of_rows(user)]
-    tensors = [user for size in sizes for user in size.users if user.target is aten.scalar_tensor.default]
-    checks = [user for tensor in tensors for user in tensor.users if user.target is aten.eq.Scalar]
-    if number not in [check.args[1] for check in checks] or not value_of(operand).dim():
+    if number is None or not value_of(operand).dim():
         return
-    count = emit(found, aten.sum.default, emit(found, aten.ne.Scalar, operand, 0))
+    sizes = [user for tensor in (found, *parts) for user in tensor.users if _is_number_of_rows(user)]
     listed = emit(found, aten.nonzero_static.default, operand, size=number, fill_value=0)
-    new: dict[fx.Node, Any] = {**dict.fromkeys(tensors, count), **dict.fromkeys(sizes, number)}
+    new: dict[fx.Node, Any] = dict.fromkeys(sizes, number)
     new |= {part: emit(found, aten.select.int, listed, 1, part.args[1]) for part in parts}
     for old, replacement in {**new, found: listed}.items():
         old.replace_all_uses_with(replacement)
         found.graph.erase_node(old)
 
 
-def _count_selected(selected: fx.Node) -> None:
-    """Check the number of elements of a mask, not the size of their selection, which is a constant of the capture."""
-    indices: Any = selected.args[1] if selected.target is aten.index.Tensor else selected.args[1:2]
-    masks = [each for each in indices if isinstance(each, fx.Node) and value_of(each).dtype in _MASKS]
-    sizes = [user for user in selected.users if user.target is aten.sym_size.int]
-    tensors = [user for size in sizes for user in size.users if user.target is aten.scalar_tensor.default]
-    if len(masks) != 1 or not tensors:
-        return
-    (mask,) = masks
-    if selected.target is aten.masked_select.default:
-        mask = emit(selected, aten.logical_and.default, mask, emit(selected, aten.ones_like.default, selected.args[0]))
-    count = emit(selected, aten.sum.default, emit(selected, aten.ne.Scalar, mask, 0))
-    start = [isinstance(each, fx.Node) for each in indices].index(True)
-    for tensor in tensors:
-        if selected.target is aten.masked_select.default or tensor.args[0].args[1] == start:  # type: ignore[union-attr]
-            dtype = value_of(tensor).dtype
-            same = dtype == torch.int64
-            tensor.replace_all_uses_with(count if same else emit(tensor, aten._to_copy.default, count, dtype=dtype))
-            selected.graph.erase_node(tensor)
-
-
-_SELECTIONS = (aten.index.Tensor, aten.masked_select.default)
-_MASKS = (torch.bool, torch.uint8)
+def _with_counted_number(number: fx.Node, counted: set[fx.Node]) -> None:
+    """Replace the model's own tensor of a size that is counted: the size is a constant of the example inputs."""
+    size: Any = number.args[0]
+    if isinstance(size, fx.Node) and source_of_size(size) in counted:
+        count = counted_size(size, partial(emit, number))
+        if count is not None:
+            number.replace_all_uses_with(emit(number, aten._to_copy.default, count, dtype=value_of(number).dtype))
+            number.graph.erase_node(number)
 
 
 def _is_number_of_rows(node: fx.Node) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from fx_importer.errors import ExportError
+from fx_importer.frontend.assumptions.result_sizes import counted_size, source_of_size
 from fx_importer.frontend.assumptions.value_questions import Question
 from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
@@ -21,11 +23,15 @@ class NumberTensors:
     def __init__(self, place: fx.Node):
         self._place = place
         self._known: dict[fx.Node, fx.Node] = {}
+        self._question = Question("", 0, "", "")
         self._in_range: list[fx.Node] = []
         """Conditions that integers did not wrap."""
+        self.counted: set[fx.Node] = set()
+        """The calls whose results have sizes that were counted."""
 
     def checked(self, number: Any, question: Question) -> fx.Node:
         """Return the condition that ``number``, torch's assertion, is true as Python computes it."""
+        self._question = question
         condition = self.answer(number, question)
         for each in self._in_range:
             condition = self._emit(aten.logical_and.default, condition, each)
@@ -102,8 +108,19 @@ class NumberTensors:
         return result
 
     def _of_number(self, node: fx.Node) -> fx.Node:
-        """Return the value of a number that only Python computes, such as a size."""
+        """Return the value of a number that only Python computes, such as a size.
+
+        Raises:
+            ExportError: if its value of the example inputs would be its value for all.
+        """
+        source = source_of_size(node)
+        if source is not None and (count := counted_size(node, self._emit)) is not None:
+            self.counted.add(source)
+            return count
         value = value_of(node)
+        known = value.node.maybe_as_int() if isinstance(value, torch.SymInt) else value
+        if isinstance(known, int) and (source is not None or node.target is not aten.sym_size.int):
+            raise _constant_check(self._question)
         if isinstance(value, bool | torch.SymBool):
             with self._place.graph.inserting_before(self._place):
                 number = self._place.graph.call_function(torch.sym_ite, (node, 1, 0))
@@ -144,6 +161,16 @@ class NumberTensors:
         elif not dtype.is_floating_point:
             tensor = self._wide(a)
         return self._emit(getattr(aten, relation).Scalar, tensor, b)
+
+
+def _constant_check(question: Question) -> ExportError:
+    """Return the error for a number whose value of the example inputs the program would check, and no other."""
+    return ExportError(
+        f"the program cannot check what its capture assumes, {question.text}: this size depends on values, and no "
+        "rule counts it. Accepted are sizes of results of nonzero, unique, bincount, repeat_interleave and a mask. "
+        "Ask a tensor instead, (n > 0).sum() > 2",
+        f"{question.file}:{question.line}" if question.file else "",
+    )
 
 
 def _without_summand(number: Any, limit: Any) -> tuple[Any, Any]:
