@@ -190,8 +190,8 @@ def _tensors_of(call: Call) -> Iterator[Tensor]:
         args, kwargs = f.example_inputs or ((), {})
         yield from f.state_dict.values()
     elif isinstance(f, torch.nn.Module):
-        yield from f.parameters()
-        yield from f.buffers()
+        yield from torch.nn.Module.parameters(f)
+        yield from torch.nn.Module.buffers(f)
     yield from (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
 
 
@@ -223,7 +223,7 @@ def _with_dtypes(call: Call, dtypes: Mapping[torch.dtype, torch.dtype]) -> Call 
             f = copy.deepcopy(f)
         except Exception:  # of a module's own
             return None
-        for tensor in (*f.parameters(), *f.buffers()):
+        for tensor in (*torch.nn.Module.parameters(f), *torch.nn.Module.buffers(f)):
             tensor.data = converted(tensor.data)
     args, kwargs = pytree.tree_map(converted, (tuple(args), dict(kwargs)))
     return f, args, kwargs

@@ -81,7 +81,7 @@ def _name_of(fn: Any) -> str:
 def copy_before(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a copy of a module before it is called, which has the same parameters; else, or if that fails, ``fn``."""
     module = getattr(fn, "__self__", fn)
-    shared = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
+    shared = list(torch.nn.Module.parameters(module)) if isinstance(module, torch.nn.Module) else []
     try:
         return copy.deepcopy(fn, {id(parameter): parameter for parameter in shared})
     except Exception:  # of the user's own objects

@@ -43,7 +43,7 @@ def without_aliases(
             return leaf
         return leaf.detach().clone().requires_grad_(leaf.requires_grad)
 
-    for tensor in (*module.parameters(), *module.buffers()):
+    for tensor in (*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module)):
         if _has_memory(tensor):
             is_new(tensor)
 

@@ -47,7 +47,9 @@ class ExportFailure:
         self.tried: dict[Rung, Exception] = {}
         """What else was tried, and what torch raised."""
         self._args, self._kwargs, self._shapes = tuple(args), dict(kwargs), dynamic_shapes
-        self._devices = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
+        self._devices = {
+            str(tensor.device) for tensor in (*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module))
+        }
         try:
             self._parameters = list(inspect.signature(module.forward).parameters)
         except ValueError:  # of a builtin

@@ -37,7 +37,7 @@ def on_fake_cpu(
     kwargs, and a function that puts the original tensors of ``module``, with their aliasing, back into a program.
     """
     inputs = (tuple(args), dict(kwargs))
-    tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(inputs)]
+    tensors = [*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module), *pytree.tree_leaves(inputs)]
     if not any(map(is_fake_or_meta, tensors)):
         yield *inputs, lambda program: program
         return

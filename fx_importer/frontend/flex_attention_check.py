@@ -37,7 +37,12 @@ def check_flex_attention(
     """
     if not any(node.target is _FLEX_ATTENTION for node in program.graph.nodes):
         return
-    state = *module.parameters(), *module.buffers(), *program.state_dict.values(), *program.constants.values()
+    state = (
+        *torch.nn.Module.parameters(module),
+        *torch.nn.Module.buffers(module),
+        *program.state_dict.values(),
+        *program.constants.values(),
+    )
     if any(map(is_fake_or_meta, (*state, *pytree.tree_leaves((args, kwargs))))):
         return
     buffers = [each for each in state if type(each) is Tensor and not each.is_inference()]

@@ -25,7 +25,7 @@ def conversions_traced() -> Iterator[None]:
     converted: list[tuple[dict[str, Any], str, torch.Tensor, torch.Tensor]] = []
 
     def apply(module: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        tensors = [*module.parameters(), *module.buffers()]
+        tensors = [*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module)]
         if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
             return convert(module, fn, recurse)
         for owner in module.modules() if recurse else (module,):

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch.export import Dim
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from fx_importer import lower
 from fx_importer.errors import ExportError
 from fx_importer.frontend.export import export_program
 from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES
@@ -135,3 +136,11 @@ def test_error_is_pickled_without_inputs() -> None:
     assert [change.text for change in error.changes] == ["t.long(): int64 instead of torch.uint8"]
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.where, copy.changes) == (str(error), error.where, ())
+
+
+@pytest.mark.parametrize("name", ["parameters", "buffers"])
+def test_submodule_with_the_name_of_a_method_is_an_error_of_the_export(name: str) -> None:
+    model = torch.nn.Linear(3, 3)
+    model.__dict__[name] = torch.nn.Identity()
+    with pytest.raises(ExportError, match="cannot capture Linear"):
+        lower(model, torch.ones(2, 3))
