@@ -60,7 +60,6 @@ def test_activations(case, output_type):
 
 
 @pytest.mark.slow_rows(
-    "^constants_compared_with_numbers-tosa$",
     "^constants_compared_with_numbers-stablehlo$",
     "^hyperbolic-tosa$",
     "^constants_compared_with_numbers-linalg",
@@ -74,6 +73,7 @@ def test_activations(case, output_type):
         "hyperbolic",
         lambda: (lambda x: (x.tanh(), x.sinh(), x.cosh(), x.asinh()), (EDGES,)),
     ),
+    Case("factors", lambda: (factors_beyond_float16, (torch.tensor([1e-3, 0.5, -6e4, 6e4, 3e-7, 2.0]).half(),))),
     Case("erf", lambda: (torch.erf, (torch.linspace(-4, 4, 101),)), tolerance=(1e-6, 0)),
     Case("constants_compared_with_numbers", lambda: (of_constants, (normal(2),))),
     Case("trunc_of_a_constant", lambda: (lambda x: x + torch.full((2,), 5.5).trunc(), (normal(2),))),
@@ -102,6 +102,11 @@ def test_activations(case, output_type):
 )
 def test_functions(case, output_type):
     check(case, output_type)
+
+
+def factors_beyond_float16(x):
+    """Multiply and divide by numbers and a tensor of rank 0 that float16 rounds to infinity or zero."""
+    return x * 1e5, x / 1e5, x * 1e-9, 1e5 / x, x * torch.tensor(1e5), x * 100_000, x + 1e5
 
 
 def where_of_equal_branches(c, x):
