@@ -58,7 +58,7 @@ def test_every_json_option_takes_a_dash():
     }
     assert len(commands) == 21
     for name in commands:
-        file = {"import": "commands/import_model", "opt": "opt/pass_list", "build": "native/build"}.get(
+        file = {"import": "commands/import_model", "opt": "opt/run_passes", "build": "native/build"}.get(
             name, f"commands/{name}"
         )
         module = Path(__file__).parents[2] / "fx_importer/cli" / f"{file}.py"
