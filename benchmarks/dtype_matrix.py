@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.rows import DOCS, renew, section_of
 from fx_importer import FxImporterError, OutputType, lower
 from fx_importer.importing.types import ELEMENT_TYPES
-from fx_importer.mlir.types import DTYPES
+from fx_importer.mlir.dtypes import DTYPES
 
 PAGE = DOCS / "dtypes.md"
 

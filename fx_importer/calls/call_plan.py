@@ -19,7 +19,7 @@ from fx_importer.calls.state import OnDevice, State
 from fx_importer.diagnostics.assumption_messages import violation_in
 from fx_importer.errors import AssumptionError, UsageError
 from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
-from fx_importer.mlir.types import DTYPES
+from fx_importer.mlir.dtypes import DTYPES
 from fx_importer.output_types import OutputType
 
 

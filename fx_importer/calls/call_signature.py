@@ -14,9 +14,10 @@ from fx_importer.calls.recurring_calls import PLAIN
 from fx_importer.calls.state import OnDevice
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.dtypes import DTYPES, UNSIGNED
 from fx_importer.mlir.functions import checks_assumptions, state_aliases
 from fx_importer.mlir.tensor_elements import missing_values
-from fx_importer.mlir.types import DTYPES, UNSIGNED, TorchTensor
+from fx_importer.mlir.types import TorchTensor
 
 HOST, _META = torch.device("cpu"), torch.device("meta")
 

@@ -9,8 +9,8 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import Argument, Result
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.dtypes import DTYPES
 from fx_importer.mlir.functions import functions_of
-from fx_importer.mlir.types import DTYPES
 
 _ELEMENTS = {**DTYPES, **IN_STABLEHLO}
 

@@ -9,7 +9,7 @@ from typing import Any
 from fx_importer.compiler.compilation import Compilation, Programs
 from fx_importer.distributed import Mesh, Plan
 from fx_importer.distributed.collectives import calls_in, process_groups
-from fx_importer.distributed.shardings import set_mesh
+from fx_importer.distributed.module_attributes import set_mesh
 from fx_importer.errors import UsageError
 from fx_importer.importing import ImportResult
 from fx_importer.importing.handlers import Handler

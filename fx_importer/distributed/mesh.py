@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed
-
 from fx_importer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -100,6 +98,8 @@ def fake_process_group(size: int, rank: int = 0) -> Iterator[None]:
     Raises:
         UsageError: if this process has a process group already.
     """
+    import torch.distributed
+
     if torch.distributed.is_initialized():
         raise UsageError("this process has a process group already: end it first, with destroy_process_group")
     from torch.testing._internal.distributed.fake_pg import FakeStore

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fx_importer.calls.call_signature import CallingConvention
-from fx_importer.distributed.shardings import is_sharded, mesh_of
+from fx_importer.distributed.module_attributes import mesh_of
+from fx_importer.distributed.shardings import is_sharded
 from fx_importer.engines.engine_table import REFERENCE_ENGINE, stub_engine
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir

@@ -1,4 +1,4 @@
-"""Types of the torch dialect, read and written as text: the bindings have no classes for them; dtypes of others."""
+"""Types of the torch dialect, read and written as text: the bindings have no classes for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-import torch
 
 from fx_importer.mlir.bindings import ir
 
@@ -92,27 +90,3 @@ def is_incomplete(type_: ir.Type) -> bool:
 def short_text(type_: ir.Type) -> str:
     """Return ``f32[4,?]`` for ``!torch.vtensor<[4,?],f32>``; the tensors of lists are shortened too."""
     return _TENSOR_IN_TEXT.sub(r"\2\1", str(type_)).removeprefix("!torch.")
-
-
-DTYPES: dict[str, tuple[torch.dtype, ...]] = {
-    "f64": (torch.float64,),
-    "f32": (torch.float32,),
-    "f16": (torch.float16,),
-    "bf16": (torch.bfloat16,),
-    "f8E4M3FN": (torch.float8_e4m3fn,),
-    "f8E5M2": (torch.float8_e5m2,),
-    "f8E4M3FNUZ": (torch.float8_e4m3fnuz,),
-    "f8E5M2FNUZ": (torch.float8_e5m2fnuz,),
-    "complex<f16>": (torch.complex32,),
-    "complex<f32>": (torch.complex64,),
-    "complex<f64>": (torch.complex128,),
-    "i1": (torch.bool,),
-    "i8": (torch.int8, torch.uint8),
-    "i16": (torch.int16, torch.uint16),
-    "i32": (torch.int32, torch.uint32),
-    "i64": (torch.int64, torch.uint64),
-}
-"""Torch dtypes by element type. Integers are signless, so arguments may be of both; results are of the first."""
-
-UNSIGNED = {f"ui{dtype.itemsize * 8}": (dtype,) for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64)}
-"""Dtypes of StableHLO's unsigned integers."""

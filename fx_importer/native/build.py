@@ -20,10 +20,10 @@ from fx_importer.engines.function_extraction import check_one_device
 from fx_importer.engines.jit.weight_table import Resource, elide_weights
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.dtypes import DTYPES
 from fx_importer.mlir.functions import dialects_of, functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import key_of
-from fx_importer.mlir.types import DTYPES
 from fx_importer.native.abi import EntryPoint, entry_of, identifier
 from fx_importer.native.header import header
 from fx_importer.native.initial_values import initial_values, is_zero

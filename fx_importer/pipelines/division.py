@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fx_importer.distributed import Mesh
-from fx_importer.distributed.shardings import set_mesh, set_shardings
+from fx_importer.distributed.module_attributes import set_mesh
+from fx_importer.distributed.shardings import set_shardings
 from fx_importer.manifest import Function
 from fx_importer.mlir.bindings import ir, passmanager
 from fx_importer.rewrites import fold_stablehlo_no_ops, split_batch_dimensions

@@ -71,8 +71,8 @@ from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes
 from fx_importer.rewrites.stablehlo.dynamic_slices_to_tensor import dynamic_slices_to_tensor
 from fx_importer.rewrites.stablehlo.dynamic_windows_to_linalg import dynamic_windows_to_linalg
 from fx_importer.rewrites.stablehlo.exact_floats import stablehlo_int8_matmuls_to_f32
+from fx_importer.rewrites.stablehlo.float32_accumulation import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.operators import operators_to_stablehlo
-from fx_importer.rewrites.stablehlo.product_precision import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.scalar_legalization import scalars_to_stablehlo
 from fx_importer.rewrites.stablehlo.scatter_sort_to_loops import scatter_sort_to_loops
 from fx_importer.rewrites.stablehlo.shape_refinement import refine_stablehlo_shapes

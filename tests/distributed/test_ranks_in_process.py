@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fx_importer.distributed import Mesh
-from fx_importer.distributed.shardings import set_mesh
+from fx_importer.distributed.module_attributes import set_mesh
 from fx_importer.engines.jit import ranks_in_process
 from fx_importer.engines.jit.ranks_in_process import load_in_process
 from fx_importer.errors import UsageError

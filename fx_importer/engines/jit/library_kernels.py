@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fx_importer.mlir.types import DTYPES
+from fx_importer.mlir.dtypes import DTYPES
 from fx_importer.rewrites.llvm.library_functions import Convolution, Kernel, LibraryFunction, Product, packed_dtypes
 
 Bound = Callable[[], object]

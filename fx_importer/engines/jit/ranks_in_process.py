@@ -19,7 +19,7 @@ from fx_importer.calls.backend import Loaded, Value
 from fx_importer.calls.call_signature import IN_STABLEHLO
 from fx_importer.distributed.communication import groups_of
 from fx_importer.distributed.mesh import Groups
-from fx_importer.distributed.shardings import mesh_of, remove_mesh
+from fx_importer.distributed.module_attributes import mesh_of, remove_mesh
 from fx_importer.engines.jit.jit_backend import JitBackend
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import ValueType

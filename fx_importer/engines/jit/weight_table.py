@@ -12,10 +12,10 @@ import torch
 from fx_importer.calls.memref import describe
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import missing_data
+from fx_importer.mlir.dtypes import DTYPES, UNSIGNED
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
 from fx_importer.mlir.emit.emitter import Emitter
 from fx_importer.mlir.resources import has_data, key_of, resource, resource_bytes, resource_of
-from fx_importer.mlir.types import DTYPES, UNSIGNED
 from fx_importer.mlir.walk import operations
 from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, handle_of
 

@@ -30,9 +30,9 @@ from fx_importer.engines.function_extraction import check_dialects, extract_func
 from fx_importer.engines.stablehlo_interpreter.stablehlo_backend_child import interpret
 from fx_importer.mlir.bindings import func_d, ir, write_bytecode
 from fx_importer.mlir.constant_arguments import take_resources
+from fx_importer.mlir.dtypes import DTYPES
 from fx_importer.mlir.emit.emitter import Emitter, terminator, update_function_type
 from fx_importer.mlir.functions import functions_of
-from fx_importer.mlir.types import DTYPES
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch

@@ -22,8 +22,8 @@ from fx_importer.engines.tosa_reference.tosa_flatbuffer import write_flatbuffer
 from fx_importer.engines.tosa_reference.tosa_reference_backend_child import run_model
 from fx_importer.engines.tosa_reference.tosa_specialization import specialize_tosa
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.dtypes import DTYPES
 from fx_importer.mlir.functions import functions_of
-from fx_importer.mlir.types import DTYPES
 from fx_importer.options import Limits
 from fx_importer.pipelines import Pipeline
 from fx_importer.process.one_shot import run_isolated

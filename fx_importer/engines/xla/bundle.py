@@ -10,9 +10,9 @@ from fx_importer.engines.xla.portable_artifact import artifact_of, elements
 from fx_importer.engines.xla.xla_pipeline import xla_pipeline
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import resource_constants, resource_tensor
+from fx_importer.mlir.dtypes import DTYPES, UNSIGNED
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.module_io import copy_to_new_context
-from fx_importer.mlir.types import DTYPES, UNSIGNED
 
 LOADER = Path(stablehlo_loader.__file__)
 """The file to copy next to an artifact."""

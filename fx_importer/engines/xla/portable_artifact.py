@@ -11,13 +11,13 @@ from fx_importer.calls.memref import dense
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact
 from fx_importer.mlir.constant_arguments import name_resources, take_resources
+from fx_importer.mlir.dtypes import DTYPES, UNSIGNED
 from fx_importer.mlir.emit.emitter import update_function_type
 from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.module_io import copy_to_new_context
 from fx_importer.mlir.resources import key_of
-from fx_importer.mlir.types import DTYPES, UNSIGNED
 
 Weights = Literal["inline", "arguments"]
 

@@ -15,7 +15,8 @@ from fx_importer.calls.call_signature import Signature, TensorKind, read_signatu
 from fx_importer.calls.specialization import Specialized, is_dynamic
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.distributed.shardings import is_sharded, mesh_of
+from fx_importer.distributed.module_attributes import mesh_of
+from fx_importer.distributed.shardings import is_sharded
 from fx_importer.engines.engine_pipeline import run_engine_pipeline
 from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.xla.engine import XLA_ENGINE

@@ -17,7 +17,7 @@ from fx_importer.calls.call_signature import Signature, TensorKind, read_signatu
 from fx_importer.calls.memref import dense
 from fx_importer.calls.specialization import is_dynamic
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.distributed.shardings import mesh_of
+from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.engines.function_extraction import check_dialects, copied_function
 from fx_importer.engines.xla.engine import XLA_ENGINE
 from fx_importer.engines.xla.xla_devices import host_devices, weight_positions

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from fx_importer.distributed.collectives import COLLECTIVES, group_name
-from fx_importer.distributed.shardings import CHANNEL, MESH_AXES, REPLICA_GROUPS
+from fx_importer.distributed.module_attributes import CHANNEL, MESH_AXES, REPLICA_GROUPS
 from fx_importer.importing.handlers.schema_operators import import_overload
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.manifest import ProcessGroup

@@ -12,8 +12,8 @@ import torch
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.constant_arguments import resource_tensor
+from fx_importer.mlir.dtypes import DTYPES, UNSIGNED
 from fx_importer.mlir.resources import is_resource
-from fx_importer.mlir.types import DTYPES, UNSIGNED
 from fx_importer.native.c_source.scalars import float_text, half_bits, integer_text, storage
 
 _LINE = 116

@@ -201,7 +201,7 @@ def _buffers(function: func_d.FuncOp) -> list[_Buffer]:
 
 def _is_dense(kind: ir.MemRefType) -> bool:
     """Return whether a buffer is row-major, in main memory, with elements of a dtype."""
-    from fx_importer.mlir.types import DTYPES
+    from fx_importer.mlir.dtypes import DTYPES
 
     identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank, kind.context))
     return str(kind.element_type) in DTYPES and kind.layout == identity and kind.memory_space is None
@@ -209,7 +209,7 @@ def _is_dense(kind: ir.MemRefType) -> bool:
 
 def _bytes(kind: ir.MemRefType) -> int:
     """Return the product of the static sizes of a buffer, in bytes."""
-    from fx_importer.mlir.types import DTYPES
+    from fx_importer.mlir.dtypes import DTYPES
 
     static = (size for axis, size in enumerate(kind.shape) if not kind.is_dynamic_dim(axis))
     return math.prod(static) * DTYPES[str(kind.element_type)][0].itemsize

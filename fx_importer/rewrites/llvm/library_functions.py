@@ -99,7 +99,7 @@ def packed_dtypes() -> tuple[torch.dtype, ...]:
 
 def packed_elements() -> list[str]:
     """Return the element types of convolutions that are faster with channels last."""
-    from fx_importer.mlir.types import DTYPES
+    from fx_importer.mlir.dtypes import DTYPES
 
     return ["f64", "f32", *(name for name in ("bf16", "f16") if DTYPES[name][0] in packed_dtypes())]
 

@@ -136,7 +136,7 @@ def offsets_of(entries: Sequence[HoistedWeight]) -> list[int]:
 
 
 def _hoist(function: func_d.FuncOp, memory: type[_Table | _Block]) -> None:
-    from fx_importer.mlir.types import DTYPES, UNSIGNED
+    from fx_importer.mlir.dtypes import DTYPES, UNSIGNED
 
     constants = resource_constants(function, "arith.constant")
     numbers = {value: handle.number for value in constants if (handle := handle_of(value))}

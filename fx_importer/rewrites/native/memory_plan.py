@@ -163,7 +163,7 @@ def _parents(op: ir.Operation) -> list[ir.Operation]:
 
 
 def _element_bytes(kind: ir.MemRefType, index_bits: int) -> int:
-    from fx_importer.mlir.types import DTYPES
+    from fx_importer.mlir.dtypes import DTYPES
 
     name = str(kind.element_type)
     if name == "index":

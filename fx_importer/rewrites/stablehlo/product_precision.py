@@ -1,4 +1,4 @@
-"""The precision of products: of float32 on devices that have a narrower one, and float32 sums of low-precision ones."""
+"""The precision of float32 products on devices that have a narrower one and take it by default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit.emitter import Emitter, attributes_of, replace, with_element
 from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.walk import rewrite
 
@@ -28,17 +27,3 @@ def product_precision(op: ir.Operation) -> None:
         with op.context:
             highest = stablehlo_d.PrecisionAttr.get("HIGHEST")
             op.attributes["precision_config"] = ir.ArrayAttr.get([highest, highest])
-
-
-@rewrite(
-    "fx-importer-accumulate-in-float32",
-    ops=("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"),
-    emitter=Emitter,
-)
-def accumulate_in_float32(op: ir.Operation, emit: Emitter) -> None:
-    """Make matmuls and convolutions of float16 and bfloat16 return float32, and convert the result back."""
-    type_ = op.results[0].type
-    if emit.element(type_) not in ("f16", "bf16"):
-        return
-    product = emit.op(op.name, [with_element(type_, "f32")], list(op.operands), attributes_of(op)).result
-    replace(op, emit.value("stablehlo.convert", type_, product))

@@ -10,7 +10,7 @@ import torch
 from fx_importer import StageFailed, UsageError, export_and_import
 from fx_importer.calls.backend import Backend
 from fx_importer.engines import JitBackend
-from fx_importer.mlir.types import DTYPES
+from fx_importer.mlir.dtypes import DTYPES
 
 IDENTITY = "func.func @main(%a: tensor<{0}>) -> tensor<{0}> {{ return %a : tensor<{0}> }}"
 ADD_ONE = """

@@ -7,8 +7,8 @@ from fx_importer import lower
 from fx_importer.engines import JitBackend
 from fx_importer.engines.jit.weight_table import elide_weights, read_buffer, weight_table
 from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.mlir.dtypes import DTYPES
 from fx_importer.mlir.resources import resource
-from fx_importer.mlir.types import DTYPES
 from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, hoist_weights, weights_of
 
 RETURNS = "func.func @main() -> {0} {{ %0 = arith.constant dense<{1}> : {0}\n return %0 : {0} }}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fx_importer.distributed.shardings import CHANNEL, REPLICA_GROUPS
+from fx_importer.distributed.module_attributes import CHANNEL, REPLICA_GROUPS
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import producer
 from fx_importer.mlir.emit.torch import constant_of
