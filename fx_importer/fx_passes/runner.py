@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-import torch
 from torch.export import ExportedProgram
 
 from fx_importer.diagnostics.observers import pass_observers
@@ -25,13 +24,12 @@ def run_fx_passes(
         FxImporterError: as the passes do.
     """
     observers = pass_observers()
-    with torch.autocast("cpu", enabled=False):  # programs have the casts that were active in their capture
-        for fx_pass in passes:
-            if fx_pass.when(context):
-                for observer in observers:
-                    observer.before_fx_pass(fx_pass.name, programs)
-                within = replace(context, programs=programs)
-                programs = {name: fx_pass.run(program, within) for name, program in programs.items()}
-                for observer in observers:
-                    observer.after_fx_pass(fx_pass.name, programs)
+    for fx_pass in passes:
+        if fx_pass.when(context):
+            for observer in observers:
+                observer.before_fx_pass(fx_pass.name, programs)
+            within = replace(context, programs=programs)
+            programs = {name: fx_pass.run(program, within) for name, program in programs.items()}
+            for observer in observers:
+                observer.after_fx_pass(fx_pass.name, programs)
     return programs

@@ -70,16 +70,19 @@ def test_default_dtype_is_a_part_of_the_key():
         torch.set_default_dtype(torch.float32)
 
 
-def test_autocast_changes_neither_an_exported_program_nor_the_record():
+def test_autocast_is_a_part_of_the_key():
     class Scaled(torch.nn.Module):
         def forward(self, x):
             return torch.addmm(x, x, x, alpha=2.0)
 
     program = torch.export.export(Scaled(), (torch.ones(5, 5),))
-    with torch.autocast("cpu", torch.bfloat16):
-        within = str(export_and_import(program, output_type="torch"))
-    assert "bf16" not in within
-    assert str(export_and_import(program, output_type="torch")) == within
+    texts = []
+    for _ in range(2):
+        for enabled in (True, False):
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                texts.append(str(export_and_import(program, output_type="torch")))
+    assert ["bf16" in text for text in texts] == [True, False, True, False]
+    assert texts[:2] == texts[2:]
 
 
 def test_rules_of_users_are_called_again():

@@ -63,6 +63,7 @@ def _settings() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         *(attention.flash_sdp_enabled(), attention.mem_efficient_sdp_enabled(), attention.math_sdp_enabled()),
+        *(torch.is_autocast_enabled(name) and torch.get_autocast_dtype(name) for name in ("cpu", "cuda")),
     )
 
 
