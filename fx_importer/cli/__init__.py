@@ -97,7 +97,7 @@ def _run() -> None:
 def _open_closed_streams() -> None:
     """Open standard output and standard error where they are closed, so that no other file gets their numbers.
 
-    What is written to standard output then fails; what is written to standard error is lost.
+    Writes to standard output then fail; writes to standard error are lost.
     """
     for name, number, mode in (("stdout", 1, os.O_RDONLY), ("stderr", 2, os.O_WRONLY)):
         if getattr(sys, name) is None:

@@ -26,7 +26,7 @@ _MAX_NAMES = 1000
 
 
 class Record:
-    """An object that a pickle makes, by a call of what it names with arguments; its subclass stands for the name."""
+    """An object that a pickle makes, by a call of a name with arguments; its subclass stands for the name."""
 
     module: ClassVar[str]
     name: ClassVar[str]

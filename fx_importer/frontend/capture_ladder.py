@@ -53,7 +53,7 @@ def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
 
     With the other ``strict``, numbers that are read as sizes stay dynamic; ``dynamic`` is whether the output type has
     sizes that depend on values. Otherwise they are assumed to be the example's. It does not drop an assert
-    that the first ``strict`` refused: under assumptions, the program checks it. What is recorded below autograd lacks
+    that the first ``strict`` refused: under assumptions, the program checks it. A recording below autograd lacks
     composite operators, and is the last way, for models that compute gradients.
     """
     yield Rung(options.strict)

@@ -96,7 +96,7 @@ class ConcreteShapes:
         return pytree.tree_map(made, self._described(value))
 
     def _value(self, leaf: Any) -> Any:
-        """Return a tensor without its data, or a number. Raises TypeError or ValueError for what has no known value."""
+        """Return a tensor without its data, or a number. Raises TypeError or ValueError for an unknown value."""
         if isinstance(leaf, FakeTensor) and leaf.layout is torch.strided:
             return _Described(tuple(map(self._size, leaf.shape)), tuple(map(self._size, leaf.stride())), leaf.dtype)
         if isinstance(leaf, torch.Tensor):

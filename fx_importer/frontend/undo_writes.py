@@ -212,7 +212,7 @@ class WritesUndone(TorchDispatchMode):
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call ``func``, after a copy of what it mutates."""
+        """Call ``func``, after a copy of the values that it mutates."""
         kwargs = kwargs or {}
         operands = {storage_key(each) for each in _strided((args, kwargs))}
         for tensor in _strided(_mutated(func, args, kwargs)):

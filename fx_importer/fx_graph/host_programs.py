@@ -145,7 +145,7 @@ def is_on_host(value: object) -> bool:
 class HostTensors:
     """A function that copies tensors from devices to the CPU, and makes meta tensors of fake ones.
 
-    What was one tensor stays one, and what shared memory does so afterwards.
+    One tensor stays one, and tensors that share memory do so afterwards.
     """
 
     def __init__(self) -> None:

@@ -103,7 +103,7 @@ class Decoder(_Decoder):
         context: the number of positions that the cache holds: L, except in layers with a shorter window.
         fused: write single-token attention over a half-precision cache for compilers that fuse reductions.
         adapters: the model's adapters, whose matrices ``forward`` takes.
-        source: what the encoder of ``model`` reads; None if it has none. See `source_decoder`.
+        source: the input of the encoder of ``model``; None if it has none. See `source_decoder`.
     """
 
     def __init__(

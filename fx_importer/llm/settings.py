@@ -28,7 +28,7 @@ class AdapterForm:
 
 @dataclass(frozen=True)
 class SourceForm:
-    """What the encoder of an encoder-decoder reads, and how its decoder starts."""
+    """The input of the encoder of an encoder-decoder, and how its decoder starts."""
 
     positions: int | None
     """The most tokens of a source; None if the encoder reads features."""

@@ -31,7 +31,7 @@ class SourceDecoder(Decoder):
         model: a transformers encoder-decoder in evaluation mode.
         batch: the number of sequences, B.
         context: the number of positions of the decoder.
-        source: what the encoder reads.
+        source: the input of the encoder.
         options: see `Decoder`.
     """
 

@@ -198,7 +198,7 @@ def _write_sources(
     mapped: Sequence[Mapped] | None,
     constants: Mapping[str, str],
 ) -> tuple[Library, list[Path]]:
-    """Write the header, the block of weights and what is compiled to ``folder``; return what is compiled."""
+    """Write the header, the block of weights and the sources to ``folder``; return the sources."""
     base = copy_module(lowered.linked.operation)
     before = MappedBlock(mapped or ())
     resources = elide_weights(base, lambda data: before.place_of(data) is not None)

@@ -1,4 +1,4 @@
-"""A library of native code: its entry points and what they share, and how its C names are made."""
+"""A library of native code: its entry points, the data that they share, and how its C names are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record of the program or the module after each stage of a compilation, and of what single passes changed."""
+"""Record of the program or the module after each stage of a compilation, and of the changes of single passes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_EDITS = 1000
 
 @dataclass(frozen=True)
 class PassChange:
-    """A pass, and what it changed."""
+    """A pass and its changes."""
 
     stage: int
     """Number of the stage in the trace."""
@@ -112,7 +112,7 @@ def _blocks(history: Sequence[Sequence[int]], row: int, column: int) -> list[Mat
 
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> list[Match]:
-    """Return the blocks at the start and at the end, and an empty one: what is between them counts as replaced."""
+    """Return the blocks at the start and at the end, and an empty one; the lines between them count as replaced."""
     first = last = 0
     shorter = min(len(old), len(new))
     while first < shorter and old[first] == new[first]:
@@ -142,7 +142,7 @@ class Recorded:
 
 @dataclass
 class Recorder(Observer):
-    """Keeps the text after each stage of a compilation, and what its passes changed: the first, if it observes several.
+    """Keeps the text after each stage of a compilation and the changes of its passes: the first of several.
 
     While it records, FX nodes without a Python line have lines of the exported program, by which views are linked.
     """

@@ -27,7 +27,7 @@ ModuleStack = dict[str, tuple[str, str]]
 
 
 class LiveTrace:
-    """What torch is tracing now, of one graph."""
+    """The state of torch's trace of one graph."""
 
     def __init__(self, tracer: Any):
         self.tracer = tracer

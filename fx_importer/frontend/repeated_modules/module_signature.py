@@ -31,7 +31,7 @@ Attribute = tuple[str, str]
 
 
 class NotComparable(Exception):
-    """Code of the module may depend on what cannot be compared. The message is the reason."""
+    """Code of the module may depend on values that cannot be compared. The message is the reason."""
 
 
 @dataclass(frozen=True, eq=False)

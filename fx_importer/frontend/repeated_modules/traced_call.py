@@ -113,13 +113,13 @@ def _settings() -> Any:
 
 
 class TracedCall:
-    """A call that was traced, with what is needed to copy its nodes.
+    """A call that was traced, with the data that copies of its nodes need.
 
     Args:
         call: the call.
         state: what its code may read, as it was before.
         body: the nodes that it added.
-        result: what it returned.
+        result: its result.
         numbers: the numbers that its code may have read.
         depth: the number of modules that it is in, itself included.
 

@@ -38,7 +38,7 @@ def exported_once(
 ) -> ExportedProgram:
     """Return the program of ``export``, which traces ``model``, with equal modules traced once.
 
-    It is the program that ``export`` alone returns. ``remark`` is told what was copied, and what was not, and why.
+    It is the program that ``export`` alone returns. ``remark`` is told which calls were copied, which not, and why.
     """
     repeated = RepeatedModules(model)
     while True:
@@ -56,7 +56,7 @@ def exported_once(
 
 
 class RepeatedModules:
-    """Groups of equal modules of a model, and what became of their calls."""
+    """Groups of equal modules of a model, and how their calls were traced."""
 
     def __init__(self, model: nn.Module):
         self.groups, self.reasons = equal_modules(model)

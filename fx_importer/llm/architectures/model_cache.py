@@ -93,7 +93,7 @@ def cache_buffers(
         shape: returns the shape of a buffer of keys or values, given the number of key heads, their width, and the
             layer's window, if any.
         batch: the number of sequences of the states; None if the cache cannot hold states.
-        source: what the encoder of ``model`` reads; None if it has none.
+        source: the input of the encoder of ``model``; None if it has none.
 
     Raises:
         UsageError: if a layer caches something else, or the model is not a decoder that runs alone.

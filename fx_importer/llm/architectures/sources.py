@@ -38,7 +38,7 @@ def has_encoder(config: Any) -> bool:
 
 @dataclass(frozen=True)
 class EncoderInput:
-    """What an encoder reads: tokens, padded at the end, or features of a fixed shape."""
+    """The input of an encoder: tokens, padded at the end, or features of a fixed shape."""
 
     argument: str
     """The name of the model's argument."""

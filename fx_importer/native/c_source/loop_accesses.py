@@ -1,4 +1,4 @@
-"""What an innermost loop loads and stores at one place, which C keeps in variables."""
+"""The loads and stores of an innermost loop at one place, which C keeps in variables."""
 
 from __future__ import annotations
 
