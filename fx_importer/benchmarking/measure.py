@@ -32,7 +32,7 @@ class Measurement:
     engine: str
     """The engine's name; its output type follows a colon."""
     problem: str = ""
-    """Why there are no figures."""
+    """The reason for missing figures."""
     load: float = 0.0
     """Time before the first call: export, lowering and compilation, as far as the engine does them up front."""
     first_call: float = 0.0

@@ -25,7 +25,7 @@ CONVOLUTIONS = {
     "linalg.depthwise_conv_2d_nchw_chw": ("ncss", "css"),
     "linalg.depthwise_conv_2d_nhwc_hwc": ("nssc", "ssc"),
 }
-"""The axes of input and weight: batch, group, channel, filter, spatial. Results have those of the input."""
+"""The axes of input and weight: batch, group, channel, filter, spatial. Results have the axes of the input."""
 
 
 def axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:

@@ -46,7 +46,9 @@ class MappedBlock:
         for number, resource in enumerate(resources):
             if (place := self.place_of(resource.data)) is not None:
                 shape = tuple(ir.RankedTensorType(resource.value.type).shape)
-                found.append(HoistedWeight(number, shape, resource.data.nbytes // math.prod(shape), None, place))
+                found.append(
+                    HoistedWeight(number, shape, resource.data.nbytes // max(math.prod(shape), 1), None, place)
+                )
         return found
 
 

@@ -43,6 +43,19 @@ def _rounded(value: float, info: torch.finfo) -> float:
     return rounded if abs(rounded) <= info.max else math.copysign(math.inf, value)
 
 
+def exceeds_float16(x: Tensor, factor: object) -> bool:
+    """Return whether ``factor`` of the float16 tensor ``x`` is, or may be, infinite or subnormal in float16.
+
+    It may be for tensors of rank 0 with a wider dtype. Eager multiplies by the factor in float32.
+    """
+    if isinstance(factor, Tensor):
+        return x.dim() > 0 and factor.dim() == 0 and factor.dtype in (torch.float32, torch.float64)
+    if not isinstance(factor, Number) or not math.isfinite(factor):
+        return False
+    is_small = 0 < abs(factor) < torch.finfo(torch.float16).smallest_normal
+    return is_small or math.isinf(number_of_dtype(float(factor), torch.float16))
+
+
 def scalar_like(value: Number, other: Tensor) -> Tensor:
     """Return ``value``, possibly symbolic, as a rank-zero tensor of the dtype that arithmetic with ``other`` has."""
     if isinstance(value, SymInt | SymFloat):

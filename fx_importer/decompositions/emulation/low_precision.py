@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fx_importer.decompositions.elementwise.bit_views import float_bits
-from fx_importer.decompositions.elementwise.scalars import Number, number_of_dtype
+from fx_importer.decompositions.elementwise.scalars import exceeds_float16
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes, overloads
 from fx_importer.fx_graph.operators import aten
@@ -60,24 +60,12 @@ HALF_ACCUMULATION = in_float32(*_ACCUMULATING)
 def _wide_factor(operator: OpOverload) -> Decomposition:
     @decomposes(operator)
     def rule(x: Any, factor: Any) -> Any:
-        if not isinstance(x, Tensor) or x.dtype != torch.float16:
-            return NotImplemented
-        if isinstance(factor, Tensor):
-            wide = x.dim() > 0 and factor.dim() == 0 and factor.dtype in (torch.float32, torch.float64)
-        else:
-            wide = isinstance(factor, Number) and _exceeds_float16(factor)
-        if not wide:
+        if not isinstance(x, Tensor) or x.dtype != torch.float16 or not exceeds_float16(x, factor):
             return NotImplemented
         factor = factor.float() if isinstance(factor, Tensor) else float(factor)
         return operator(x.float(), factor).to(torch.float16)
 
     return rule
-
-
-def _exceeds_float16(number: Number) -> bool:
-    """Return whether ``number`` is finite, and infinite or subnormal in float16."""
-    is_small = 0 < abs(number) < torch.finfo(torch.float16).smallest_normal
-    return math.isfinite(number) and (is_small or math.isinf(number_of_dtype(float(number), torch.float16)))
 
 
 WIDE_FACTORS = tuple(map(_wide_factor, (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)))

@@ -112,24 +112,13 @@ def _distinct_slices(emit: Emit, call: fx.Node, dim: Any) -> fx.Node:
     return emit(aten.sum.default, emit(aten.eq.Scalar, repeated, 0))
 
 
-def _number_of_values(emit: Emit, numbers: fx.Node) -> fx.Node:
-    """Return the number of integers from 0 to the largest of ``numbers``."""
-    wide = emit(aten._to_copy.default, numbers, dtype=torch.int64)
-    return emit(aten.add.Scalar, emit(aten.amax.default, emit(aten.reshape.default, wide, [-1]), [0]), 1)
-
-
 def _counted(emit: Emit, call: fx.Node, dim: Any) -> fx.Node | None:
+    """Return the number of integers from 0 to the largest one, and at least ``minlength``."""
     (numbers, least) = _argument(call, "self"), _argument(call, "minlength", 0)
     if not all(isinstance(size, int) and size for size in value_of(numbers).shape) or not isinstance(least, int):
         return None
-    return emit(aten.clamp_min.default, _number_of_values(emit, numbers), least)
-
-
-def _one_hot(emit: Emit, call: fx.Node, dim: Any) -> fx.Node | None:
-    numbers = _argument(call, "self")
-    shape = value_of(numbers).shape
-    fits = dim == len(shape) and all(isinstance(size, int) and size for size in shape)
-    return _number_of_values(emit, numbers) if fits else None
+    wide = emit(aten._to_copy.default, emit(aten.reshape.default, numbers, [-1]), dtype=torch.int64)
+    return emit(aten.clamp_min.default, emit(aten.add.Scalar, emit(aten.amax.default, wide, [0]), 1), least)
 
 
 def _repeated(emit: Emit, call: fx.Node, dim: Any) -> fx.Node:

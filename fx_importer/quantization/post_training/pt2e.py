@@ -1,4 +1,4 @@
-"""Quantization by torchao's PT2E: observers where the plan has values, int16 ones of wide values, conversion."""
+"""Quantization by torchao's PT2E: observers of the values in the plan, in int8 or int16, calibration, conversion."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _QUOTIENTS = ("arith.divsi", "arith.floordivsi", "arith.ceildivsi")
 
 @rewrite("fx-importer-divide-without-traps")
 def divide_without_traps(module: ir.Operation) -> None:
-    """Compute quotients by -1 as negations: processors trap if that of the least integer is divided."""
+    """Compute quotients by -1 as negations: processors trap at the least integer divided by -1."""
     for op in operations(module, {*_QUOTIENTS, "arith.remsi"}):
         dividend, divisor = op.operands
         if not isinstance(divisor.type, ir.IntegerType) or producer(divisor) == "arith.constant":

@@ -59,10 +59,11 @@ def test_results_are_corrected(keep: str, function: Callable[..., Any], inputs: 
 def test_half_precision_computes_in_float32() -> None:
     def function(x: Tensor) -> tuple[Tensor, ...]:
         scaled = torch.addmm(x, x, x, alpha=0.001), torch.baddbmm(x[None], x[None], x[None], alpha=0.001)[0]
-        return *scaled, x.std(1), F.layer_norm(x, [2]), F.mse_loss(x, x / 4), x / 1e5
+        factors = x / 1e5 * torch.tensor(1e5), x * 1e-7 * torch.tensor(1e6)
+        return *scaled, x.std(1), F.layer_norm(x, [2]), F.mse_loss(x, x / 4), *factors
 
     x = torch.tensor([[300.0, 250.0], [200.0, 280.0]]).half()
-    keep = [f"aten.{name}" for name in ("addmm", "baddbmm", "std", "layer_norm", "mse_loss", "div")]
+    keep = [f"aten.{name}" for name in ("addmm", "baddbmm", "std", "layer_norm", "mse_loss", "div", "mul")]
     lowered = lower(function, x, output_type="linalg-on-tensors", keep=keep)
     torch.testing.assert_close(lowered.run(x), function(x))
     kept = {str(node.target).split(".")[1] for node in lowered.program.graph.nodes if node.op == "call_function"}

@@ -154,14 +154,11 @@ larger than their results: squares and sums."""
 
 
 def _overflows(operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether float16 may not hold an intermediate value, a product before ``alpha`` scales it, or a factor."""
+    """Return whether float16 may not hold an intermediate value, or a product before ``alpha`` scales it."""
     packet = operator.overloadpacket
     operands = tensors_of(args, kwargs)
     if not operands or operands[0].dtype is not torch.float16:
         return False
-    if packet in (aten.mul, aten.div):
-        largest = torch.finfo(torch.float16).max
-        return any(isinstance(value, int | float) and abs(value) > largest for value in args)
     return packet in _OVERFLOWING or (packet in _SCALED and kwargs.get("alpha", 1) != 1)
 
 
