@@ -1,4 +1,4 @@
-"""Time of calls: eager PyTorch, Inductor, the engines that run our modules, and their native front ends.
+"""Time of calls: eager PyTorch, its rivals, the engines that run our modules, and their native front ends.
 
     python benchmarks/run_time.py --batch 1 8 --threads 1 2 --json times.json --docs    # the tables of the pages
     python benchmarks/run_time.py resnet50 --engines jit iree --dtype fp32 bf16
@@ -36,8 +36,8 @@ from fx_importer.options import Limits
 
 ROOT = Path(__file__).resolve().parent.parent
 _LIMITS = Limits(seconds=300)
-_OURS = ("inductor", "jit", "xla")
-_ON_ONE_THREAD = ("inductor", "jit", "iree:linalg-on-tensors", "xla", "iree-turbine", "jax")
+_OURS = ("inductor", "onnxruntime", "openvino", "jit", "xla")
+_ON_ONE_THREAD = ("inductor", "onnxruntime", "openvino", "jit", "iree:linalg-on-tensors", "xla", "iree-turbine", "jax")
 """The engines of the page. Native front ends run on one thread."""
 _IN_BF16 = ("bert_base", "gpt2", "llama_1b_layer_decode", "resnet50", "mobilenet")
 _SECONDS = 2.0

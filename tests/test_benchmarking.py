@@ -2,11 +2,14 @@
 
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from fx_importer.benchmarking import chosen_engines, measure
+from fx_importer.benchmarking import Example, chosen_engines, engines, measure, rivals
 from fx_importer.benchmarking.engine_process import Loaded, Loading, Turn
+from fx_importer.errors import UsageError
 from fx_importer.options import Limits
 
 
@@ -24,9 +27,44 @@ def test_calls_of_turns_are_chosen_when_no_engine_loads(monkeypatch, seconds, la
 
     monkeypatch.setattr(sys.modules[measure.__module__], "Child", Answers)
     eager = chosen_engines()[0]
-    engines = [replace(eager, name=each) for each in ("eager", "second", "third")]
-    found = measure(lambda: (None, (), {}), engines, 1, 5, Limits(), loading_at_once=2)
+    candidates = [replace(eager, name=each) for each in ("eager", "second", "third")]
+    found = measure(lambda: (None, (), {}), candidates, 1, 5, Limits(), loading_at_once=2)
     assert [each.calls for each in found] == [(seconds,) * 5] * 3
     loaded = [isinstance(request, Loading) for _, request in asked]
     assert loaded == [True] * 3 + [False] * (len(asked) - 3)
-    assert asked[-3:] == [(each.name, last) for each in engines]
+    assert asked[-3:] == [(each.name, last) for each in candidates]
+
+
+class Counts(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = torch.nn.Buffer(torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return x + self.calls
+
+
+class Biased(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor, *, bias: torch.Tensor) -> torch.Tensor:
+        return self.model(x) + bias
+
+
+def test_rivals_refuse_state(monkeypatch):
+    monkeypatch.setattr(rivals, "importlib", SimpleNamespace(import_module=lambda name: SimpleNamespace(Core=list)))
+    with pytest.raises(UsageError, match="functions without state, and a call of this model writes to calls"):
+        rivals.openvino(Example(Counts(), (torch.ones(3, 2),), {}))
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.onnx
+@pytest.mark.parametrize("candidate", [engines.ONNX_RUNTIME, engines.OPENVINO], ids=lambda candidate: candidate.name)
+def test_rivals_agree_with_eager(candidate):
+    for package in (candidate.name, "onnx", "onnxscript"):
+        pytest.importorskip(package, reason="of the extra 'rivals'")
+    model, x, bias = torch.nn.Conv2d(2, 3, 3).eval(), torch.randn(1, 2, 5, 5), torch.randn(3, 1, 1)
+    example = Example(Biased(model), (x,), {"bias": bias})
+    torch.testing.assert_close(candidate.prepare(example)(x, bias=bias)[0], model(x) + bias)

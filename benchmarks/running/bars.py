@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.running.compiling import Compiling
-from benchmarks.running.runs import FRONT_END_OF, OURS, Figures, Run, described, geometric_mean, markdown
+from benchmarks.running.runs import FRONT_END_OF, OURS, RIVALS, Figures, Run, described, geometric_mean, markdown
 
 _SPEEDS = (
     ("jit", "eager", 1.0, 0.7),
     ("iree", FRONT_END_OF["iree"], 0.95, None),
     ("xla", FRONT_END_OF["xla"], 0.95, None),
     (OURS, "inductor", 1.0, 0.8),
+    *(("jit", rival, 1.0, 0.85) for rival in RIVALS),
 )
 _TRAINING = (("torch.compile", "eager", 1.0, None),)
 """An engine, the one beside it, the least geometric mean of speeds, and the least speed of a model."""

@@ -17,6 +17,8 @@ from fx_importer.benchmarking.measure import COLUMNS, cells, figure
 
 FRONT_END_OF = {"iree": "iree-turbine", "xla": "jax"}
 """The native front end of each backend."""
+RIVALS = ("onnxruntime", "openvino")
+"""Runtimes that the JIT is compared with."""
 TRAINING = "training"
 """The dtype of training steps, in float32."""
 OURS = "the fastest of ours"
@@ -202,10 +204,11 @@ def _loading(runs: Sequence[Run]) -> str:
 
 
 def _front_ends(runs: Sequence[Run]) -> str:
-    """Compare the speeds of backends with native front ends, and with Inductor."""
+    """Compare the speeds of backends with native front ends, Inductor and other runtimes."""
     fed = [each for each in engines_of(runs) if ":" in each]
     pairs = [(each, own) for backend, own in FRONT_END_OF.items() for each in fed if each.startswith(f"{backend}:")]
-    pairs = [pair for pair in [*pairs, (OURS, "inductor")] if any(run.speed(*pair) for run in runs)]
+    pairs += [(OURS, "inductor"), *(("jit", rival) for rival in RIVALS)]
+    pairs = [pair for pair in pairs if any(run.speed(*pair) for run in runs)]
     if not pairs:
         return ""
     rows = [
@@ -215,7 +218,7 @@ def _front_ends(runs: Sequence[Run]) -> str:
     ]
     rows.append(["geometric mean", *(mean_cell(run.speed(*pair) for run in runs) for pair in pairs)])
     headings = [f"{engine} / {own}" for engine, own in pairs]
-    return "Speedup of each backend over its native front end and over Inductor:\n\n" + markdown(
+    return "Speedup of each backend over its native front end, over Inductor and over other runtimes:\n\n" + markdown(
         ["model", *headings], rows
     )
 

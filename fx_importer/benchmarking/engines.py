@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from fx_importer.benchmarking.rivals import onnx_runtime, onnx_runtime_is_there, openvino, openvino_is_there
 from fx_importer.engines import engine_named
 from fx_importer.engines.engine_table import REFERENCE_ENGINE, module_engines
 from fx_importer.errors import UsageError
@@ -77,6 +78,10 @@ def _compiler_is_there() -> None:
 
 EAGER = Candidate(REFERENCE_ENGINE, _eager, _nothing)
 INDUCTOR = Candidate("inductor", _inductor, _compiler_is_there)
+ONNX_RUNTIME = Candidate("onnxruntime", onnx_runtime, onnx_runtime_is_there)
+OPENVINO = Candidate("openvino", openvino, openvino_is_there)
+RIVALS = {candidate.name: candidate for candidate in (INDUCTOR, ONNX_RUNTIME, OPENVINO)}
+"""What runs the model itself, by name."""
 
 
 def _lowered(backend: str, options: Options, example: Example) -> Callable[..., Any]:
@@ -100,16 +105,18 @@ def chosen_engines(
     output_types: Sequence[OutputType] = (),
     options: Options = Options(),  # noqa: B008 - it is frozen
 ) -> list[Candidate]:
-    """Return eager PyTorch and the engines in ``names`` (default: all), for ``output_types`` or their own defaults.
+    """Return eager PyTorch, and the rivals and engines in ``names``, for ``output_types`` or their own defaults.
+
+    Without names, all of them are returned.
 
     Raises:
         UsageError: for an unknown name, or if no engine takes any of ``output_types``.
     """
     measured = [engine for engine in module_engines() if engine.benchmarked]
-    accepted = (INDUCTOR.name, *(engine.name for engine in measured))
+    accepted = (*RIVALS, *(engine.name for engine in measured))
     if unknown := [name for name in names if name not in (*accepted, EAGER.name)]:
         raise UsageError(f"unknown engine {', '.join(map(repr, unknown))}: accepted are {', '.join(accepted)}")
-    candidates = [EAGER, INDUCTOR] if INDUCTOR.name in (names or accepted) else [EAGER]
+    candidates = [EAGER, *(rival for name, rival in RIVALS.items() if name in (names or accepted))]
     engines = [engine for engine in measured if engine.name in (names or accepted)]
     pairs = [(engine, kind) for engine in engines for kind in output_types or engine.benchmarked]
     pairs = [(engine, kind) for engine, kind in pairs if kind.root in engine.accepts]
@@ -124,6 +131,6 @@ def effort_to_install(name: str) -> int:
     """Rank the candidate ``name`` by its requirements: none, a C++ compiler, or a package."""
     if name == EAGER.name:
         return 0
-    if name == INDUCTOR.name:
-        return 2
+    if name in RIVALS:
+        return 2 if name == INDUCTOR.name else 3
     return 3 if engine_named(name.partition(":")[0]).extra else 1

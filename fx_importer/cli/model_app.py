@@ -191,7 +191,7 @@ def bench(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Engines to compare with eager PyTorch, separated by commas: inductor, "
+            help="Engines to compare with eager PyTorch, separated by commas: inductor, onnxruntime, openvino, "
             f"{', '.join(engine.name for engine in module_engines() if engine.benchmarked)}. Default: all.",
         ),
     ] = "",

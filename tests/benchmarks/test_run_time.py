@@ -24,6 +24,7 @@ FOUND = (
     Measurement("iree:torch", problem="it does not compile"),
     Measurement("iree-turbine", calls=(0.003,)),
     Measurement("inductor", calls=(0.005,)),
+    Measurement("openvino", calls=(0.003,)),
 )
 TRAINED = (FOUND[0], Measurement("torch.compile", calls=(0.024,)))
 RUNS = [
@@ -39,11 +40,11 @@ FIGURES = Figures({"date": "today"}, ROOFLINES, RUNS, [Compiling("bert_base", 3.
 def test_tables_have_speeds_front_ends_and_additions(tmp_path):
     FIGURES.write(tmp_path / "times.json")
     text = tables(Figures.read(tmp_path / "times.json"))
-    assert "| mobilenet | 12.0 (11.0-13.0) | 17% | 2.00 | 3.00 | 4.00 | 2.40 |" in text
-    assert "| geometric mean |  |  | 2.00 (1) | 3.00 (1) | 4.00 (1) | 2.40 (1) |" in text
+    assert "| mobilenet | 12.0 (11.0-13.0) | 17% | 2.00 | 3.00 | 4.00 | 2.40 | 4.00 |" in text
+    assert "| geometric mean |  |  | 2.00 (1) | 3.00 (1) | 4.00 (1) | 2.40 (1) | 4.00 (1) |" in text
     assert "| mobilenet | 0.0 s, 512 | 3.0 s, 1024 |" in text
-    assert "| iree:stablehlo / iree-turbine | the fastest of ours / inductor |" in text
-    assert "| mobilenet | 0.75 | 1.25 |" in text
+    assert "| iree:stablehlo / iree-turbine | the fastest of ours / inductor | jit / openvino |" in text
+    assert "| mobilenet | 0.75 | 1.25 | 0.50 |" in text
     assert "| batch 1, fp32, 1 thread | 12000 | 6000 |" in text
     assert "| mobilenet, batch 1, fp32, 1 thread | 256 | 288 | 1.12 |" in text
     assert "| mlp, training, 1 thread | 12.0 (11.0-13.0) | 0.50 |" in text
@@ -54,6 +55,10 @@ def test_figures_are_beside_what_they_should_be():
     assert "| jit / eager, batch 1, fp32, 1 thread | 2.00 (1) | 2.00 (mobilenet) | mean 1.0, each 0.7 | met |" in text
     assert (
         "| iree / iree-turbine, batch 1, fp32, 1 thread | 0.75 (1) | 0.75 (mobilenet) | mean 0.95 | **missed** |"
+        in text
+    )
+    assert (
+        "| jit / openvino, batch 1, fp32, 1 thread | 0.50 (1) | 0.50 (mobilenet) | mean 1.0, each 0.85 | **missed** |"
         in text
     )
     assert "| torch.compile / eager, training, 1 thread | 0.50 (1) | 0.50 (mlp) | mean 1.0 | **missed** |" in text

@@ -49,7 +49,8 @@ def bench(monkeypatch, capfd, tmp_path):
 def test_engines_are_measured_and_compared(bench, tmp_path):
     file = tmp_path / "bench.json"
     code, out, _ = bench(
-        "bench_models:fine", "--engines", "jit,iree", "--calls", "2", "--json", file, "--report", tmp_path / "seen.json"
+        *("bench_models:fine", "--engines", "jit,iree,openvino", "--calls", "2"),
+        *("--json", file, "--report", tmp_path / "seen.json"),
     )
     assert code == 0
     for each in ("linalg-on-tensors", "stablehlo", "torch"):
@@ -59,6 +60,8 @@ def test_engines_are_measured_and_compared(bench, tmp_path):
     assert float(rows["jit:linalg-on-tensors"][-1]) < 1e-5
     assert "iree:linalg-on-tensors, iree:stablehlo, iree:torch: the backend 'iree' needs" in out
     assert "pip install 'fx-importer[iree]'" in out
+    assert "openvino: the backend 'openvino' needs openvino and onnx and onnxscript" in out
+    assert "pip install 'fx-importer[rivals]'" in out
     found = {each["engine"]: each for each in json.loads(file.read_text())["engines"]}
     assert len(found["jit:linalg-on-tensors"]["calls"]) == 2
     assert found["jit:linalg-on-tensors"]["load"] > found["eager"]["load"]
@@ -76,7 +79,10 @@ def test_engine_that_fails_has_its_reason(bench):
 def test_errors_are_sentences(bench):
     for arguments, sentence in (
         (("bench_models:wrong", "--engines", "jit"), "cannot be multiplied"),
-        (("bench_models:fine", "--engines", "jitt"), "unknown engine 'jitt': accepted are inductor, jit, iree, xla"),
+        (
+            ("bench_models:fine", "--engines", "jitt"),
+            "'jitt': accepted are inductor, onnxruntime, openvino, jit, iree, xla",
+        ),
         (("bench_models:fine", "--engines", "xla", "--output-type", "tosa"), "no engine of xla takes tosa"),
     ):
         code, _, err = bench(*arguments)
