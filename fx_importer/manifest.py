@@ -16,6 +16,7 @@ from fx_importer.fx_graph.function_signature import (
     Function,
     Leaf,
     Result,
+    Scale,
     Tree,
     ValueType,
     check_dtype,
@@ -57,6 +58,7 @@ __all__ = [
     "ProcessGroup",
     "Result",
     "Returned",
+    "Scale",
     "Tree",
     "ValueType",
     "Weight",
@@ -191,6 +193,21 @@ class Manifest:
                         for result in results
                     ),
                 )
+        return dataclasses.replace(self, functions=functions)
+
+    def with_scales(self, scales: Mapping[str, tuple[Mapping[int, Scale], Mapping[int, Scale]]]) -> Manifest:
+        """Return the manifest with the scales of inputs and of outputs, by function and leaf."""
+
+        def scaled(value: Any, kind: str, by_leaf: Mapping[int, Scale]) -> Any:
+            known = by_leaf.get(value.leaf) if value.kind == kind else None
+            return dataclasses.replace(value, scale=known) if known is not None else value
+
+        functions = dict(self.functions)
+        for name, (inputs, outputs) in scales.items():
+            if inputs or outputs:
+                arguments = tuple(scaled(each, "input", inputs) for each in functions[name].arguments)
+                results = tuple(scaled(each, "output", outputs) for each in functions[name].results)
+                functions[name] = dataclasses.replace(functions[name], arguments=arguments, results=results)
         return dataclasses.replace(self, functions=functions)
 
     def with_dimension_names(self, names: Mapping[str, Mapping[str, str]]) -> Manifest:

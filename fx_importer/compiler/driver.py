@@ -62,7 +62,7 @@ from fx_importer.options import Quantized
 from fx_importer.pipelines import Stage
 from fx_importer.pipelines.division import divide
 from fx_importer.probing import Prober
-from fx_importer.quantization import check_dtypes, to_integers
+from fx_importer.quantization import check_dtypes, outer_scales, to_integers
 from fx_importer.results.changed_weights import lowered_weights
 from fx_importer.results.lowered import Lowered
 from fx_importer.results.lowered_record import weights_read
@@ -205,6 +205,7 @@ def lower_exported(
         names = {argument.placeholder: argument.name for argument in imported.manifest.functions[name].arguments}
         aliases[name] = {leaf: names.get(each, each) for leaf, each in aliases_of_written(program).items()}
     manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
+    manifest = manifest.with_scales({name: outer_scales(program) for name, program in exported.given.items()})
     return Lowered(
         canonical,
         exported.given,

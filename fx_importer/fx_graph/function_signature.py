@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,8 @@ Fixed = bool | int | float | str | None
 ArgumentKind = Literal["input", "state", "weight"]
 ResultKind = Literal["output", "state", "input", "gradient", "check"]
 
+Scale = tuple[float, int]
+"""Scale and zero point of a tensor of integers: an element stands for ``scale * (element - zero_point)``."""
 Sharding = tuple[tuple[str, ...], ...]
 """For each dimension, the axes of a mesh that divide it, the one with the largest parts first."""
 
@@ -81,6 +84,8 @@ class Argument:
     """In a program that a partitioner divides among the devices of a mesh: how this tensor is divided."""
     placeholder: str | None = None
     """For an input with a name of ``input_names``: the placeholder's name."""
+    scale: Scale | None = None
+    """For an input of integers that a quantized model dequantizes."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,8 @@ class Result:
     of its own, so that later writes to either do not change the other."""
     sharding: Sharding | None = None
     """As for an `Argument`. None if the partitioner chooses."""
+    scale: Scale | None = None
+    """For an output of integers that a quantized model quantizes to."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +250,11 @@ def fields_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
         fields["type"] = type_from_json(type_)
     if (sharding := fields.get("sharding")) is not None:
         fields["sharding"] = tuple(map(names_from_json, sharding))
+    if (scale := fields.get("scale")) is not None:
+        step, zero_point = scale
+        if type(step) not in (int, float) or not 0 < step < math.inf or type(zero_point) is not int:
+            raise ValueError(f"{scale!r} is not a scale with a zero point")
+        fields["scale"] = (float(step), zero_point)
     return fields
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fx_importer.errors import UsageError
-from fx_importer.manifest import Argument, Function, Manifest, Result
+from fx_importer.manifest import Argument, Function, Manifest, Result, Scale
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.functions import functions_of
 from fx_importer.rewrites.llvm.entry_point import required_fact
@@ -74,6 +74,8 @@ class Value:
     written: bool = False
     in_memory: bool = False
     """Whether the code takes a number in memory, as a tensor of rank 0."""
+    scale: Scale | None = None
+    """Scale and zero point of integers that stand for numbers."""
 
     @property
     def c_type(self) -> str:
@@ -226,7 +228,7 @@ def _value(kind: str, described: Argument | Result, taken: list[str], written: b
     name = described.name.removeprefix("output.") if kind == "output" else described.name
     c_name = identifier(prefix + name, taken)
     taken.append(c_name)
-    return Value(kind, described.name, c_name, dtype, shape, written)
+    return Value(kind, described.name, c_name, dtype, shape, written, scale=described.scale)
 
 
 def _sizes(function: Function, arguments: Sequence[Value], taken: list[str]) -> tuple[Size, ...]:

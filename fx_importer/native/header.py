@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from fx_importer.manifest import Scale
 from fx_importer.native.abi import EntryPoint, Value
 from fx_importer.native.library import (
     ALIGNMENT,
@@ -141,6 +144,8 @@ def _entry(library: Library, entry: EntryPoint) -> str:
         lines.append(" *   state: read and written")
     lines.append(" */")
     for value in (*inputs_of(entry), *outputs_of(entry)):
+        if value.scale is not None:
+            lines += scale_macros(library.macro(entry.c_name, value.c_name), value.scale)
         if value.shape is None or (count := count_of(value.sizes)) is None:
             continue
         prefix = (entry.c_name, value.c_name)
@@ -164,6 +169,11 @@ def _entry(library: Library, entry: EntryPoint) -> str:
     return "\n".join(lines)
 
 
+def scale_macros(prefix: str, scale: Scale) -> list[str]:
+    """Return the definitions of the scale, in float32, and of the zero point of integers."""
+    return [f"#define {prefix}_SCALE {float(np.float32(scale[0]))!r}f", f"#define {prefix}_ZERO_POINT {scale[1]}"]
+
+
 def _described(value: Value) -> str:
     bits = {"float16": ", its 16 bits", "bfloat16": ", its 16 bits"}.get(value.dtype, "")
     if value.dtype.startswith("float8"):
@@ -172,4 +182,5 @@ def _described(value: Value) -> str:
         bits = ", pairs of real and imaginary parts"
     named = f" ({_comment(value.name)})" if value.c_name != value.name else ""
     shape = "" if value.shape is None else f" [{', '.join(map(str, value.sizes))}]"
+    bits += "" if value.scale is None else ", each SCALE * (it - ZERO_POINT)"
     return f"{value.dtype}{shape}{bits}{named}{', overwritten' if value.kind == 'input' and value.written else ''}"

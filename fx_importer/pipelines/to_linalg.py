@@ -17,6 +17,7 @@ from fx_importer.rewrites import (
     scatter_sort_to_loops,
     sliced_state_to_memory,
     stablehlo_control_flow_to_scf,
+    tosa_padding_types,
     tosa_sizes_to_tensor,
 )
 
@@ -28,6 +29,7 @@ TO_LINALG: Mapping[str, Stage] = {
             tosa_sizes_to_tensor,
             on_functions("tosa-to-scf"),  # before passes that do not convert TOSA ops in regions
             on_functions("tosa-optional-decompositions"),  # transposed convolutions
+            tosa_padding_types,
             on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
             on_functions("tosa-to-tensor", "tosa-to-arith{include-apply-rescale=true}", "canonicalize", "cse"),
             loops_to_destination_style,

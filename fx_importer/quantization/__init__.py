@@ -9,6 +9,7 @@ from fx_importer.quantization.families import integer_lowerings
 from fx_importer.quantization.families.resizes import WITHOUT_RESIZE
 from fx_importer.quantization.folding import to_integers
 from fx_importer.quantization.integer_operators import INTEGER_LIBRARY, integer
+from fx_importer.quantization.post_training.integer_io import outer_scales
 from fx_importer.quantization.qdq import check_dtypes, is_from_quantize, is_quantized
 from fx_importer.quantization.rule import DYNAMIC_SIZES
 
@@ -21,5 +22,6 @@ __all__ = [
     "integer_lowerings",
     "is_from_quantize",
     "is_quantized",
+    "outer_scales",
     "to_integers",
 ]

@@ -95,6 +95,7 @@ from fx_importer.rewrites.tosa.i64_narrowing import (
 )
 from fx_importer.rewrites.tosa.i64_sums import i64_sums_to_tosa
 from fx_importer.rewrites.tosa.isolated_regions import isolate_tosa_regions
+from fx_importer.rewrites.tosa.padding_types import tosa_padding_types
 from fx_importer.rewrites.tosa.rank_reduction import reduce_tosa_ranks
 from fx_importer.rewrites.tosa.removed_transposes import remove_tosa_transposes
 from fx_importer.rewrites.tosa.scalar_arguments import reject_scalar_arguments
@@ -208,6 +209,7 @@ _ALL = (
     tile_sums,
     transpose_operands,
     tm_tensor_to_loops,
+    tosa_padding_types,
     tosa_sizes_to_tensor,
     transpose_tosa_arguments,
     transpose_tosa_weights,

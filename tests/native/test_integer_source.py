@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -33,6 +34,12 @@ def test_a_convolution_of_integers_is_exact_and_has_no_floats(
     integers = torch.randint(-128, 128, x.shape, dtype=dtype)
     lowered = lower(quantized, integers, output_type=output_type, quantized="integer")
     built, path = build_c(lowered, tmp_path)
+    ((scale, zero_point),) = quantized.meta["input_scales"]
+    (argument,), (result,) = lowered.manifest.functions["main"].arguments, lowered.manifest.functions["main"].results
+    assert argument.scale == (scale, zero_point)
+    assert result.scale == quantized.meta["result_scales"][0]
+    header = (tmp_path / "net.h").read_text()
+    assert f"_SCALE {float(np.float32(scale))!r}f\n#define NET_RUN_INPUT_ZERO_POINT {zero_point}\n" in header
     source = (tmp_path / "net.c").read_text()
     assert not re.search(r"\b(float|double|math)\b", source)
     between, last, row = 16 * 12 * 12, 8 * 12 * 12, 16 * 12 * 4  # elements, and bytes of a row of sums

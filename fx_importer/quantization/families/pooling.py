@@ -17,7 +17,7 @@ from fx_importer.quantization.families.reductions import fold_reduction
 from fx_importer.quantization.integer_operators import defines, integer, pad_image, requantized
 from fx_importer.quantization.rule import BATCH, Family, Rule, Scope, arguments, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of, reciprocal
-from fx_importer.quantization.tosa_emission import emit_exact_windows, to_nchw, to_nhwc
+from fx_importer.quantization.tosa_emission import emit_exact_windows, emit_scalar, to_nchw, to_nhwc
 from fx_importer.quantization.windows import pair, pool_windows
 
 
@@ -60,8 +60,6 @@ def _fold_average(
 ) -> fx.Node:
     """Emit means of windows; zeros that count are ``padded`` first, as `torch.nn.functional.pad` takes them."""
     x, of_x = scope.quantized(node.args[0])
-    if of_x.bits == 16:
-        raise NoIntegerForm("average pools of int16 have no integer form")
     if of_x.scale > params.scale * 1.001:  # values that were rounded would be scaled up
         raise NoIntegerForm("its result has a finer scale than its operand: let both share one")
     if padded:
@@ -69,7 +67,7 @@ def _fold_average(
     pooled = scope.call(node, integer.avg_pool2d.default, x, kernel, stride, sides, of_x.zero_point)
     if of_x == params:
         return pooled
-    scale = multiplier_and_shift(of_x.scale / params.scale, 255)
+    scale = multiplier_and_shift(of_x.scale / params.scale, 2.0**of_x.bits - 1)
     return scope.call(node, integer.rescale.default, pooled, of_x.zero_point, *scale, *out_of(params))
 
 
@@ -90,15 +88,17 @@ def avg_pool2d(x: Tensor, kernel: list[int], stride: list[int], padding: Sequenc
     padded = pad_image(x, padding, zero_point) if any(padding) else x
     ones = torch.ones([channels, 1, *kernel], dtype=torch.int8, device=x.device)
     sums = integer.conv2d_sums(padded, ones, stride, [1, 1], channels) - zero_point * kernel[0] * kernel[1]
+    ends = torch.iinfo(x.dtype)
+    out = zero_point, ends.min, ends.max, ends.bits
     if not any(padding):
-        return requantized(sums, *reciprocal(kernel[0] * kernel[1]), zero_point, -128, 127)
+        return requantized(sums, *reciprocal(kernel[0] * kernel[1]), *out)
     rows, columns = (
         [min(i * step + window - before, size) - max(i * step - before, 0) for i in range(count)]
         for size, window, step, before, count in zip(sizes, kernel, stride, padding[::2], sums.shape[2:], strict=True)
     )
     scales = zip(*(reciprocal(max(high * wide, 1)) for high in rows for wide in columns), strict=True)
     multiplier, shift = (torch.tensor(scale, device=x.device).reshape(len(rows), len(columns)) for scale in scales)
-    return requantized(sums, multiplier, shift, zero_point, -128, 127)
+    return requantized(sums, multiplier, shift, *out)
 
 
 def _along(axis: int, start: int, stop: int, step: int) -> tuple[slice, ...]:
@@ -122,7 +122,7 @@ def tosa_avg_pool2d(
     """Emit a pool of channels last."""
     x, pad = emit_exact_windows(emit, to_nhwc(emit, x), kernel, stride, padding)
     attributes = _windows(emit, kernel, stride, pad) | {"acc_type": emit.attribute("i32")}
-    zeros = [emit.constant_i8(zero)] * 2
+    zeros = [emit_scalar(emit, zero, emit.element(x))] * 2
     return to_nchw(emit, emit.op("tosa.avg_pool2d", [_pooled(emit, x)], [x, *zeros], attributes).result)
 
 

@@ -1,4 +1,4 @@
-"""Transposed convolutions of int8."""
+"""Transposed convolutions of int8 and int16."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from fx_importer.quantization.integer_operators import PER_CHANNEL, defines, int
 from fx_importer.quantization.qdq import QuantizedWeight
 from fx_importer.quantization.rule import BATCH, Family, Rule, Scope, arguments, shape_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, out_of
-from fx_importer.quantization.tosa_emission import emit_requantized, to_nchw, to_nhwc
+from fx_importer.quantization.tosa_emission import (
+    accumulator_type,
+    emit_i48_bias,
+    emit_requantized,
+    emit_scalar,
+    to_nchw,
+    to_nhwc,
+)
 from fx_importer.quantization.windows import pair
 
 
@@ -30,15 +37,17 @@ def _fold_transposed_convolution(scope: Scope, node: fx.Node, params: Params) ->
     )
     weight = _filters(constant_weight(scope, given["weight"]), given["groups"], dilation)
     x, of_x = scope.quantized(given["input"])
-    if of_x.bits == 16:
-        raise NoIntegerForm("transposed convolutions of int16 have no integer form")
     kernel = weight.values.shape[2:]
     sides = [side for before, after in zip(padding, extra, strict=True) for side in (-before, after - before)]
     if any(side <= -kernel[index // 2] for index, side in enumerate(sides)):
         raise NoIntegerForm(f"its padding {padding} is not less than its kernel {list(kernel)}")
     if given["groups"] == 1:
         source, *biases, scales = weight_and_scales(scope, weight, given["bias"], of_x, params)
-        rest = (*biases, stride, sides, of_x.zero_point, *scales, *out_of(params))
+        windows = (*biases, stride, sides)
+        if of_x.bits == 16:
+            wide = integer.wide_conv_transpose2d.default
+            return scope.call(node, wide, x, source, *windows, *scales, *out_of(params))
+        rest = (*windows, of_x.zero_point, *scales, *out_of(params))
         return scope.call(node, integer.conv_transpose2d.default, x, source, *rest)
     return _by_groups(scope, node, given, x, of_x, weight, (stride, sides), params)
 
@@ -69,8 +78,11 @@ def _by_groups(
     flipped = weight.values.flip((2, 3)).contiguous()
     turned = QuantizedWeight(flipped, scope.constants.add(flipped), weight.scales, weight.zero_points, weight.axis)
     source, *biases, scales = weight_and_scales(scope, turned, given["bias"], of_x, params)
-    rest = ([1, 1], sides, [1, 1], given["groups"], of_x.zero_point, *scales, *out_of(params))
-    return scope.call(node, integer.conv2d.default, x, source, *biases, *rest)
+    geometry = (*biases, [1, 1], sides, [1, 1], given["groups"])
+    if of_x.bits == 16:
+        return scope.call(node, integer.wide_conv2d.default, x, source, *geometry, *scales, *out_of(params))
+    rest = (*geometry, of_x.zero_point, *scales, *out_of(params))
+    return scope.call(node, integer.conv2d.default, x, source, *rest)
 
 
 def _filters(weight: QuantizedWeight, groups: int, dilation: list[int]) -> QuantizedWeight:
@@ -103,12 +115,32 @@ def conv_transpose2d(
     *out: int,
 ) -> Tensor:
     """Return the transposed convolution of ``x[N, C, H, W]`` with ``weight[O, C, h, w]``, with ``padding`` added."""
+    sums = _sums(x, weight, stride, padding, zero_point) + offset.reshape(-1, 1, 1)
+    return requantized_by_channel(sums, (-1, 1, 1), multipliers, shifts, *out)
+
+
+@defines(f"Tensor x, Tensor weight, int[] bias, int[] stride, int[] padding, {PER_CHANNEL}")
+def wide_conv_transpose2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    multipliers: Sequence[int],
+    shifts: Sequence[int],
+    *out: int,
+) -> Tensor:
+    """Return the transposed convolution of int16 ``x[N, C, H, W]`` with ``weight[O, C, h, w]``, of int8."""
+    offset = torch.tensor(bias, dtype=torch.int64, device=x.device).reshape(-1, 1, 1)
+    return requantized_by_channel(_sums(x, weight, stride, padding, 0) + offset, (-1, 1, 1), multipliers, shifts, *out)
+
+
+def _sums(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], zero_point: int) -> Tensor:
     spread = _intersperse(x, stride, zero_point)
     sides = [size - 1 for size in weight.shape[2:] for _ in (0, 1)]
     sides = [each + added for each, added in zip(sides, padding, strict=True)]
     spread = pad_image(spread, sides, zero_point) if any(sides) else spread
-    sums = integer.conv2d_sums(spread, weight.flip((2, 3)), [1, 1], [1, 1], 1) + offset.reshape(-1, 1, 1)
-    return requantized_by_channel(sums, (-1, 1, 1), multipliers, shifts, *out)
+    return integer.conv2d_sums(spread, weight.flip((2, 3)), [1, 1], [1, 1], 1)
 
 
 def _intersperse(x: Tensor, stride: Sequence[int], value: int) -> Tensor:
@@ -136,21 +168,51 @@ def tosa_conv_transpose2d(
     *out: int,
 ) -> ir.Value:
     """Emit a transposed convolution of channels last, with its rescale."""
-    filters = emit.transpose(weight, (0, 2, 3, 1))
-    zeros = [emit.constant_i8(zero_point), emit.constant_i8(0)]
+    sums = _emit_sums(emit, x, weight, bias, stride, padding, zero_point)
+    return to_nchw(emit, emit_requantized(emit, sums, multipliers, shifts, *out))
+
+
+@lowers(integer.wide_conv_transpose2d.default, into="tosa")
+def tosa_wide_conv_transpose2d(
+    emit: TosaEmitter,
+    x: ir.Value,
+    weight: ir.Value,
+    bias: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    multipliers: Sequence[int],
+    shifts: Sequence[int],
+    *out: int,
+) -> ir.Value:
+    """Emit a transposed convolution of channels last, with its rescale."""
+    sums = _emit_sums(emit, x, weight, emit_i48_bias(emit, bias), stride, padding, 0)
+    return to_nchw(emit, emit_requantized(emit, sums, multipliers, shifts, *out))
+
+
+def _emit_sums(
+    emit: TosaEmitter,
+    x: ir.Value,
+    weight: ir.Value,
+    bias: ir.Value,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    zero_point: int,
+) -> ir.Value:
+    """Emit the sums of a transposed convolution of channels last, in i32 or i48."""
+    filters, element = emit.transpose(weight, (0, 2, 3, 1)), accumulator_type(emit, x)
+    zeros = [emit_scalar(emit, zero_point, emit.element(x)), emit.constant_i8(0)]
     attributes = {
         "out_pad": emit.array(padding),
         "stride": emit.array(stride),
-        "acc_type": emit.attribute("i32"),
+        "acc_type": emit.attribute(element),
     }
     batch, channels, *sizes = emit.shape(emit.results[0])
-    kind = emit.tensor([batch, *sizes, channels], "i32")
-    sums = emit.op("tosa.transpose_conv2d", [kind], [to_nhwc(emit, x), filters, bias, *zeros], attributes).result
-    return to_nchw(emit, emit_requantized(emit, sums, multipliers, shifts, *out))
+    kind = emit.tensor([batch, *sizes, channels], element)
+    return emit.op("tosa.transpose_conv2d", [kind], [to_nhwc(emit, x), filters, bias, *zeros], attributes).result
 
 
 FAMILY = Family(
     rules={aten.conv_transpose2d.input: Rule(_fold_transposed_convolution, weight_axis=1)},
-    operators=(conv_transpose2d,),
-    lowerings=(tosa_conv_transpose2d,),
+    operators=(conv_transpose2d, wide_conv_transpose2d),
+    lowerings=(tosa_conv_transpose2d, tosa_wide_conv_transpose2d),
 )

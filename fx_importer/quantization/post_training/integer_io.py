@@ -7,13 +7,50 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_arg
 
-from fx_importer.quantization.qdq import kind_of, params_of
-from fx_importer.quantization.scales import Params
+from fx_importer.quantization.families import MOVES
+from fx_importer.quantization.qdq import is_quantized, is_unsigned, kind_of, params_of
 
 Scale = tuple[float, int] | None
 """Scale and zero point; None for values in floating point."""
+
+
+def outer_scales(program: ExportedProgram) -> tuple[dict[int, tuple[float, int]], dict[int, tuple[float, int]]]:
+    """Return scales and zero points of the inputs and of the outputs of ``program`` that are integers, by leaf."""
+    if not is_quantized(program.graph):
+        return {}, {}
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    inputs = [each.arg.name for each in program.graph_signature.input_specs if each.kind is InputKind.USER_INPUT]
+    returned: Any = program.graph.output_node().args[0]
+    kinds = zip(program.graph_signature.output_specs, returned, strict=True)
+    outputs = [value for spec, value in kinds if spec.kind is OutputKind.USER_OUTPUT]
+    read = [_read_scale(nodes[name]) if name in nodes else None for name in inputs]
+    written = [_written_scale(value) if isinstance(value, fx.Node) else None for value in outputs]
+    (taken, made) = ({leaf: scale for leaf, scale in enumerate(each) if scale is not None} for each in (read, written))
+    return taken, made
+
+
+def _read_scale(node: fx.Node) -> Scale:
+    """Return the one scale by which all that reads ``node``, after moves of its elements, dequantizes it."""
+    found = {
+        _scale(user) if kind_of(user) == "dequantize" else _moved(user) and _read_scale(user) for user in node.users
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _written_scale(node: fx.Node) -> Scale:
+    """Return the scale by which ``node``, before moves of its elements, was quantized."""
+    while (source := _moved(node)) is not None:
+        node = source
+    return _scale(node) if kind_of(node) == "quantize" else None
+
+
+def _moved(node: fx.Node) -> fx.Node | None:
+    """Return the tensor of which ``node`` moves elements, if it does nothing else."""
+    return node.all_input_nodes[0] if node.target in MOVES and len(node.all_input_nodes) == 1 else None
 
 
 def _changed(graph: fx.Graph) -> dict[str, list[Any]]:
@@ -24,15 +61,10 @@ def _changed(graph: fx.Graph) -> dict[str, list[Any]]:
     results: list[Scale] = []
 
     def returned(node: fx.Node) -> fx.Node:
-        params = _params(node) if kind_of(node) in ("dequantize", "quantize") else None
-        if params is not None and kind_of(node) == "quantize":  # an integer already
-            results.append((params.scale, params.zero_point))
+        scale, source = _scale(node), node.args[0] if node.args else None
+        results.append(scale if isinstance(source, fx.Node) else None)
+        if scale is None or not isinstance(source, fx.Node) or kind_of(node) == "quantize":  # an integer already
             return node
-        source = node.args[0]
-        if params is None or not isinstance(source, fx.Node):
-            results.append(None)
-            return node
-        results.append((params.scale, params.zero_point))
         return source
 
     output.args = map_arg(output.args, returned)
@@ -72,19 +104,21 @@ def _taken(placeholder: fx.Node) -> tuple[Scale, torch.dtype | None] | None:
     """
     users = list(placeholder.users)
     if users and all(kind_of(user) == "dequantize" for user in users):
-        scales = {params and (params.scale, params.zero_point) for params in map(_params, users)}
-        return (scale, None) if len(scales) == 1 and (scale := scales.pop()) is not None else None
-    if len(users) != 1 or kind_of(users[0]) != "quantize" or (params := _params(users[0])) is None:
+        return (scale, None) if (scale := _read_scale(placeholder)) is not None else None
+    if len(users) != 1 or kind_of(users[0]) != "quantize" or (scale := _scale(users[0])) is None:
         return None
     placeholder.meta["val"] = users[0].meta.get("val")
     dtype: Any = users[0].args[5]
     users[0].replace_all_uses_with(placeholder)
     users[0].graph.erase_node(users[0])
-    return (params.scale, params.zero_point), dtype
+    return scale, dtype
 
 
-def _params(node: fx.Node) -> Params | None:
+def _scale(node: fx.Node) -> Scale:
+    """Return scale and zero point of Q/DQ per tensor, where they are numbers; None for other nodes."""
+
     def unknown(_: Any) -> None:
         return None
 
-    return params_of(node, unknown)
+    params = params_of(node, unknown)
+    return None if params is None else (params.scale, params.zero_point + 128 * is_unsigned(node))
