@@ -76,7 +76,7 @@ class Advisor:
             without = [kind for kind, options in changes.items() if trials(Change("", options))]
             texts += [f"{_alternatives(without)}, without pipeline="] if without else []
         texts += next(([c.text] for c in self._with_fallback(len(operators), supporting or others) if trials(c)), [])
-        texts += [change.text for change in self._replacing(operators) if trials(change)]
+        texts += [change.text for change in self._replacing(operators, causes) if trials(change)]
         return tuple(texts)
 
     def advised(self, error: ExportError, seconds: float) -> ExportError:
@@ -109,6 +109,9 @@ class Advisor:
         if given.table is not None:
             options = replace(self._options, decompositions=replace(given, table=None))
             yield Change("without decomposition_table: the output type's own decomposes it", options)
+        if lowering.narrow_integers:
+            options = replace(self._options, lowering=replace(lowering, narrow_integers=False))
+            yield Change("without narrow_integers: TOSA's extension EXT-INT64 has integers of 64 bits", options)
 
     def _with_other_inputs(self, dynamic: bool) -> Iterator[Change]:
         """Yield the models with narrower or wider floating-point numbers, and with static sizes."""
@@ -133,8 +136,11 @@ class Advisor:
             lowering = replace(self._options.lowering, fallback=(kind,))
             yield Change(f"fallback={kind.value!r}: {only}", replace(self._options, lowering=lowering))
 
-    def _replacing(self, operators: Mapping[str, None]) -> Iterator[Change]:
-        """Yield the options with which others compute ``operators``: PyTorch, or decompositions of the user's."""
+    def _replacing(self, operators: Mapping[str, None], causes: Sequence[Cause]) -> Iterator[Change]:
+        """Yield the options with which others compute ``operators``: PyTorch, or decompositions of the user's.
+
+        A decomposition computes the same numbers: it is no way out where their range is the cause.
+        """
         lowering, given = self._options.lowering, self._options.decompositions
         if lowering.unsupported is not Unsupported.OUTLINE and operators:
             what = _count(
@@ -147,7 +153,8 @@ class Advisor:
                 replace(self._options, lowering=replace(lowering, unsupported=Unsupported.OUTLINE)),
             )
         overloads = {name: operator_named(name) for name in operators}
-        if operators and all(isinstance(overload, OpOverload) for overload in overloads.values()):
+        ranges = any(cause.reason.startswith("narrow_integers:") for cause in causes)
+        if operators and not ranges and all(isinstance(overload, OpOverload) for overload in overloads.values()):
             rules = {overload: _zeros_instead_of(overload) for overload in overloads.values()}
             listed = ", ".join(f"torch.ops.{name}: function" for name in operators)
             own = _count(operators, "a decomposition", "decompositions")

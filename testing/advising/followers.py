@@ -88,6 +88,8 @@ def changes_of(text: str, program: Program) -> Iterator[tuple[str, Callable[[], 
         dropped = [dropped] if isinstance(dropped, str) else dropped
         left = [name for name in program.options["keep"] if name not in dropped]
         yield "keep", lambda: program.with_(keep=left)
+    if text.startswith("without narrow_integers"):
+        yield "narrow_integers", lambda: program.with_(narrow_integers=None)
     if text.startswith("static sizes, without dynamic_shapes"):
         yield "static sizes", lambda: program.with_(dynamic_shapes=None)
     if match := re.match(r"([\w ]+) instead of ([\w ]+)$", text):

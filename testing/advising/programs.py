@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -191,6 +191,11 @@ def _loss(draw: random.Random) -> Program:
     return Program(function.__name__, Loss(function), inputs, options)
 
 
+def _copied(tensors: Sequence[Tensor]) -> bool:
+    """Return whether there are tensors, and `copy.deepcopy` takes them, which excludes sparse rows and columns."""
+    return bool(tensors) and all(tensor.layout in (torch.strided, torch.sparse_coo) for tensor in tensors)
+
+
 def _of_opinfo(draw: random.Random) -> Program:
     table = operators()
     while True:
@@ -203,5 +208,5 @@ def _of_opinfo(draw: random.Random) -> Program:
             samples = calls(table[name], dtype, 6)
         except Exception:  # an operator of another build of torch
             continue
-        if samples and (tensors := (call := draw.choice(samples)).tensors()):
+        if samples and _copied(tensors := (call := draw.choice(samples)).tensors()):
             return Program(f"{name} {str(dtype)[6:]}", call.eval(), tensors)

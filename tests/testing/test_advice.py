@@ -15,13 +15,15 @@ from testing.advising.programs import Program, program_of
 pytestmark = pytest.mark.advice
 
 X = torch.ones(3, 4, dtype=torch.float64)
-PROGRAM = Program("double", lambda x: x + x, (X,), {"output_type": "tosa", "keep": ["aten.roll", "aten.relu"]})
+OPTIONS = {"output_type": "tosa", "keep": ["aten.roll", "aten.relu"], "narrow_integers": True}
+PROGRAM = Program("double", lambda x: x + x, (X,), OPTIONS)
 
 KINDS = {
     "output_type='linalg-on-tensors' or output_type='stablehlo', which supports it": ["output_type", "output_type"],
     "fallback='stablehlo': only this operator is lowered to it": ["fallback"],
     "unsupported='outline': PyTorch computes this operator, as a function that the module declares": ["unsupported"],
     "without keep='aten.roll': it has a decomposition": ["keep"],
+    "without narrow_integers: TOSA's extension EXT-INT64 has integers of 64 bits": ["narrow_integers"],
     "static sizes, without dynamic_shapes": ["static sizes"],
     "float32 instead of float64": ["dtype"],
     "a decomposition of your own, extra={torch.ops.aten.roll.default: function}": ["extra"],
