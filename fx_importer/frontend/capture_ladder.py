@@ -6,6 +6,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
 
 from fx_importer.frontend.torch_patches import (
     ARGUMENT_CHECKS,
@@ -14,6 +17,7 @@ from fx_importer.frontend.torch_patches import (
     GUARD_LOG,
     META_LOG,
     NUMBER_LOG,
+    SUBMODULE,
     UNUSED_CONSTANT,
     patched,
 )
@@ -69,11 +73,6 @@ def depends_on_values(error: Exception) -> bool:
     return any(each in text for each in _OF_VALUES)
 
 
-def loses_gradients(error: Exception) -> bool:
-    """Return whether torch.export has recorded operators of autograd without their operands."""
-    return "fake tensor in the exported program constant" in str(error)
-
-
 def torch_repaired(rung: Rung) -> AbstractContextManager[None]:
     """Repair torch for ``rung``, and keep it from printing what it refuses: errors have it, or another way works."""
     filters = [*_TORCH_LOG.filters, lambda record: record.levelno != logging.WARNING]
@@ -86,6 +85,15 @@ def torch_repaired(rung: Rung) -> AbstractContextManager[None]:
             GUARD_LOG.on(_TORCH_LOG): filters,
             META_LOG.on(_FAKE_LOG): [*_FAKE_LOG.filters, lambda record: record.levelno != logging.ERROR],
             NUMBER_LOG.on(_NUMBER_LOG): [*_NUMBER_LOG.filters, lambda record: record.levelno != logging.WARNING],
+            SUBMODULE: _submodule,
             UNUSED_CONSTANT: lambda node: unused(node) if node.users else [node],
         }
     )
+
+
+def _submodule(accessor: Any, name: str) -> torch.nn.Module:
+    """Return the submodule ``name`` of the module of ``accessor``; methods of modules do not hide it."""
+    module = accessor.module
+    for part in name.split(".") if name else ():
+        module = module._modules.get(part) or getattr(module, part)
+    return module

@@ -56,7 +56,7 @@ class EagerModel:
         results = []
         for module in (self._module, exported):
             args, kwargs = self._inputs(shapes, random)
-            buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+            buffers = {name: buffer.clone() for name, buffer in torch.nn.Module.named_buffers(module)}
             with torch.random.fork_rng(devices=()), attributes_restored(module):
                 torch.manual_seed(0)
                 results.append(pytree.tree_leaves(torch.func.functional_call(module, buffers, args, kwargs)))
@@ -103,7 +103,7 @@ def check_assumptions(program: ExportedProgram, args: Sequence[Any], kwargs: Map
         return
     copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), (tuple(args), dict(kwargs)))
     module = program.module(check_guards=False)
-    tensors = (*module.named_parameters(), *module.named_buffers())
+    tensors = (*torch.nn.Module.named_parameters(module), *torch.nn.Module.named_buffers(module))
     state = {name: tensor.detach().clone() for name, tensor in tensors}  # the program may write to it
     try:
         with torch.no_grad():

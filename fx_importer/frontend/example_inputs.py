@@ -87,7 +87,7 @@ def check_quantized(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 def quantized_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the weights of quantized dtypes, by name."""
-    weights = (*module.named_parameters(), *module.named_buffers())
+    weights = (*torch.nn.Module.named_parameters(module), *torch.nn.Module.named_buffers(module))
     return {name: each for name, each in weights if each.is_quantized}
 
 

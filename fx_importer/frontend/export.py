@@ -16,7 +16,7 @@ from fx_importer.errors import UsageError
 from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
 from fx_importer.frontend.assumptions.assumed_values import with_assumptions, without_check
 from fx_importer.frontend.assumptions.value_questions import ValueQuestions
-from fx_importer.frontend.below_autograd import export_below_autograd
+from fx_importer.frontend.below_autograd import check_gradients, export_below_autograd
 from fx_importer.frontend.capture_ladder import Rung, rungs, torch_repaired
 from fx_importer.frontend.deferred_code import code_deferred, with_code
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
@@ -151,6 +151,7 @@ def _exported_by(
             program = exported_once(module, export, remark) if once else export()
         except (TypeError, TraceError) as error:  # of a number that torch cannot compute in a graph
             raise (without_check(rounded) if (rounded := questions.rounded()) else error) from error
+        check_gradients(program)
         program = with_assumptions(restored(program), questions)
         check_assumptions(program, inputs, keywords)
     return program if rung.strict else with_code(program)

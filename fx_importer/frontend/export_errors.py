@@ -12,7 +12,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import ExportError
-from fx_importer.frontend.capture_ladder import Rung, depends_on_values, loses_gradients
+from fx_importer.frontend.below_autograd import loses_gradients
+from fx_importer.frontend.capture_ladder import Rung, depends_on_values
 from fx_importer.frontend.dynamic_dimensions import InputSize, name_of
 from fx_importer.frontend.export_changes import ExportChange
 from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES

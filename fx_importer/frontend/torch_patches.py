@@ -211,6 +211,11 @@ MODULE_CONVERSION = Patch(
     "it swaps the memory of fake parameters, which fails",
     "torch.export traces conversions of modules; torch 2.12 to 2.15 do not",
 )
+SUBMODULE = Patch(
+    "torch.nn.utils._named_member_accessor:NamedMemberAccessor.get_submodule",
+    "it reads submodules as attributes: one that is named parameters or children is hidden by the method",
+    _NO_OPTION,
+)
 UNUSED_CONSTANT = Patch(
     "torch._export.passes.lift_constants_pass:_unused_constant",
     "it fails for a constant that no node uses",
@@ -324,7 +329,7 @@ PATCHES = (
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
     *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG, ARGUMENT_CHECKS),
     *(ASSERT_REWRITE, REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, SIGN_BIT, HIGHER_ORDER_CALL),
-    *(DEFERRED_ASSERTION, MODULE_CONVERSION, UNUSED_CONSTANT, RECOMPILE, EXPORT_PRINT),
+    *(DEFERRED_ASSERTION, MODULE_CONVERSION, SUBMODULE, UNUSED_CONSTANT, RECOMPILE, EXPORT_PRINT),
     *(GUARD_LOG, NUMBER_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS, SAVED_DEVICES, ARCHIVE_DEVICES, SAVED_STORAGES),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN, *BFLOAT16_METHODS.values(), BFLOAT16_REDUCTIONS),

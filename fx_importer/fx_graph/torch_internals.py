@@ -72,6 +72,7 @@ PRIVATE_NAMES = (
         ("get_dynamic_layer_stack_depth", "pop_dynamic_layer_stack_and_undo_to_depth"),
         "a process for each export",
     ),
+    PrivateNames("torch._C._functorch", ("is_functorch_wrapped_tensor",), "an error of torch.export itself"),
     PrivateNames(
         "torch._C._dynamo.guards", ("TensorGuards", "_empty_strided_cpu"), "comparisons in Python; torch.empty"
     ),

@@ -32,10 +32,20 @@ class Laplacian(Energy):
         return torch.stack(rows)
 
 
+class Slopes(Energy):
+    """Gradients of torch.func, and results that require gradients."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x.requires_grad_()
+        y = self.layers(x)
+        (slope,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
+        return slope, torch.func.jacrev(lambda x: self.layers(x).sum())(x.sin())
+
+
 @pytest.mark.parametrize(
     "kind, output_type, batch",
-    [(Force, "linalg-on-tensors", 5), (Laplacian, "tosa", 3)],
-    ids=["force-dynamic", "laplacian-tosa"],
+    [(Force, "linalg-on-tensors", 5), (Laplacian, "tosa", 3), (Slopes, "linalg-on-tensors", 3)],
+    ids=["force-dynamic", "laplacian-tosa", "slopes"],
 )
 def test_gradients_in_forward_are_those_of_eager(kind: type[Energy], output_type: str, batch: int) -> None:
     torch.manual_seed(0)

@@ -138,8 +138,17 @@ def test_error_is_pickled_without_inputs() -> None:
     assert (str(copy), copy.where, copy.changes) == (str(error), error.where, ())
 
 
-@pytest.mark.parametrize("name", ["parameters", "buffers"])
-def test_submodule_with_the_name_of_a_method_is_an_error_of_the_export(name: str) -> None:
+def test_submodule_with_the_name_of_a_method_is_captured() -> None:
+    model = torch.nn.Sequential()
+    for name in ("parameters", "named_modules"):
+        setattr(model, name, torch.nn.Linear(3, 3))
+    x = torch.ones(2, 3)
+    lowered = lower(model, x, output_type="linalg-on-tensors")
+    torch.testing.assert_close(lowered.run(x), model(x).detach())
+
+
+@pytest.mark.parametrize("name", ["parameters", "named_buffers"])
+def test_attribute_with_the_name_of_a_method_is_an_error_of_the_export(name: str) -> None:
     model = torch.nn.Linear(3, 3)
     model.__dict__[name] = torch.nn.Identity()
     with pytest.raises(ExportError, match="cannot capture Linear"):
