@@ -179,15 +179,11 @@ META_LOG = Patch(
     "torch logs a traceback for each operator that refuses its sizes; patched in its logger of fake tensors",
     _NO_OPTION,
 )
-GUARD_LOG = Patch(
-    "logging:Logger.filters",
-    "torch logs a traceback for each guard that is refused; patched in its logger of symbolic shapes",
-    _NO_OPTION,
+GUARD_LOG = replace(
+    META_LOG, why="torch logs a traceback for each guard that is refused; patched in its logger of symbolic shapes"
 )
-NUMBER_LOG = Patch(
-    "logging:Logger.filters",
-    "torch logs each number that it cannot compute in a graph; patched in its logger of SymPy's expressions",
-    _NO_OPTION,
+NUMBER_LOG = replace(
+    META_LOG, why="torch logs each number that it cannot compute; patched in its logger of SymPy's expressions"
 )
 DEFERRED_ASSERTION = Patch(
     "torch.fx.experimental.symbolic_shapes:ShapeEnv.guard_or_defer_runtime_assert",
@@ -212,9 +208,7 @@ MODULE_CONVERSION = Patch(
     "torch.export traces conversions of modules; torch 2.12 to 2.15 do not",
 )
 SUBMODULE = Patch(
-    "torch.nn.utils._named_member_accessor:NamedMemberAccessor.get_submodule",
-    "it reads submodules as attributes: one that is named parameters or children is hidden by the method",
-    _NO_OPTION,
+    "torch.nn.utils._named_member_accessor:NamedMemberAccessor.get_submodule", "methods hide submodules", _NO_OPTION
 )
 UNUSED_CONSTANT = Patch(
     "torch._export.passes.lift_constants_pass:_unused_constant",

@@ -189,6 +189,9 @@ class _BooleanFunctions(TorchFunctionMode):
         if (replaced := self._packed.replaced(func)) is not None and not kwargs:
             result = replaced(*args)
             return func(*args) if result is NotImplemented else result
+        if _lists_by_axis(func, args, kwargs or {}):
+            found = args[0].nonzero()
+            return tuple(found.select(1, axis) for axis in range(args[0].dim()))
         if func in (torch.unbind, torch.Tensor.unbind):  # also of loops over a tensor
             return _unbound(*args, **(kwargs or {}))
         if func in (torch.equal, torch.Tensor.equal):
@@ -197,6 +200,14 @@ class _BooleanFunctions(TorchFunctionMode):
         if func in (torch.allclose, torch.Tensor.allclose):
             return bool(torch.isclose(*args, **(kwargs or {})).all().item())
         return func(*args, **(kwargs or {}))
+
+
+def _lists_by_axis(func: Any, args: Any, kwargs: Any) -> bool:
+    """Return whether a call lists true elements by axis: torch refuses one unknown size in several tensors."""
+    if not args or not isinstance(args[0], torch.Tensor) or not args[0].dim():
+        return False
+    is_where = func is torch.where and len(args) == 1 and not kwargs
+    return is_where or (func in (torch.nonzero, torch.Tensor.nonzero) and bool(kwargs.get("as_tuple")))
 
 
 def _assumed(argument: Any) -> Any:
