@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from benchmarks.house import commit
 from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, renew
+from benchmarks.run_time_models import load
 from fx_importer import FxImporterError, lower
 from fx_importer.native.build import Built
 from fx_importer.results.lowered import Lowered
@@ -35,13 +36,15 @@ _TURNS = 5
 _HOST = "x86-64-v3"
 TARGETS = {"host": "here", "c": "C source", "aarch64": "AArch64", "riscv64": "RISC-V", "wasm32-simd": "WebAssembly"}
 """The columns of the page."""
+_OTHERS = ("mobilenet", "llama_1b_layer_prefill")
+"""Models of `run_time_models`, with a batch of one."""
 
 
 def measure(name: str, folder: Path, targets: Sequence[str]) -> Row:
     """Build and run the model ``name`` for ``targets``, and time calls for this machine."""
     row: Row = {"model": name}
     with torch.no_grad():
-        model, args, kwargs = ZOO[name].build()
+        model, args, kwargs = load(name, 1, "fp32") if name in _OTHERS else ZOO[name].build()
         expected = pytree.tree_leaves(model(*args, **kwargs))
         lowered = lower(torch.export.export(model, args, kwargs), output_type="linalg-on-tensors")
         begin = time.perf_counter()
@@ -99,10 +102,11 @@ def page(rows: Sequence[Row]) -> str:
     ]
     headings = ["model", *TARGETS.values(), "code, KB", "arena, KB", "build, s", "eager, ms", "native, ms"]
     lines = [
-        f"Written by `python -m benchmarks.native` at {commit('HEAD')}: models of `testing/zoo.py`, a batch of two,",
-        f"one thread. Times are medians of the CPU's milliseconds in a call, for the target `{_HOST}`. For AArch64 and",
-        "RISC-V, static programs run in QEMU's user mode; C source is compiled by `gcc -std=c99 -O2`; WebAssembly with",
-        "SIMD runs in node by WASI. Tolerances are as in the tests. Empty cells were not run.",
+        f"Written by `python -m benchmarks.native` at {commit('HEAD')}: models of `testing/zoo.py`, a batch of two",
+        f"(one of {' and '.join(_OTHERS)}), one thread. Times are medians of the CPU's",
+        f"milliseconds in a call, for the target `{_HOST}`. For AArch64 and RISC-V, static programs run in QEMU's",
+        "user mode; C source is compiled by `gcc -std=c99 -O2`; WebAssembly with SIMD runs in node by",
+        "WASI. Tolerances are as in the tests. Empty cells were not run.",
         "",
         f"Equal to eager: {', '.join(counts)}.",
         "",
@@ -121,7 +125,7 @@ def main() -> None:
     """Measure what the file lacks, or write the page."""
     parser = parser_of(__doc__, PAGE)
     small = [name for name, model in ZOO.items() if model.small]
-    parser.add_argument("--models", nargs="*", default=small, choices=ZOO)
+    parser.add_argument("--models", nargs="*", default=small, choices=(*ZOO, *_OTHERS))
     parser.add_argument("--targets", nargs="*", default=[*TARGETS], choices=TARGETS)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -24,7 +24,7 @@ from fx_importer.diagnostics.installed_packages.other_mlir_packages import Neigh
 from fx_importer.diagnostics.installed_packages.package_versions import DISTRIBUTION, Package, packages
 from fx_importer.engines.engine_table import module_engines
 from fx_importer.errors import CrashedError, NotInstalledError
-from fx_importer.native.zig import EXTRA, find_zig
+from fx_importer.native.compilers import EXTRA, find_compiler
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
 from fx_importer.process.worker import Child, RestartingWorker
@@ -175,14 +175,16 @@ class _Trials:
 
 def _compiler() -> Finding:
     try:
-        program = find_zig()
+        compiler = find_compiler()
     except NotInstalledError:
         return Finding("zig", False, "lowered.build writes C source only", EXTRA)
+    name, program = "zig" if compiler.is_zig else "clang", compiler.program
     try:
-        ran = subprocess.run([program, "version"], capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(compiler.version_command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("zig", False, f"{program}: {error}")
-    return Finding("zig", not ran.returncode, f"{ran.stdout.strip() or ran.stderr.strip()}, {program}")
+        return Finding(name, False, f"{program}: {error}")
+    about = (ran.stdout.strip() or ran.stderr.strip()).partition("\n")[0]
+    return Finding(name, not ran.returncode, f"{about}, {program}")
 
 
 def _dump_directory() -> Finding:

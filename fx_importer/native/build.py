@@ -25,6 +25,7 @@ from fx_importer.mlir.functions import dialects_of, functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import key_of
 from fx_importer.native.abi import EntryPoint, entry_of, identifier
+from fx_importer.native.compilers import find_compiler
 from fx_importer.native.header import header
 from fx_importer.native.initial_values import initial_values, is_zero
 from fx_importer.native.ir_text import llvm_ir
@@ -34,7 +35,6 @@ from fx_importer.native.targets import NativeTarget, target_named
 from fx_importer.native.toolchain import compile_file
 from fx_importer.native.weight_files import MappedBlock, end_of, write_file
 from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
-from fx_importer.native.zig import find_zig
 from fx_importer.pipelines.native import buffers, machine_code
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.rewrites.llvm.arena import aligned
@@ -83,7 +83,7 @@ def build_native(
     _check_module(lowered)
     if kind == SOURCE:
         return _build_source(lowered, prefix, weights)
-    find_zig()
+    find_compiler().check(chosen)
     with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
         folder = Path(scratch)
         library, sources = _write_sources(lowered, prefix.name, chosen, weights, folder, mapped, constants)

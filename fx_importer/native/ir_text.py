@@ -25,7 +25,7 @@ def llvm_ir(module: ir.Module) -> str:
     if left := sorted({name for name in operation_names(module) if not name.startswith(("llvm.", "builtin.module"))}):
         raise RuntimeError(f"the module is not in the LLVM dialect: it has {', '.join(left)}")  # MLIR would crash
     translate: Any = llvm_dialect
-    text: str = translate.translate_module_to_llvmir(module.operation)
+    text: str = translate.translate_module_to_llvmir(module.operation).replace(" nocreateundeforpoison", "")
     return "\n".join(_line(line) if any(kind in line for kind in _KINDS) else line for line in text.split("\n"))
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fx_importer.errors import UsageError
+from fx_importer.native.compilers import find_compiler
 from fx_importer.native.library import Library
 from fx_importer.native.program import program
 from fx_importer.native.targets import NativeTarget
-from fx_importer.native.toolchain import compile_file, flags, run_zig
+from fx_importer.native.toolchain import compile_file, flags, run_tool
 
 _SHARED = {"linux": ".so", "freebsd": ".so", "macos": ".dylib", "windows": ".dll"}
 
@@ -29,14 +30,14 @@ def link(library: Library, kind: str, objects: Sequence[Path], folder: Path) -> 
         if target.system == "linux":
             _link_for_linux(library, inputs, output)
         else:
-            run_zig(target, ["cc", *flags(target), "-shared", "-s", *inputs, "-o", str(output)], folder)
+            run_tool(target, ["cc", *flags(target), "-shared", "-s", *inputs, "-o", str(output)], folder)
         return output
     if kind == "static":
-        run_zig(target, ["ar", "rcsD", str(output := folder / f"lib{name}.a"), *inputs], folder)
+        run_tool(target, ["ar", "rcsD", str(output := folder / f"lib{name}.a"), *inputs], folder)
         return output
     if kind == "object":
         linker = {"wasm32": "wasm-ld"}.get(target.architecture, "ld.lld")
-        run_zig(target, [linker, "-r", *inputs, "-o", str(output := folder / f"{name}_all.o")], folder)
+        run_tool(target, [linker, "-r", *inputs, "-o", str(output := folder / f"{name}_all.o")], folder)
         return output.rename(folder / f"{name}.o")
     if kind == "executable":
         return _link_program(library, inputs, folder)
@@ -49,13 +50,13 @@ def _link_program(library: Library, inputs: Sequence[str], folder: Path) -> Path
     (source := folder / f"{library.name}_program.c").write_text(program(library), encoding="utf-8")
     compile_file(target, source, made := source.with_suffix(".o"))
     output = folder / f"{library.name}{'.wasm' if target.architecture == 'wasm32' else ''}"
-    run_zig(target, ["cc", *flags(target), "-s", *inputs, str(made), "-lm", "-o", str(output)], folder)
+    run_tool(target, ["cc", *flags(target), "-s", *inputs, str(made), "-lm", "-o", str(output)], folder)
     return output
 
 
 def _static(target: NativeTarget) -> NativeTarget:
-    """Return ``target`` with musl as its C library, which is linked statically."""
-    if target.system != "linux":
+    """Return ``target`` with musl as its C library, which Zig links statically."""
+    if target.system != "linux" or not find_compiler().is_zig:
         return target
     return replace(target, triple=f"{target.architecture}-linux-musl{'eabihf' * target.architecture.startswith('arm')}")
 
@@ -75,17 +76,17 @@ def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> No
         source = folder / f"{name}.S"
         source.write_text("".join(f".globl {each}\n.type {each},%function\n{each}:\n" for each in functions.split()))
         compile_file(target, source, made := source.with_suffix(".stub.o"))
-        run_zig(target, ["ld.lld", "-shared", "-soname", name, str(made), "-o", str(folder / name)], folder)
+        run_tool(target, ["ld.lld", "-shared", "-soname", name, str(made), "-o", str(folder / name)], folder)
         stubs.append(str(folder / name))
     try:
-        run_zig(
+        run_tool(
             target,
             ["ld.lld", "-shared", *options, "-z", "defs", "-soname", output.name, *inputs, *stubs, "-o", str(output)],
             folder,
         )
     except RuntimeError:
         passed = [f"-Wl,{option}" for option in options[:-1]]
-        run_zig(
+        run_tool(
             target,
             [
                 "cc",

@@ -12,7 +12,7 @@ from torch.export import Dim, export
 
 from fx_importer import UsageError, lower
 from fx_importer.native.build import Built
-from fx_importer.native.zig import find_zig
+from fx_importer.native.compilers import find_compiler
 from fx_importer.process.optional_packages import is_installed
 from fx_importer.results.lowered import Lowered
 from testing.native_calls import NativeCaller, StatusError, aligned_memory
@@ -311,7 +311,9 @@ def test_static_libraries_of_other_processors(net, tmp_path, target):
     model, x, _, _ = net
     built = lower(model, x, output_type="linalg-on-tensors").build(tmp_path / "net", target=target, kind="static")
     assert built.files[0].name == "libnet.a"
-    listed = subprocess.run([find_zig(), "ar", "t", built.files[0]], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        [*find_compiler().command(["ar"]), "t", built.files[0]], capture_output=True, text=True, check=True
+    ).stdout
     assert listed.split() == ["net_run.o", "net.o", "weights.o"]
 
 

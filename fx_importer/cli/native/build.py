@@ -10,7 +10,7 @@ from fx_importer.cli.json_output import document, json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.native.build import SOURCE, check_build
-from fx_importer.native.zig import find_zig
+from fx_importer.native.compilers import find_compiler
 from fx_importer.options import Options
 
 
@@ -33,9 +33,9 @@ def build_model(
         NotInstalledError: without the extra ``native``.
         FxImporterError: if the model cannot be lowered; nothing is written in that case.
     """
-    check_build(output, target, kind, weights, threads)
+    _, chosen = check_build(output, target, kind, weights, threads)
     if kind != SOURCE:
-        find_zig()
+        find_compiler().check(chosen)
     with json_output(json) as write:
         with following.run(model, "build") as followed, reporting_progress(True):
             lowered = followed.lowered = lower_model(model, following.prepared(options), trust)
