@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from fx_importer.cli.environment_app import environment, serve
-from fx_importer.cli.file_app import files, opt, view
+from fx_importer.cli.environment_arguments import environment, serve
+from fx_importer.cli.file_arguments import files, opt, view
 from fx_importer.cli.help_layout import Command, Commands
-from fx_importer.cli.llm_app import llm
-from fx_importer.cli.model_app import models, quantize
+from fx_importer.cli.llm_arguments import llm
+from fx_importer.cli.model_arguments import models, quantize
 from fx_importer.cli.native.build_command import build
 from fx_importer.cli.terminal import echo
 from fx_importer.cli.vela_command import vela

@@ -9,7 +9,7 @@ import typer
 
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
-from fx_importer.cli.model_arguments import Model, Trust
+from fx_importer.cli.shared_arguments import Model, Trust
 
 
 @takes_following

@@ -13,7 +13,7 @@ from fx_importer.engines import default_engine
 from fx_importer.errors import UsageError
 from fx_importer.fx_passes.fx_pass import FxContext
 from fx_importer.fx_passes.sizes.numbers_to_tensors import with_number_results
-from fx_importer.importing.handlers import Handler
+from fx_importer.importing.handlers.higher_order import Handler
 from fx_importer.lowerings import EMITTERS, Lowerings, handlers_for, layers
 from fx_importer.options import ImportOptions, Options, Quantized, Weights
 from fx_importer.output_types import OutputType

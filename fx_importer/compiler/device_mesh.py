@@ -12,8 +12,8 @@ from fx_importer.distributed.collectives import calls_in, process_groups
 from fx_importer.distributed.module_attributes import set_mesh
 from fx_importer.errors import UsageError
 from fx_importer.importing import ImportResult
-from fx_importer.importing.handlers import Handler
 from fx_importer.importing.handlers.collectives import collectives_in_groups, refused_collectives
+from fx_importer.importing.handlers.higher_order import Handler
 from fx_importer.manifest import Manifest, ProcessGroup
 from fx_importer.options import ImportOptions, Weights
 from fx_importer.targets.target import Collectives

@@ -16,7 +16,7 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_graph.programs import add_examples
 from fx_importer.importing.function_body import import_body
 from fx_importer.importing.graph_walker import Locations, Walker
-from fx_importer.importing.handlers import HIGHER_ORDER, Handler
+from fx_importer.importing.handlers.higher_order import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks
 from fx_importer.importing.import_result import ImportedFunction, ImportResult
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError

@@ -19,11 +19,11 @@ from transformers.cache_utils import DummyLayer
 from fx_importer.llm.architectures.attention import ATTENTION, FUSED_ATTENTION, own_attention, uses_interface
 from fx_importer.llm.architectures.cache_layers import Steps
 from fx_importer.llm.architectures.model_cache import cache_argument, cache_buffers, cache_layer, model_cache
-from fx_importer.llm.architectures.own_caches import own_cache
+from fx_importer.llm.architectures.model_types import own_cache
 from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, SOURCE_LENGTHS, EncoderInput
+from fx_importer.llm.architectures.vision import attends_to_prompt, first_position, takes_images, with_images
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, Matrices
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
-from fx_importer.llm.vision import attends_to_prompt, first_position, takes_images, with_images
 
 
 class _Decoder(torch.nn.Module):

@@ -16,8 +16,8 @@ from fx_importer.frontend.deferred_code import code_deferred, with_code
 from fx_importer.frontend.repeated_modules.traced_once import exported_once
 from fx_importer.frontend.torch_patches import tracing
 from fx_importer.fx_graph.result_types import with_one_result
+from fx_importer.llm.architectures.vision import ImageEncoder, attends_to_prompt, example_image, takes_images
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments, no_adapter
-from fx_importer.llm.vision import ImageEncoder, attends_to_prompt, example_image, takes_images
 
 if TYPE_CHECKING:
     from fx_importer.llm.architectures.sources import EncoderInput

@@ -18,6 +18,7 @@ from fx_importer import OutputType, UsageError, lower
 from fx_importer.engines.engine_table import language_model_engine, language_model_engines
 from fx_importer.errors import ExportError, FxImporterError, first_line
 from fx_importer.fx_graph.programs import rename_state
+from fx_importer.llm.architectures.vision import takes_images
 from fx_importer.llm.checkpoints import gguf_blocks
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments
 from fx_importer.llm.checkpoints.model_folder import (
@@ -34,7 +35,6 @@ from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
 from fx_importer.llm.memory import check_conversion
 from fx_importer.llm.settings import SETTINGS, Settings
 from fx_importer.llm.source_settings import source_form, with_source
-from fx_importer.llm.vision import takes_images
 from fx_importer.mlir.output_files import complete_directory
 from fx_importer.targets import target_for
 from fx_importer.weights import write_weights

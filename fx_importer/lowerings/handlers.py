@@ -18,7 +18,7 @@ from fx_importer.decompositions.engine.kept.kept_rule import WrongWhenKept, chec
 from fx_importer.diagnostics.causes import NO_MATCH_ATTRIBUTE
 from fx_importer.fx_graph.emission import value_of
 from fx_importer.importing import NodeBuilder, UnsupportedNodeError
-from fx_importer.importing.handlers import Handler
+from fx_importer.importing.handlers.higher_order import Handler
 from fx_importer.importing.handlers.schema_operators import import_overload
 from fx_importer.importing.schema_arguments import plan_for
 from fx_importer.lowerings.constants import CannotEmit

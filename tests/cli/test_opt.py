@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fx_importer.cli import main
-from fx_importer.cli.file_app import complete_pipeline
+from fx_importer.cli.file_arguments import complete_pipeline
 from fx_importer.pipelines.wheel_passes import NAMES, is_pass, opt_passes
 
 TWICE = """\

@@ -8,8 +8,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 
 from fx_importer import UsageError
 from fx_importer.llm import ImageModel, import_model, load
+from fx_importer.llm.architectures.vision import ImageEncoder
 from fx_importer.llm.decoder import Decoder
-from fx_importer.llm.vision import ImageEncoder
 from fx_importer.process.optional_packages import is_installed
 from tests.llm.test_architectures import ENGINES
 from tests.llm.tiny_models import END, VOCABULARY, tokenizer

@@ -29,7 +29,7 @@ from fx_importer.llm.architectures.attention import uses_interface
 from fx_importer.llm.architectures.cache_layers import CacheLayer, SlidingCacheLayer, Steps, zeros
 from fx_importer.llm.architectures.causality import checked_causal
 from fx_importer.llm.architectures.layers_cache import LayersCache
-from fx_importer.llm.architectures.own_caches import LayerTensors, own_cache
+from fx_importer.llm.architectures.model_types import LayerTensors, own_cache
 from fx_importer.llm.architectures.sources import CROSS_KEY, CROSS_VALUE, EncoderInput, has_encoder
 from fx_importer.llm.architectures.state_layers import (
     CONVOLUTION,
@@ -38,8 +38,8 @@ from fx_importer.llm.architectures.state_layers import (
     SlidingStateLayer,
     StateLayer,
 )
+from fx_importer.llm.architectures.vision import attends_to_prompt
 from fx_importer.llm.source_lines import definition, raised_at
-from fx_importer.llm.vision import attends_to_prompt
 
 Shape = tuple[int, ...]
 _ARGUMENTS = ("cache", "past_key_values", "cache_params", "state")

@@ -15,8 +15,8 @@ import torch
 from fx_importer.errors import UsageError, first_line
 from fx_importer.json_text import parse_json
 from fx_importer.llm.architectures.sources import has_encoder
+from fx_importer.llm.architectures.vision import VISION
 from fx_importer.llm.checkpoints.checkpoint_tensors import load_checkpoint
-from fx_importer.llm.vision import VISION
 from fx_importer.weights import stored_in
 
 MAX_BATCH = 8

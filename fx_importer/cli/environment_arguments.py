@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fx_importer.cli.model_arguments import OUTPUT_TYPES, Json, Trust
 from fx_importer.cli.option_arguments import takes_options
+from fx_importer.cli.shared_arguments import OUTPUT_TYPES, Json, Trust
 from fx_importer.options import DecompositionOptions, ExportOptions, Options
 from fx_importer.output_types import OutputType
 

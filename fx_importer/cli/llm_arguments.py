@@ -10,7 +10,7 @@ import typer
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
 from fx_importer.cli.help_layout import Group
-from fx_importer.cli.model_arguments import Json
+from fx_importer.cli.shared_arguments import Json
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, language_model_engines
 from fx_importer.output_types import OutputType
 

@@ -10,8 +10,8 @@ import typer
 
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
-from fx_importer.cli.model_arguments import Json, Model, Trust
 from fx_importer.cli.option_arguments import takes_options
+from fx_importer.cli.shared_arguments import Json, Model, Trust
 from fx_importer.errors import UsageError
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
