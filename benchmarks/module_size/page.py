@@ -34,16 +34,49 @@ count grew.
 - *casts*; *moves*: transposes and reshapes; *KiB*: different constants, weights among them.
 
 A cell has our count / `torch_mlir.fx`, and for StableHLO / jax. `-`: the side raises an error, or jax has
-no function of this program.
-
-Some operations stay although no input decides them: StableHLO broadcasts weights, biases and masks, since a folded
-result would be larger than its operand; TOSA keeps a `tosa.identity` of zeros that MLIR's folder would add wrongly to
--0.0; linalg broadcasts the bias that a convolution adds to, and views weights of depthwise convolutions
-(`tensor.collapse_shape`).
-Indices of positions are computed where they are read in loops of linalg, and where constants would exceed 4 KiB.
+no function of this program. At the end are the [operations that no input decides](#operations-that-no-input-decides)
+and the [programs with more operations](#programs-with-more-operations), with reasons.
 
 ![Operations relative to torch_mlir.fx](ir_size.svg)
 """
+
+UNDECIDED: Mapping[str, Mapping[str, str]] = {
+    "linalg-on-tensors": {
+        "linalg.broadcast": "the bias that a convolution adds to: a folded one has the size of the result",
+        "linalg.generic": "positions, which compilers compute in the loop that reads them; flipped weights of "
+        "transposed convolutions, which would be copied; a weight repeated for each row of the batch",
+        "tensor.collapse_shape": "views of weights and positions, without computation",
+        "tensor.expand_shape": "views of weights and positions, without computation",
+        "tensor.extract_slice": "views of positions, without computation",
+        "tensor.concat": "positions",
+    },
+    "tosa": {
+        "tosa.identity": "zeros: MLIR's folder adds them wrongly to -0.0",
+        "tosa.tile": "weights that are repeated: the result would be larger",
+        "tosa.slice": "parts of a weight, which share its memory",
+        "tosa.cast": "positions in 64 bits that are compared with an input of 64 bits",
+    },
+    "stablehlo": {
+        "stablehlo.broadcast_in_dim": "weights, biases and masks: the result would be larger",
+        "stablehlo.iota": "positions, larger than 4 KiB or fused by compilers",
+        "stablehlo.reshape": "of positions",
+        "stablehlo.concatenate": "of positions",
+        "stablehlo.transpose": "weights of transposed convolutions, which would be copied",
+        "stablehlo.reverse": "weights of transposed convolutions, which would be copied",
+    },
+}
+"""Operations that no input decides, which stay, by output type and name, with the reason."""
+LARGER: Mapping[tuple[str, str, str], str] = {
+    ("argmax", "linalg-on-tensors", PEER): "NaN is the largest, and the first one wins, as in eager",
+    ("argmax", "stablehlo", PEER): "NaN is the largest, and the first one wins, as in eager",
+    ("argmax", "stablehlo", JAX): "the first of two NaNs wins in any order of the reduction; the result is converted",
+    ("cumsum", "linalg-on-tensors", PEER): "a loop of upstream dialects; torch_mlir.fx leaves `tm_tensor.scan`",
+    ("gelu", "stablehlo", JAX): "StableHLO has no erf; jax leaves `chlo.erf`",
+    ("linear_bf16", "stablehlo", JAX): "the sum is in float32, whatever the compiler, and rounded once",
+    ("einsum_i_j_ij", "stablehlo", JAX): "a product keeps -0.0; a `dot_general` adds it to 0.0",
+    ("mamba_small", "tosa", PEER): "`log1p` of softplus is exact near zero, and at infinities",
+}
+"""Reasons for cells with more operations than another side, by program, output type and side."""
 
 
 def read() -> dict[str, dict[str, dict[str, dict[str, Counts]]]]:
@@ -84,7 +117,24 @@ def text_of(tables: Mapping[str, Table]) -> str:
         for rows in tables.values():
             text += "\n| | operations | undecided | casts | moves | KiB |\n|---|---|---|---|---|---|\n"
             text += "".join(_line(name, row[kind], kind) for name, row in rows.items())
-    return text
+    text += "\n## Operations that no input decides\n\n"
+    text += "".join(f"- `{name}`: {reason}.\n" for names in UNDECIDED.values() for name, reason in names.items())
+    text += "\n## Programs with more operations\n\n"
+    return text + "".join(
+        f"- {name}, {kind}, than {side}: {reason}.\n" for (name, kind, side), reason in LARGER.items()
+    )
+
+
+def larger(tables: Mapping[str, Table]) -> set[tuple[str, str, str]]:
+    """Return the cells with more operations than another side: program, output type and side."""
+    return {
+        (name, kind, side)
+        for rows in tables.values()
+        for name, row in rows.items()
+        for kind, sides in row.items()
+        for side, counts in sides.items()
+        if sides[OURS].operations > counts.operations
+    }
 
 
 def _line(name: str, sides: Mapping[str, Counts], kind: str) -> str:

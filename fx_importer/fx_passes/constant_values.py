@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -34,10 +35,17 @@ _HELD_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _MOVES = frozenset((aten.permute.default, aten.t.default, aten.transpose.int, aten.expand.default))
 """Operators that return the elements of their operand in another order, or repeat them."""
 _CONVERT = prims.convert_element_type.default
-_VIEWS = _MOVES | {
-    *(aten.view.default, aten.reshape.default, aten.alias.default, aten.detach.default, aten.unsqueeze.default),
-    *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.slice.Tensor, aten.select.int),
-}
+_PARTS = frozenset((aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int))
+"""Operators that return several tensors, which are views of their operand."""
+_VIEWS = (
+    _MOVES
+    | _PARTS
+    | {
+        operator.getitem,
+        *(aten.view.default, aten.reshape.default, aten.alias.default, aten.detach.default, aten.unsqueeze.default),
+        *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.slice.Tensor, aten.select.int),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,8 @@ class Constants:
             self.nodes[node] = frozenset().union(*(self.nodes[source] for source in node.all_input_nodes))
 
     def _is_computable(self, node: fx.Node) -> bool:
+        if node.target is operator.getitem:
+            return isinstance(value_of(node), torch.Tensor) and _is_readable(value_of(node))
         if node.op != "call_function" or not isinstance(node.target, OpOverload):
             return False
         if node.target.namespace not in ("aten", "prims") or node.target._schema.is_mutable:
@@ -94,6 +104,8 @@ class Constants:
         value = value_of(node)
         if _has_symbols(node.args) or _has_symbols(node.kwargs):
             return False
+        if node.target in _PARTS:
+            return True
         return type(value) is not tuple and isinstance(value, torch.Tensor) and _is_readable(value)
 
     def value(self, node: fx.Node) -> torch.Tensor | None:
@@ -107,9 +119,9 @@ class Constants:
         with torch.no_grad():
             for source in sorted(needed, key=self._order.__getitem__):
                 args, kwargs = map_arg((source.args, source.kwargs), self._values.__getitem__)
-                operator: Any = source.target
-                value = operator(*args, **kwargs)
-                if not _has_type_of(value, source.meta["val"]):
+                function: Any = source.target
+                value = function(*args, **kwargs)
+                if source.target not in _PARTS and not _has_type_of(value, source.meta["val"]):
                     return None
                 self._values[source] = value
         return self._values[node]
@@ -153,6 +165,8 @@ class Constants:
         value = value_of(node)
         if node in self.held or node.target in DRAWN:
             return True
+        if node.target in _PARTS:  # its tensors may be
+            return False
         if node.target in _MOVES and self._reads_weights(node):
             return False
         if _bytes(value) <= _MAX_CONSTANT_BYTES:

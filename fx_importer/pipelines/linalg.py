@@ -12,6 +12,7 @@ from fx_importer.rewrites import (
     control_flow_to_scf,
     drop_unused_results,
     fold_linalg_no_ops,
+    gelu_to_linalg,
     loops_to_destination_style,
     nans_in_linalg,
     row_writes_to_linalg,
@@ -30,6 +31,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
             control_flow(
                 "Conditional loops are scf.while with torch ops in their regions; mutable state has value semantics.",
                 bitcasts_to_linalg,
+                gelu_to_linalg,
                 row_writes_to_linalg,
                 control_flow_to_scf,
                 state_to_values,

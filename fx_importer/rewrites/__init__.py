@@ -28,6 +28,7 @@ from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.exact_floats import int8_matmuls_to_f32, other_int8_matmuls_to_f32
+from fx_importer.rewrites.linalg.gelu import gelu_to_linalg
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
 from fx_importer.rewrites.linalg.linalg_no_ops import drop_unused_results, fold_linalg_no_ops, inline_rank_0_generics
 from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read_initial_values
@@ -138,6 +139,7 @@ _ALL = (
     fit_tosa_integers,
     fold_linalg_no_ops,
     fold_stablehlo_no_ops,
+    gelu_to_linalg,
     guard_stablehlo,
     guard_tosa,
     hide_functions,

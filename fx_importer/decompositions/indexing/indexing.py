@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,27 +69,43 @@ def _share_dynamic_axis(tensors: Sequence[Tensor]) -> bool:
     return len(set(open_axes)) < len(open_axes)
 
 
-_MAX_INDEXED_RANK = 4
-"""Largest rank of a result of indexing that the C++ lowering keeps within TOSA's maximum rank of six."""
-
-
 @decomposes(aten.index.Tensor)
-def index_by_flat_indices(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """Flatten indices of many axes: the C++ lowering stacks them along one more axis, and TOSA allows six."""
-    indexed_axes = [axis for axis, tensor in enumerate(indices) if tensor is not None]
+def index_by_rows(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
+    """Read rows of a table, as TOSA does, at places that are constants if the indices of adjacent axes are.
+
+    The C++ lowering computes the place of each element. Channels before the indexed axes come last in the table, as in
+    TOSA's convolutions, so that a row is more than one element.
+    """
+    axes = [axis for axis, tensor in enumerate(indices) if tensor is not None]
     tensors = [tensor for tensor in indices if tensor is not None]
-    if (
-        not indexed_axes
-        or indexed_axes != list(range(indexed_axes[0], indexed_axes[-1] + 1))
-        or any(t.dtype is torch.bool for t in tensors)
-    ):
+    if not axes or axes != list(range(axes[0], axes[-1] + 1)) or not is_static(x, *tensors):
         return NotImplemented
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
-    result = (*x.shape[: indexed_axes[0]], *shape, *x.shape[indexed_axes[-1] + 1 :])
-    if len(shape) < 2 or len(result) <= _MAX_INDEXED_RANK or not all(isinstance(size, int) for size in result):
+    if any(tensor.dtype is torch.bool for tensor in tensors) or not x.numel() or not all(map(Tensor.numel, tensors)):
         return NotImplemented
-    flat = [tensor.expand(shape).reshape(-1) for tensor in tensors]
-    return aten.index(x, [*indices[: indexed_axes[0]], *flat]).reshape(result)
+    place: Any = 0
+    for axis, tensor in zip(axes, tensors, strict=True):
+        place = place * x.shape[axis] + torch.where(tensor < 0, tensor + x.shape[axis], tensor).long()
+    return _rows(x, axes[0], axes[-1] + 1, place)
+
+
+@decomposes(aten.index_select.default)
+def index_select_by_rows(x: Tensor, dim: int, index: Tensor) -> Any:
+    """Read rows of a table, as `index_by_rows`."""
+    if not x.dim() or not index.dim() or not is_static(x, index) or not x.numel() or not index.numel():
+        return NotImplemented
+    return _rows(x, dim % x.dim(), dim % x.dim() + 1, index.long())
+
+
+def _rows(x: Tensor, first: int, last: int, place: Tensor) -> Tensor:
+    """Return the elements of ``x`` at each ``place`` in its axes ``first`` to ``last``, flattened."""
+    before, sizes, after = x.shape[:first], x.shape[first:last], x.shape[last:]
+    if first > 1 and not after:
+        result = _rows(x.movedim(1, -1), first - 1, last - 1, place)
+        return result.movedim(-1, 1)
+    size, count, shape = math.prod(sizes), math.prod(before), (*before, *place.shape, *after)
+    if count > 1:
+        place = (torch.arange(count, device=place.device) * size).unsqueeze(1) + place.reshape(1, -1)
+    return aten.embedding(x.reshape(count * size, math.prod(after)), place.reshape(-1)).reshape(shape)
 
 
 @decomposes(aten.index.Tensor)

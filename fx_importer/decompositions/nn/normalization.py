@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.static_shapes import are_static
+from fx_importer.decompositions.engine.static_shapes import are_static, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -96,6 +97,34 @@ def group_norm(
     """Normalize over each of ``groups`` groups of channels, which are axis one."""
     n, c = x.shape[:2]
     return native_group_norm(x, weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)[0]
+
+
+@decomposes(aten.native_group_norm.default)
+def native_group_norm_of_images(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, groups: int, eps: float
+) -> Any:
+    """Normalize with channels last, as convolutions of TOSA have them, so that no transpose is left between both."""
+    if x.dim() != 4 or not is_static(x):
+        return NotImplemented
+    rows = _to_float32(x).permute(0, 2, 3, 1)
+    result, mean, scale = _normalize(rows.reshape(n, hxw, groups, c // groups), [1, 3], eps)
+    mean, scale = (tensor.reshape(n, groups).to(x.dtype) for tensor in (mean, scale))
+    return _affine(result.reshape(rows.shape), weight, bias).permute(0, 3, 1, 2).to(x.dtype), mean, scale
+
+
+@decomposes(aten.group_norm.default)
+def group_norm_of_images(
+    x: Tensor,
+    groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Any:
+    """Normalize over each of ``groups`` groups of channels, with channels last."""
+    n, c = x.shape[:2]
+    results = native_group_norm_of_images(x, weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
+    return results if results is NotImplemented else results[0]
 
 
 @decomposes(aten._native_batch_norm_legit_no_training.default)

@@ -89,7 +89,6 @@ LINALG = (
             division.reciprocal,
             arithmetic.neg_integers,
             activations.elu,
-            activations.gelu,
             clamp.clamp_by_floats,
             clamp.clamp_beyond_the_dtype,
         ),

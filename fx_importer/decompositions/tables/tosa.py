@@ -25,7 +25,7 @@ from fx_importer.decompositions.indexing import (
     scatter_reduce,
     strided_views,
 )
-from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
+from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, normalization, pooling
 from fx_importer.decompositions.random import distributions
 from fx_importer.decompositions.reduction import (
     arg_extrema,
@@ -125,6 +125,16 @@ TOSA = (
         factories.empty_like_of_dynamic_shape,
         because="the C++ lowering needs static sizes",
     )
+    .preferring(
+        indexing.index_by_rows,
+        indexing.index_select_by_rows,
+        because="the C++ lowering computes the place of each element, along one more axis",
+    )
+    .preferring(
+        normalization.group_norm_of_images,
+        normalization.native_group_norm_of_images,
+        because="TOSA's convolutions have channels last",
+    )
     .preferring(*norms.FLOAT_NORMS, because="the C++ lowering emits powers")
     .preferring(
         *powers.TOSA_POWERS,
@@ -155,7 +165,6 @@ TOSA = (
         pad.pad_negative_widths,
         pad.pad_of_booleans,
         pad.pad_of_int16,
-        indexing.index_by_flat_indices,
         low_precision.convert_half_precision,
         low_precision.convert_fp8_by_float32,
         because="the C++ lowering emits it in a form that TOSA does not allow",

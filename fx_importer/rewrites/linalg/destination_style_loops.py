@@ -51,7 +51,7 @@ def _add_leading_axis(op: ir.Operation, position: int) -> None:
     """Add a leading axis of size 1 to the tensor at ``position``, and insert each new value into it."""
     emit, behind = LoopEmitter.before(op), LoopEmitter(ir.InsertionPoint.after(op), op.location)
     operand = position + (3 if op.name == "scf.for" else 0)  # after the bounds
-    initial = emit.expand_leading_axis(op.operands[operand])
+    initial = _with_leading_axis(op.operands[operand], emit)
     op.operands[operand] = initial
     result = op.results[position]
     uses = list(result.uses)
@@ -65,6 +65,14 @@ def _add_leading_axis(op: ir.Operation, position: int) -> None:
     value = last.operands[position]
     _compute_into(old, value)
     last.operands[position] = LoopEmitter.before(last).insert_into_leading_axis(value, _carried(body)[position])
+
+
+def _with_leading_axis(tensor: ir.Value, emit: LoopEmitter) -> ir.Value:
+    """Emit ``tensor`` with a leading axis of size 1; one that is filled is filled in this shape."""
+    type_ = ir.RankedTensorType(tensor.type)
+    if producer(tensor) != "linalg.fill" or not type_.has_static_shape:
+        return emit.expand_leading_axis(tensor)
+    return emit.fill(tensor.owner.operands[0], emit.empty([1, *type_.shape], type_.element_type))
 
 
 def _read_slice(block: ir.Block, position: int, type_: ir.Type) -> ir.Value:

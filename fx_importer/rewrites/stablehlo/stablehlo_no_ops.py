@@ -1,4 +1,4 @@
-"""Fold identities in StableHLO, and transposed operands into ``dot_general``.
+"""Fold identities and arithmetic of constants in StableHLO, and transposed operands into ``dot_general``.
 
 Folds must be exact for every value: ``x * 1`` and ``x - 0``, but not ``x + 0``, which makes ``-0.0`` positive. The
 canonicalizer removes dead code afterwards.
@@ -7,6 +7,7 @@ canonicalizer removes dead code afterwards.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 
 from fx_importer.mlir.bindings import ir
@@ -16,10 +17,54 @@ from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.stablehlo.dimension_sizes import integer_array
 from fx_importer.rewrites.stablehlo.dot_dimensions import fold_merges, fold_transposes, swapped_operands
 
+_ROUNDED = (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type)
+"""Types of floats that numbers beyond them are infinite in."""
+
 
 def _operand(op: ir.Operation) -> ir.Value:
     """Return the operand of an operation that is an identity if the type is unchanged."""
     return op.operands[0]
+
+
+def _convert(op: ir.Operation) -> ir.Value | None:
+    """Convert a splat to floats, rounded once; or return the operand."""
+    number, type_ = _splat(op.operands[0]), ir.RankedTensorType(op.results[0].type)
+    if number is None or not isinstance(type_.element_type, _ROUNDED) or not type_.has_static_shape:
+        return op.operands[0]
+    if (isinstance(number, int) and abs(number) > 1 << 53) or math.isnan(number):
+        return None
+    return _filled(op, ir.FloatAttr.get(type_.element_type, number, loc=op.location))
+
+
+def _integers(compute: Callable[[int, int], int]) -> Callable[[ir.Operation], ir.Value | None]:
+    """Return a fold that computes the result of two splats of signed integers, which wraps around."""
+
+    def fold(op: ir.Operation) -> ir.Value | None:
+        kind = ir.RankedTensorType(op.results[0].type)
+        if not isinstance(kind.element_type, ir.IntegerType) or kind.element_type.is_unsigned:
+            return None
+        a, b = (_splat(each) for each in op.operands)
+        if not isinstance(a, int) or not isinstance(b, int) or not kind.has_static_shape:
+            return None
+        half = 1 << kind.element_type.width - 1
+        number = (compute(a, b) + half) % (2 * half) - half
+        return _filled(op, ir.IntegerAttr.get(kind.element_type, number))
+
+    return fold
+
+
+def _iota(op: ir.Operation) -> ir.Value | None:
+    """Fold the places along an axis of size 1, which are 0."""
+    kind = ir.RankedTensorType(op.results[0].type)
+    axis = ir.IntegerAttr(op.attributes["iota_dimension"]).value
+    if not isinstance(kind.element_type, ir.IntegerType) or not kind.has_static_shape or kind.shape[axis] != 1:
+        return None
+    return _filled(op, ir.IntegerAttr.get(kind.element_type, 0))
+
+
+def _filled(op: ir.Operation, element: ir.Attribute) -> ir.Value:
+    """Emit a splat of ``element`` with the type of the result of ``op``."""
+    return StablehloOps.before(op).const(ir.DenseElementsAttr.get_splat(op.results[0].type, element))
 
 
 def _broadcast(op: ir.Operation) -> ir.Value | None:
@@ -49,6 +94,8 @@ def _broadcast(op: ir.Operation) -> ir.Value | None:
 def _constant_splat(op: ir.Operation) -> ir.Value | None:
     """Return the constant that ``op`` is, a splat in another static shape, if only elementwise operations use it.
 
+    One of rank 0 is a constant for all.
+
     Others, such as ``pad`` and ``concatenate``, are computed in memory by compilers, where a broadcast fills it.
     """
     type_ = ir.RankedTensorType(op.results[0].type)
@@ -61,7 +108,7 @@ def _constant_splat(op: ir.Operation) -> ir.Value | None:
         or isinstance(type_.element_type, ir.ComplexType)
     ):
         return None
-    if not all(use.owner.name in ELEMENTWISE for use in op.results[0].uses):
+    if type_.rank and not all(use.owner.name in ELEMENTWISE for use in op.results[0].uses):
         return None
     return StablehloOps.before(op).const(ir.DenseElementsAttr.get_splat(type_, elements.get_splat_value()))
 
@@ -155,6 +202,8 @@ def _dot_general(op: ir.Operation) -> ir.Value | None:
 
 def _multiply(op: ir.Operation) -> ir.Value | None:
     a, b = op.operands
+    if (product := _integers(operator.mul)(op)) is not None:
+        return product
     return a if _splat(b) == 1 else b if _splat(a) == 1 else None
 
 
@@ -163,12 +212,16 @@ def _divide(op: ir.Operation) -> ir.Value | None:
 
 
 def _subtract(op: ir.Operation) -> ir.Value | None:
-    return op.operands[0] if _is_zero(op.operands[1], sign=1) else None
+    if _is_zero(op.operands[1], sign=1):
+        return op.operands[0]
+    return _integers(operator.sub)(op)
 
 
 def _add(op: ir.Operation) -> ir.Value | None:
     a, b = op.operands
-    return a if _is_zero(b, sign=-1) else b if _is_zero(a, sign=-1) else None
+    if _is_zero(b, sign=-1):
+        return a
+    return b if _is_zero(a, sign=-1) else _integers(operator.add)(op)
 
 
 def _is_zero(value: ir.Value, sign: int) -> bool:
@@ -198,9 +251,7 @@ def _root(op: ir.Operation) -> ir.Value | None:
     root = math.sqrt(number) if op.name == "stablehlo.sqrt" else 1 / math.sqrt(number)
     if not type_.has_static_shape or root == math.inf:
         return None
-    return StablehloOps.before(op).const(
-        ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(type_.element_type, root, loc=op.location))
-    )
+    return _filled(op, ir.FloatAttr.get(type_.element_type, root, loc=op.location))
 
 
 def _dynamic_iota(op: ir.Operation) -> ir.Value | None:
@@ -225,10 +276,13 @@ _FOLDS: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
     "stablehlo.add": _add,
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.concatenate": _concatenate,
-    "stablehlo.convert": _operand,
+    "stablehlo.convert": _convert,
     "stablehlo.divide": _divide,
     "stablehlo.dynamic_iota": _dynamic_iota,
     "stablehlo.dot_general": _dot_general,
+    "stablehlo.iota": _iota,
+    "stablehlo.maximum": _integers(max),
+    "stablehlo.minimum": _integers(min),
     "stablehlo.multiply": _multiply,
     "stablehlo.reduce": _reduce,
     "stablehlo.reshape": _reshape,

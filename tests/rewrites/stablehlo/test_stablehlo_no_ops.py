@@ -173,3 +173,23 @@ def test_matmuls_are_named_in_linalg_after_their_axes_are_merged(numbers, left, 
     (product,) = [line for line in str(module).splitlines() if "dot_general" in line]
     rank = 3 if "batching" in numbers else 2
     assert all(len(each.split("x")) == rank + 1 for each in re.findall("tensor<(.*?)>", product))
+
+
+ARITHMETIC = """%i = stablehlo.iota dim = 0 : tensor<1xi8>
+%a = stablehlo.constant dense<127> : tensor<1xi8>
+%b = stablehlo.add %a, %a : tensor<1xi8>
+%m = stablehlo.minimum %b, %i : tensor<1xi8>
+%w = stablehlo.multiply %m, %a : tensor<1xi8>
+%f = stablehlo.convert %w : (tensor<1xi8>) -> tensor<1xf32>
+%r = stablehlo.reshape %f : (tensor<1xf32>) -> tensor<f32>"""
+
+
+def test_arithmetic_of_splats_wraps_around():
+    assert operations(ARITHMETIC, "tensor<f32>") == ["stablehlo.constant dense<2.000000e+00> : tensor<f32>"]
+
+
+@pytest.mark.parametrize("number, rounded", [("0.1", "1.000000e-01"), ("1.0e300", "0x7F800000")])
+def test_conversion_of_a_splat_is_folded(number: str, rounded: str):
+    body = f"%c = stablehlo.constant dense<{number}> : tensor<f64>\n"
+    body += "%r = stablehlo.convert %c : (tensor<f64>) -> tensor<f32>"
+    assert operations(body, "tensor<f32>") == [f"stablehlo.constant dense<{rounded}> : tensor<f32>"]
