@@ -20,6 +20,14 @@ TENSOR_OVERLOADS = {
 }
 """Overloads for a tensor instead of a number as the second operand."""
 
+FACTORS = frozenset(
+    (
+        *(aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.div.Tensor_mode),
+        *(aten.div.Scalar_mode, aten.floor_divide.default, aten.floor_divide.Scalar),
+    )
+)
+"""Operators for which eager does not round a number, their second operand, to half precision."""
+
 NodeRewrite = Callable[[fx.Node], "fx.Node | None"]
 """Returns the replacement of a node, or None. It may change the node's arguments, but not its type."""
 NodeRewrites = Mapping[Any, NodeRewrite]

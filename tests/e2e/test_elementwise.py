@@ -109,6 +109,19 @@ def factors_beyond_float16(x):
     return x * 1e5, x / 1e5, x * 1e-9, 1e5 / x, x * torch.tensor(1e5), x * 100_000, x + 1e5
 
 
+def factors_of_rank_0(x, wide, integer, item, sized):
+    """Scale by tensors of rank 0 and numbers: eager rounds them to float16, but for second factors."""
+    size = sized.shape[0]
+    scaled = x * wide, wide * x, x / wide, wide / x, x * integer, x // wide, x * item.item(), x * size, x / size
+    return *scaled, x + wide, x - integer, x + size, x == integer, F.leaky_relu(x, 1e5)
+
+
+FACTORS_OF_RANK_0 = (
+    torch.tensor([0.5, 1e-3, -6e4, 6e4, torch.inf]).half(),
+    *(torch.tensor(1e5), torch.tensor(70_000), torch.tensor(-1e5)),
+)
+
+
 def where_of_equal_branches(c, x):
     """Select among equal branches, which are smaller than the condition, the same or computed twice."""
     return torch.where(c, x, x), torch.where(c, x * 2, x * 2), torch.where(c, x[:1], x[:1]), torch.where(c[:, :1], x, x)
@@ -195,6 +208,12 @@ def test_operators(case, output_type):
 )
 @table(
     Case("fma", lambda: (_fma, (normal(3), normal(3, seed=2), normal(3, seed=3)))),
+    Case(
+        "factors_of_rank_0",
+        lambda: (factors_of_rank_0, (*FACTORS_OF_RANK_0, torch.zeros(70_000, dtype=torch.bool))),
+        dynamic_shapes=(*[None] * 4, {0: torch.export.Dim("n", max=100_000)}),
+        others=lambda: [(*FACTORS_OF_RANK_0, torch.zeros(3, dtype=torch.bool))],
+    ),
     Case(
         "bits_of_dynamic_sizes",
         lambda: (lambda x: (x.view(torch.int16), x.signbit(), torch.copysign(x.abs(), x)), (normal(4, 6),)),

@@ -43,13 +43,15 @@ def _rounded(value: float, info: torch.finfo) -> float:
     return rounded if abs(rounded) <= info.max else math.copysign(math.inf, value)
 
 
-def exceeds_float16(x: Tensor, factor: object) -> bool:
-    """Return whether ``factor`` of the float16 tensor ``x`` is, or may be, infinite or subnormal in float16.
+def exceeds_float16(factor: object) -> bool:
+    """Return whether ``factor`` of a float16 tensor, a number, is or may be infinite or subnormal in float16.
 
-    It may be for tensors of rank 0 with a wider dtype. Eager multiplies by the factor in float32.
+    Eager multiplies by it in float32.
     """
-    if isinstance(factor, Tensor):
-        return x.dim() > 0 and factor.dim() == 0 and factor.dtype in (torch.float32, torch.float64)
+    if isinstance(factor, SymInt):
+        return bool(factor.node.shape_env.bound_sympy(factor.node.expr).upper > torch.finfo(torch.float16).max)
+    if isinstance(factor, SymFloat):
+        return True
     if not isinstance(factor, Number) or not math.isfinite(factor):
         return False
     is_small = 0 < abs(factor) < torch.finfo(torch.float16).smallest_normal

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fx_importer.decompositions.elementwise.bit_views import float_bits
-from fx_importer.decompositions.elementwise.scalars import exceeds_float16
+from fx_importer.decompositions.elementwise.scalars import Number, exceeds_float16
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes, overloads
 from fx_importer.fx_graph.operators import aten
@@ -59,18 +59,22 @@ HALF_ACCUMULATION = in_float32(*_ACCUMULATING)
 
 def _wide_factor(operator: OpOverload) -> Decomposition:
     @decomposes(operator)
-    def rule(x: Any, factor: Any) -> Any:
-        if not isinstance(x, Tensor) or x.dtype != torch.float16 or not exceeds_float16(x, factor):
+    def rule(x: Any, factor: Any = 0.01, **settings: Any) -> Any:
+        if not isinstance(x, Tensor) or x.dtype != torch.float16 or not exceeds_float16(factor):
             return NotImplemented
-        factor = factor.float() if isinstance(factor, Tensor) else float(factor)
-        return operator(x.float(), factor).to(torch.float16)
+        factor = float(factor) if isinstance(factor, Number) else factor
+        return operator(x.float(), factor, **settings).to(torch.float16)
 
     return rule
 
 
-WIDE_FACTORS = tuple(map(_wide_factor, (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)))
-"""Products and quotients of a float16 tensor by a number that float16 does not hold, or by a float32 or float64 tensor
-of rank 0. Eager multiplies in float32 and rounds the result."""
+_WIDE = (
+    *(aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.leaky_relu.default),
+    *(aten.div.Tensor_mode, aten.div.Scalar_mode, aten.floor_divide.default, aten.floor_divide.Scalar),
+)
+WIDE_FACTORS = tuple(map(_wide_factor, _WIDE))
+"""Products and quotients of a float16 tensor by a number that float16 does not hold. Eager multiplies in float32 and
+rounds the result."""
 
 
 @decomposes(aten._to_copy.default)

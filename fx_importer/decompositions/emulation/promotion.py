@@ -24,6 +24,7 @@ from fx_importer.fx_graph.operators import aten
 _DEFAULT = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
 _TO_FLOAT = ELEMENTWISE_TYPE_PROMOTION_KIND.INT_TO_FLOAT
 _ARITHMETIC = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor)
+_SCALING = (aten.mul.Tensor, aten.div.Tensor, aten.div.Tensor_mode, aten.floor_divide.default)
 _OF_TENSORS = (
     *(aten.eq.Tensor, aten.ne.Tensor, aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor),
     *(aten.maximum.default, aten.minimum.default, aten.fmax.default, aten.fmin.default, aten.rsub.Tensor),
@@ -44,6 +45,7 @@ _OF_FLOATS = (
 def _promote(operator: OpOverload) -> Decomposition:
     """Return the rule of ``operator`` on tensors of different real dtypes; on others it stays."""
     with_wide_numbers = operator in _ARITHMETIC
+    scales = operator in _SCALING
     kind = _TO_FLOAT if operator in _OF_FLOATS else _DEFAULT
 
     @decomposes(operator)
@@ -54,13 +56,13 @@ def _promote(operator: OpOverload) -> Decomposition:
         if len({tensor.dtype for tensor in tensors}) < 2 or any(tensor.is_complex() for tensor in tensors):
             return NotImplemented
         _, dtype = elementwise_dtypes(*tensors, type_promotion_kind=kind)
-        # Eager computes these in float32, and does not round a number to half precision first.
-        wide = torch.float32 if with_wide_numbers and dtype in HALF_DTYPES else dtype
+        # Eager rounds operands to half precision first, but not a second factor of rank 0.
+        factor = operands[1] if scales and operands[1].dim() == 0 else None
+        computes_wide = with_wide_numbers or factor is not None
+        wide = torch.float32 if computes_wide and dtype in HALF_DTYPES else dtype
 
         def convert(x: Tensor) -> Tensor:
-            if x.dtype == wide:
-                return x
-            return x.to(wide) if x.dim() == 0 and x.is_floating_point() else x.to(dtype).to(wide)
+            return x.to(wide) if x is factor else x.to(dtype).to(wide)
 
         operands, settings = tree_map_only(Tensor, convert, (operands, settings))
         result = operator(*operands, **settings)

@@ -27,7 +27,7 @@ from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
-from fx_importer.fx_passes.node_rewriting import converted
+from fx_importer.fx_passes.node_rewriting import FACTORS, converted
 from fx_importer.fx_passes.sizes.item_numbers import ITEMS, Consumer, ItemNumbers
 from fx_importer.fx_passes.sizes.item_slices import SLICES
 
@@ -85,7 +85,10 @@ def _beside(node: fx.Node, x: Any, number: Any, numbers: ItemNumbers) -> fx.Node
     found = numbers.of(number)
     if found is None or not isinstance(value_of(x), Tensor):
         return None
-    return converted(node, found, torch.result_type(value_of(x), _EXAMPLES[type(value_of(number))]))
+    dtype = torch.result_type(value_of(x), _EXAMPLES[type(value_of(number))])
+    if node.target in FACTORS and dtype.is_floating_point and dtype.itemsize == 2:
+        dtype = torch.float32  # eager does not round a factor
+    return converted(node, found, dtype)
 
 
 def _binary(onto: Any, *, reversed_: bool = False) -> Consumer:

@@ -20,7 +20,7 @@ from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxPass
-from fx_importer.fx_passes.node_rewriting import TENSOR_OVERLOADS, converted, same_size, same_type
+from fx_importer.fx_passes.node_rewriting import FACTORS, TENSOR_OVERLOADS, converted, same_size, same_type
 from fx_importer.fx_passes.sizes.axes_of_ones import Axes, Size
 from fx_importer.fx_passes.sizes.dynamic_axes import repeat
 from fx_importer.fx_passes.sizes.size_fractions import size_by_fraction
@@ -148,6 +148,8 @@ def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
     number = _number(node, sizes[0], axes, wide)
     if number is None:
         return None
+    if node.target not in FACTORS:  # eager rounds other operands to half precision
+        number = converted(node, converted(node, number, dtype), wide)
     parts = [number if each is sizes[0] else converted(node, each, wide) for each in node.args]
     result = emit(node, TENSOR_OVERLOADS.get(node.target, node.target), *parts)
     return converted(node, result, value_of(node).dtype)

@@ -53,6 +53,14 @@ def _select(op: ir.Operation, emit: ArithOps) -> ir.Value | None:
     return emit.value("arith.bitcast", kind, emit.value("arith.select", "i16", condition, *bits))
 
 
+def _to_float(op: ir.Operation, emit: ArithOps) -> ir.Value | None:
+    """Convert integers to 16-bit floats through float32, as PyTorch does: LLVM compares 70000 and not infinity."""
+    kind = op.results[0].type
+    if not isinstance(kind, ir.F16Type | ir.BF16Type):
+        return None
+    return emit.value("arith.truncf", kind, emit.value(op.name, "f32", *op.operands))
+
+
 def _absi(op: ir.Operation, emit: ArithOps) -> ir.Value:
     (value,) = op.operands
     negated = emit.value("arith.subi", value.type, emit.constant_integer(0, value.type), value)
@@ -80,7 +88,9 @@ def _count_ones(op: ir.Operation, emit: ArithOps) -> ir.Value:
 
 _EXPANSIONS: dict[str, Callable[[ir.Operation, ArithOps], ir.Value | None]] = {
     "arith.select": _select,
+    "arith.sitofp": _to_float,
     "arith.truncf": _truncf,
+    "arith.uitofp": _to_float,
     "math.absi": _absi,
     "math.copysign": _copysign,
     "math.ctlz": _count_leading_zeros,
