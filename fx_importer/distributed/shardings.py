@@ -126,7 +126,9 @@ def _frontend(attributes: Mapping[str, ir.Attribute]) -> dict[str, ir.Attribute]
     return {each.name: each.attr for each in ir.DictAttr(attributes[_FRONTEND])}
 
 
-def _update(attributes: dict[str, ir.Attribute], changes: Mapping[str, str | None], context: ir.Context) -> None:
+def _update(
+    attributes: ir.OpAttributeMap | dict[str, ir.Attribute], changes: Mapping[str, str | None], context: ir.Context
+) -> None:
     """Set frontend attributes to texts, and remove those that are None."""
     frontend = _frontend(attributes)
     for name, text in changes.items():

@@ -14,7 +14,7 @@ from torch_mlir.extras import fx_importer as torch_mlir_importer
 
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.importing import FxImporterHooks
-from fx_importer.mlir.bindings import func_d, ir, new_context
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.mlir.resources import resource
 from fx_importer.mlir.tensor_elements import as_array
 
@@ -63,10 +63,11 @@ def _share_memory(tensor: torch.Tensor, tracker: torch_mlir_importer.RefTracker)
         return
     if tensor.dtype is torch.bool or tensor.layout is not torch.strided:
         return
-    mapping = tracker.track(tensor)
+    mapping: Any = tracker.track(tensor)
     if mapping.is_empty:
         name = f"torch_tensor_{'_'.join(map(str, tensor.shape))}_{tensor.dtype}"
-        mapping.value = resource(as_array(tensor.detach()), name, torch_mlir_importer.create_mlir_tensor_type(tensor))
+        kind = torch_mlir_importer.create_mlir_tensor_type(tensor)
+        mapping.value = resource(as_array(tensor.detach()), name, kind)
 
 
 class FxImporter(torch_mlir_importer.FxImporter):
@@ -102,7 +103,7 @@ class FxImporter(torch_mlir_importer.FxImporter):
         func_name: str = "main",
         func_visibility: str | None = None,
         import_symbolic_shape_expressions: bool = False,
-    ) -> func_d.FuncOp:
+    ) -> ir.Operation:
         """Import a program whose state may be mutated in place. See torch-mlir's method."""
         return super().import_program(
             _copied(prog),
@@ -118,7 +119,7 @@ class FxImporter(torch_mlir_importer.FxImporter):
         func_name: str = "main",
         func_visibility: str | None = None,
         import_symbolic_shape_expressions: bool = False,
-    ) -> func_d.FuncOp:
+    ) -> ir.Operation:
         """Import a program whose parameters and buffers are constants. See torch-mlir's method."""
         return super().import_frozen_program(
             _copied(prog),

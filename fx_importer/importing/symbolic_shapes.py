@@ -42,7 +42,7 @@ class Symbols:
         values = binding if isinstance(binding, tuple) else (binding,)
         if len(examples) == len(values):
             for tensor, value in zip(examples, values, strict=True):
-                if isinstance(tensor, torch.Tensor):
+                if isinstance(tensor, torch.Tensor) and isinstance(value, ir.Value):
                     self._bind_tensor(tensor, value)
 
     def _bind_tensor(self, tensor: torch.Tensor, value: ir.Value) -> None:

@@ -190,10 +190,10 @@ class _RuleCall:
     def _flat(self, returned: Any, lists: Sequence[bool]) -> list[Any]:
         """Return the values that a rule returned as a flat list."""
         if isinstance(returned, ir.Operation | ir.OpView) and len(lists) > 1:
-            returned = list(returned.results)
+            returned = list(returned.operation.results)
         if isinstance(returned, list | tuple) and len(returned) == 1 and lists == [False]:
             returned = returned[0]  # `inline` returns a list
-        results = [returned] if len(lists) == 1 else returned
+        results: Any = [returned] if len(lists) == 1 else returned
         if len(lists) == 0:
             results = [] if returned is None else returned
         if not isinstance(results, list | tuple) or len(results) != len(lists):

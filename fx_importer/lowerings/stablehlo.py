@@ -47,7 +47,7 @@ class StablehloEmitter(TargetEmitter):
         if name == "reciprocal":
             return self.div(self.constant(1.0, self.element(kind)), operands[0])
         if direction := _DIRECTIONS.get(name):
-            return self.stablehlo.compare(direction, *operands)
+            return self.stablehlo.compare(direction, operands[0], operands[1])
         return self.value(_NAMES.get(name, f"stablehlo.{name}"), kind, *operands)
 
     def _broadcast_to(self, x: ir.Value, operands: Sequence[ir.Value], shape: Sequence[int | None]) -> ir.Value:

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    once = property
+else:
 
+    class once:  # noqa: N801 - a decorator
+        """Like `functools.cached_property`, with a lock per instance; Python 3.12 has none, and 3.11 one for all."""
 
-class once(Generic[T]):  # noqa: N801 - a decorator
-    """Like `functools.cached_property`, with a lock for each instance; Python 3.12 has none, and 3.11 one for all."""
+        def __init__(self, compute: Callable[[Any], Any]):
+            self._compute = compute
+            self.__doc__ = compute.__doc__
 
-    def __init__(self, compute: Callable[[Any], T]):
-        self._compute = compute
-        self.__doc__ = compute.__doc__
+        def __set_name__(self, owner: type, name: str) -> None:
+            self._name = name
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> once[T]: ...
-    @overload
-    def __get__(self, instance: object, owner: type | None = None) -> T: ...
-    def __get__(self, instance: object | None, owner: type | None = None) -> once[T] | T:
-        if instance is None:
-            return self
-        values = vars(instance)  # which Python reads first, once the value is there
-        with values.setdefault("_computing", threading.RLock()):
-            if self._name not in values:
-                values[self._name] = self._compute(instance)
-        return values[self._name]
+        def __get__(self, instance: object | None, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            values = vars(instance)  # which Python reads first, once the value is there
+            with values.setdefault("_computing", threading.RLock()):
+                if self._name not in values:
+                    values[self._name] = self._compute(instance)
+            return values[self._name]

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-for name in ("build", "hatchling", "lit", "pyright"):
+for name in ("build", "hatchling", "lit", "nanobind", "pyright"):
     pytest.importorskip(name, reason="of the extra 'dev' or 'test'")
 
 ROOT = Path(__file__).parents[2]
@@ -42,11 +43,47 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+WRONG = """
+from torch_mlir import ir, passmanager
+from torch_mlir.dialects import tosa
+
+
+def use(op: ir.Operation, module: ir.Module, value: ir.Value) -> None:
+    op.result_types
+    op.operands[0].typ
+    module.run()
+    value.replace_all_uses_with(op)
+    ir.Operation.create("tosa.add", result=[])
+    passmanager.PassManager().run("builtin.module")
+    tosa.AddOp(value)
+    ir.RankedTensor
+"""
+"""Every line of the function is wrong."""
+
+
+def check_types(path: Path, site: Path, folder: Path) -> dict[str, Any]:
+    (folder / "pyrightconfig.json").write_text(json.dumps({"include": [str(path)], "extraPaths": [str(site)]}))
+    command = ("-m", "pyright", "-p", str(folder), "--pythonpath", sys.executable, "--outputjson")
+    return json.loads(run(*command, site=site, cwd=folder).stdout)
+
+
 def test_types_are_clean(site: Path, tmp_path: Path):
-    package = site / "npu_plugin"
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"include": [str(package)], "extraPaths": [str(site)]}))
-    checked = run("-m", "pyright", "-p", str(tmp_path), "--pythonpath", sys.executable, site=site, cwd=tmp_path)
-    assert checked.returncode == 0, checked.stdout
+    checked = check_types(site / "npu_plugin", site, tmp_path)
+    assert (checked["summary"]["errorCount"], checked["generalDiagnostics"]) == (0, [])
+
+
+def test_wrong_uses_of_the_bindings_are_type_errors(site: Path, tmp_path: Path):
+    (tmp_path / "wrong.py").write_text(WRONG)
+    found = check_types(tmp_path, site, tmp_path)["generalDiagnostics"]
+    wrong = range(WRONG[: WRONG.index("    op.")].count("\n"), WRONG.count("\n"))
+    assert {entry["range"]["start"]["line"] for entry in found if entry["severity"] == "error"} == {*wrong}, found
+
+
+def test_stubs_are_those_of_the_installed_wheel(site: Path, tmp_path: Path):
+    written = run("-m", "testing.binding_stubs", str(tmp_path), site=ROOT, cwd=ROOT)
+    assert written.returncode == 0, written.stderr
+    for file in tmp_path.rglob("*.pyi"):
+        assert file.read_text() == (ROOT / "torch_mlir-stubs" / file.relative_to(tmp_path)).read_text(), file.name
 
 
 def test_lit_tests_pass(site: Path, tmp_path: Path):

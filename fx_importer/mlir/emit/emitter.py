@@ -123,7 +123,8 @@ class Emitter:
             for position, operand in enumerate(op.operands):
                 copy.operands[position] = values.get(operand, operand)
             values.update(zip(op.results, copy.results, strict=True))
-        return [values.get(value, value) for value in last.operands]
+        returned: Sequence[ir.Value] = last.operands
+        return [values.get(value, value) for value in returned]
 
     # --- types ------------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,8 @@ def _expression(node: ir.AffineExpr, operands: Sequence[str], dims: int) -> Numb
         return str(operands[node.position])
     if isinstance(node, ir.AffineSymbolExpr):
         return str(operands[dims + node.position])
-    left, right = (_expression(part, operands, dims) for part in (node.lhs, node.rhs))
+    binary = ir.AffineBinaryExpr(node)
+    left, right = (_expression(part, operands, dims) for part in (binary.lhs, binary.rhs))
     if isinstance(node, ir.AffineAddExpr):
         return plus(left, right)
     if isinstance(node, ir.AffineMulExpr):

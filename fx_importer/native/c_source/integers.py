@@ -123,7 +123,7 @@ def _division(name: str, symbol: str, signed: bool) -> Expression:
 
     def emit(op: ir.Operation, operands: Operands) -> str:
         divisor = op.operands[1].owner
-        known = not isinstance(divisor, ir.Block) and divisor.name in ("arith.constant", "index.constant")
+        known = isinstance(op.operands[1], ir.OpResult) and divisor.name in ("arith.constant", "index.constant")
         if known and str(op.results[0].type) != "i1" and ir.IntegerAttr(divisor.attributes["value"]).value > 0:
             if signed:
                 text = f"{paren(operands[0])} {symbol} {paren(operands[1])}"

@@ -41,7 +41,7 @@ def _blocks(op: ir.Operation) -> list[ir.Block]:
 
 def _carried(block: ir.Block) -> list[ir.Value]:
     """Return the iteration arguments of a loop block, without the counter of an ``scf.for``."""
-    return list(block.arguments)[1 if block.owner.name == "scf.for" else 0 :]
+    return list[ir.Value](block.arguments)[1 if block.owner.name == "scf.for" else 0 :]
 
 
 # --- adding an axis ---------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def _with_aligned_arguments(op: ir.Operation) -> ir.Operation:
     Tensors come first: canonicalization drops scalars that the body does not read, and shifts later arguments.
     """
     before, after = _blocks(op)
-    arguments, passed = list(before.arguments), list(terminator(before).operands)[1:]
+    arguments, passed = list[ir.Value](before.arguments), list(terminator(before).operands)[1:]
     tensors = [argument for argument in arguments if isinstance(argument.type, ir.RankedTensorType)]
     if arguments[: len(tensors)] == passed[: len(tensors)] == tensors:
         return op

@@ -80,8 +80,10 @@ class _Tiles:
             return None
         rows = [loop for loop in result[:-1] if loop not in used[vectors]]
         summed = [loop for loop in range(maps[0].n_dims) if loop not in result]
-        static = [sizes[loop] for loop in (column, *summed)]
-        if not rows or not summed or any(not isinstance(size, int) for size in static) or sizes[column] < lanes:
+        columns = sizes[column]
+        if not rows or not summed or any(not isinstance(sizes[loop], int) for loop in summed):
+            return None
+        if not isinstance(columns, int) or columns < lanes:
             return None
         row = max(rows, key=lambda loop: (_preference(sizes[loop]), rows.index(loop)))
         known = math.prod(size for size in sizes if isinstance(size, int))
@@ -188,12 +190,13 @@ class _Tiles:
         for op in block:
             if op.operation == product.owner.operation:
                 break
-            operands = [values.get(operand, operand) for operand in op.operation.operands]
-            results = [result.type for result in op.operation.results]
-            copy = emit.op(op.operation.name, results, operands, attributes_of(op.operation))
-            values.update(zip(op.operation.results, copy.results, strict=True))
+            copied: ir.Operation = op.operation
+            operands = [values.get(operand, operand) for operand in copied.operands]
+            results = [result.type for result in copied.results]
+            copy = emit.op(copied.name, results, operands, attributes_of(copied))
+            values.update(zip(copied.results, copy.results, strict=True))
         other = block.arguments[self.vectors]
-        factor = next((each for each in product.owner.operands if each != other), other)
+        factor: ir.Value = next((each for each in product.owner.operands if each != other), other)
         return values.get(factor, factor)
 
 

@@ -32,7 +32,7 @@ def transpose_operands(module: ir.Operation) -> None:
             if _reads(op, operand) < _FEWEST_READS:
                 continue
             axes, source = order, value
-            before = None if isinstance(value.owner, ir.Block) else transposed_axes(value.owner)
+            before = transposed_axes(value.owner) if isinstance(value, ir.OpResult) else None
             if before is not None and len(before) == len(order):
                 axes, source = tuple(before[axis] for axis in order), value.owner.operands[0]
             with op.context, op.location:

@@ -77,7 +77,7 @@ class SizeSlice:
         if op.name == "memref.cast":
             return self._size(op.operands[0], axis, value)
         if op.name == "memref.transpose":
-            source = ir.AffineMap(ir.AffineMapAttr(op.attributes["permutation"]).value).results[axis]
+            source = ir.AffineMapAttr(op.attributes["permutation"]).value.results[axis]
             return self._size(op.operands[0], ir.AffineDimExpr(source).position, value)
         if op.name == "memref.collapse_shape":
             size: Size = 1

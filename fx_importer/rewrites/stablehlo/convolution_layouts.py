@@ -229,7 +229,7 @@ def _order(*axes: int | Sequence[int]) -> Order:
     return inverse(tuple(axis for each in axes for axis in (each if isinstance(each, Sequence) else [each])))
 
 
-def _before(type_: ir.Type, order: Order) -> ir.Type:
+def _before(type_: ir.Type, order: Order) -> ir.RankedTensorType:
     """Return the type of a tensor whose transpose with axes ``order`` has ``type_``."""
     kind = ir.RankedTensorType(type_)
     return ir.RankedTensorType.get(

@@ -150,7 +150,7 @@ def _reduce_window(emit: LinalgOps, op: ir.Operation) -> list[ir.Value]:
     wide = [axis for axis in range(rank) if windows[axis] != 1]
     loops = rank + len(wide)
     with emit.context:
-        axes = [ir.AffineExpr.get_dim(axis) * steps[axis] for axis in range(rank)]
+        axes: list[ir.AffineExpr] = [ir.AffineExpr.get_dim(axis) * steps[axis] for axis in range(rank)]
         for number, axis in enumerate(wide):
             axes[axis] = axes[axis] + ir.AffineExpr.get_dim(rank + number) * gaps[axis]
         image = ir.AffineMap.get(loops, 0, axes)

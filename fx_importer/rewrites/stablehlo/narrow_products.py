@@ -86,7 +86,7 @@ def _narrowed(emit: StablehloOps, value: ir.Value, element: str) -> ir.Value:
     return emit.op(op.name, [emit.tensor(emit.shape(value), element)], [inner], attributes_of(op)).result
 
 
-def _splat(value: ir.Value) -> ir.Attribute | None:
+def _splat(value: ir.Value) -> ir.FloatAttr | ir.IntegerAttr | None:
     """Return the number in all elements of a constant; None for other values."""
     if producer(value) in _LAYOUTS:
         return _splat(value.owner.operands[0])

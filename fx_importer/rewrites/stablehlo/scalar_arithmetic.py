@@ -138,7 +138,7 @@ def _on_tensors(op: ir.Operation, operands: list[ir.Value], emit: IntegerEmitter
     if op.name in ("arith.cmpi", "arith.cmpf"):
         predicate = ir.IntegerAttr(op.attributes["predicate"]).value
         direction = (_INTEGER_DIRECTIONS if op.name == "arith.cmpi" else _FLOAT_DIRECTIONS).get(predicate)
-        return emit.compare(direction, *operands) if direction else None
+        return emit.compare(direction, operands[0], operands[1]) if direction else None
     return None
 
 

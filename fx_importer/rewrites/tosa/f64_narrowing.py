@@ -76,7 +76,7 @@ class _FloatNarrowing:
 
     def _function(self, function: ir.Operation, block: ir.Block) -> None:
         wide = [call for call in operations(function, ("func.call",)) if _callee(call) not in self._narrow]
-        kept = {value for call in wide for value in call.results if _is_f64(value)}
+        kept: set[ir.Value] = {value for call in wide for value in call.results if _is_f64(value)}
         if _name(function) not in self._narrow:
             wide.append(terminator(block))
             kept.update(value for value in block.arguments if _is_f64(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
@@ -94,7 +95,7 @@ def _add_inputs(op: ir.Operation, inputs: dict[ir.Value, list[_Use]]) -> None:
     op.erase()
 
 
-def _extend_yield(block: ir.Block, values: list[ir.Value]) -> None:
+def _extend_yield(block: ir.Block, values: Sequence[ir.Value]) -> None:
     old = terminator(block)
     Emitter.before(old).op(old.name, [], [*old.operands, *values])
     old.erase()

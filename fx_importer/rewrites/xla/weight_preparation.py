@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
@@ -78,7 +78,7 @@ def _is_closed(op: ir.Operation) -> bool:
     if not len(op.regions):
         return True
     inside = [each for each in operations(op) if each != op]
-    defined = {value for each in inside for value in each.results}
+    defined: set[ir.Value] = {value for each in inside for value in each.results}
     defined.update(value for each in (op, *inside) for region in each.regions for b in region for value in b.arguments)
     return all(each.name not in _IMPURE and defined.issuperset(each.operands) for each in inside)
 
@@ -92,7 +92,7 @@ def _size(value: ir.Value, dtypes: Mapping[str, tuple[torch.dtype, ...]]) -> flo
 
 
 def _preparation(
-    function: func_d.FuncOp, weights: list[ir.Value], known: list[ir.Operation], read: list[ir.Value]
+    function: func_d.FuncOp, weights: list[ir.Value], known: list[ir.Operation], read: Sequence[ir.Value]
 ) -> ir.Module:
     """Return a module with a function that computes the values ``read`` of ``function`` from ``weights``."""
     needed, copied = set(read), list[ir.Operation]()

@@ -82,7 +82,7 @@ def counted_loop(build: NodeBuilder, count: ir.Value, initial: Sequence[ir.Value
     arguments = [build.types.parse("!torch.int"), *types]
     block = loop.regions[0].blocks.append(*arguments, arg_locs=[build.location] * len(arguments))
     with build.inside(block):
-        index, *carried = block.arguments
+        index, *carried = list[ir.Value](block.arguments)
         results = [build.cast(value, type_) for value, type_ in zip(step(index, carried), types, strict=True)]
         build.op("torch.prim.Loop.condition", [], [always, *results])
     return list(loop.results)

@@ -1,4 +1,0 @@
-# Names of torch_mlir.ir are Any: they come from an extension module without types.
-from typing import Any
-
-def __getattr__(name: str) -> Any: ...
