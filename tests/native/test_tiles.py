@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pytest
 import torch
 from torch.nn import functional
 
@@ -11,6 +13,7 @@ from fx_importer import lower
 from fx_importer.mlir.functions import dialects_of
 from fx_importer.native.build import to_buffers
 from fx_importer.native.targets import target_named
+from testing.native_calls import NativeCaller
 
 
 def test_attention_multiplies_in_tiles_without_divisions_and_checks() -> None:
@@ -28,3 +31,14 @@ def test_operations_on_scalars_have_no_loops_to_tile() -> None:
         lambda x, y: x.sum() * y.sum() - y.amax(), torch.ones(4), torch.ones(4), output_type="linalg-on-tensors"
     )
     assert "memref.store" in str(to_buffers(lowered.linked, "main", target_named("x86-64-v3")))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)], ids=str)
+def test_columns_of_deep_matmuls_are_copied_to_one_buffer(dtype: torch.dtype, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(1040, 523), torch.nn.ReLU(), torch.nn.Linear(523, 8)).to(dtype)
+    x = torch.randn(2, 37, 1040, dtype=dtype)
+    lowered = lower(model, x, output_type="linalg-on-tensors")
+    assert str(to_buffers(lowered.linked, "main", target_named("x86-64-v3"))).count("memref.alloca") == 1
+    (found,) = NativeCaller(lowered, lowered.build(tmp_path / "net"))(x)
+    torch.testing.assert_close(found, model(x))

@@ -11,12 +11,20 @@ from fx_importer.mlir.emit.emitter import Size, attributes_of, producer, termina
 from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.indexing_maps import indexing_maps
 from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.llvm.processor import processor_of
 from fx_importer.rewrites.llvm.row_products import registers
 
 _SMALLEST_WORK = 1 << 12
 """Multiplications below which loops over scalars are as fast."""
 _MOST_ROWS = 8
-_ELEMENTS = ("f32", "f64")
+_ELEMENTS = {"f32": 4, "f64": 8}
+"""Bytes of the elements of tiles."""
+_PANEL = 1 << 15
+"""The most bytes of `_Panel`, which is on the stack, and in the first cache."""
+_DEEP, _FAR = 1 << 10, 1 << 11
+"""Rows, and bytes between them, from which on they are on more pages than a processor knows, and meet in caches."""
+_FEWEST_READS = 8
+"""Tiles that read a panel, from which on it takes less time than it saves."""
 
 
 @rewrite("fx-importer-tile-sums")
@@ -27,12 +35,23 @@ def tile_sums(module: ir.Operation) -> None:
     result that this operand does not have, so that each vector is read once for all rows of a tile. Sums are in
     registers until they are complete. The order of each sum is that of the loops.
     """
+    buffers: dict[tuple[ir.Operation, str], ir.Value] = {}
     for op in operations(module.operation, ("linalg.generic",)):
         lanes, count = registers(op)
         if lanes and (tiles := _Tiles.of(op, lanes, count)) is not None:
             with op.context, op.location:
-                tiles.emit(LoopEmitter.before(op))
+                tiles.emit(LoopEmitter.before(op), buffers)
             op.erase()
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """A copy of the columns of tiles, without the bytes between their rows, of a part of the summed loop."""
+
+    buffer: ir.Value
+    depth: int
+    """Rows: iterations of the summed loop."""
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -91,14 +110,15 @@ class _Tiles:
             return None
         return cls(op, sizes, 1 - vectors, vectors, column, row, summed, lanes, registers)
 
-    def emit(self, emit: LoopEmitter) -> None:
-        """Emit the loops."""
+    def emit(self, emit: LoopEmitter, buffers: dict[tuple[ir.Operation, str], ir.Value]) -> None:
+        """Emit the loops. ``buffers`` are those of panels, by function and element."""
         rows, columns = self.sizes[self.row], self.sizes[self.column]
         assert isinstance(columns, int)
         tile_rows, tile_vectors = self._tile(rows, columns // self.lanes)
         for start, count, width, vectors in self._column_parts(columns, tile_vectors):
             blocks: Size = rows // tile_rows if isinstance(rows, int) else emit.index_op("divui", rows, tile_rows)
-            self._emit_part(emit, 0, blocks, tile_rows, start, count, width, vectors)
+            panel = self._panel(emit, blocks, width * vectors, buffers) if width > 1 else None
+            self._emit_part(emit, 0, blocks, tile_rows, start, count, width, vectors, panel)
             if isinstance(rows, int):
                 if rest := rows % tile_rows:
                     self._emit_part(emit, rows - rest, 1, rest, start, count, width, vectors)
@@ -112,6 +132,43 @@ class _Tiles:
         most = _MOST_ROWS if self.registers > 16 else _MOST_ROWS // 2
         tile = most if not isinstance(rows, int) else _divisor(rows, most)
         return tile, _divisor(vectors, max(sums // tile, 1)) if tile > 2 else min(vectors, sums // tile)
+
+    def _panel(
+        self, emit: LoopEmitter, blocks: Size, columns: int, buffers: dict[tuple[ir.Operation, str], ir.Value]
+    ) -> _Panel | None:
+        """Return where columns of tiles are copied to; None if reading them where they are takes as long."""
+        kind = ir.MemRefType(self.op.operands[self.vectors].type)
+        element = str(kind.element_type)
+        size = _ELEMENTS[element]
+        strides, _ = kind.get_strides_and_offset()
+        known = [*strides, blocks, *(self.sizes[loop] for loop in self._repeats())]
+        if len(self.summed) != 1 or kind.rank < 2 or any(not isinstance(each, int) or each < 0 for each in known):
+            return None
+        if (processor := processor_of(self.op)) is None or processor.threads:  # threads would share the buffer
+            return None
+        loops = [_loop_of(each) for each in indexing_maps(self.op)[self.vectors].results]
+        depth, reads = self.sizes[self.summed[0]], math.prod(known[len(strides) :])
+        if self.summed[0] not in loops or not isinstance(depth, int):
+            return None
+        apart = strides[loops.index(self.summed[0])] * size
+        part = _divisor(depth, _PANEL // (columns * size))
+        if depth < _DEEP or apart < _FAR or reads < _FEWEST_READS or depth % part or part < 64:
+            return None
+        function = self.op
+        while function.name != "func.func":
+            function = function.parent
+        if (function, element) not in buffers:
+            start = LoopEmitter(ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]), function.location)
+            memory = start.type(f"memref<{_PANEL // size}x{element}>")
+            attributes = {"operandSegmentSizes": start.segments(0, 0), "alignment": start.i64(64)}
+            buffers[function, element] = start.op("memref.alloca", [memory], [], attributes).result
+        return _Panel(buffers[function, element], part, columns)
+
+    def _repeats(self) -> list[int]:
+        """Return the loops, other than of rows, whose tiles have the same columns."""
+        used = _loops_in(indexing_maps(self.op)[self.vectors])
+        known = (self.row, self.column, *self.summed)
+        return [loop for loop in range(len(self.sizes)) if loop not in known and loop not in used]
 
     def _column_parts(self, columns: int, vectors: int) -> list[tuple[int, int, int, int]]:
         """Return parts of the columns: the first one, the number of tiles, the lanes and the vectors of a tile."""
@@ -134,16 +191,74 @@ class _Tiles:
         column_blocks: int,
         width: int,
         vectors: int,
+        panel: _Panel | None = None,
     ) -> None:
         """Emit the tiles of a part of the rows and columns."""
         others = [loop for loop in range(len(self.sizes)) if loop not in (self.row, self.column, *self.summed)]
-        counts = [column_blocks, *(self.sizes[loop] for loop in others), row_blocks]
-        inside, (block, *outer, row_block) = emit.parallel_loops(counts, {})
-        row = inside.index_op("addi", first_row, inside.index_op("muli", row_block, rows))
-        column = inside.index_op("addi", first_column, inside.index_op("muli", block, width * vectors))
+        inner = self._repeats() if panel is not None else others
+        outside = [loop for loop in others if loop not in inner]
+        rest = [*(self.sizes[loop] for loop in inner), row_blocks]
+        counts = [column_blocks, *(self.sizes[loop] for loop in outside)]
+        inside, (block, *outer) = emit.parallel_loops(counts if panel is not None else [*counts, *rest], {})
+
+        def column_of(deep: LoopEmitter) -> ir.Value:
+            return deep.index_op("addi", first_column, deep.index_op("muli", block, width * vectors))
+
+        def tile(deep: LoopEmitter, place: dict[int, ir.Value], row_block: ir.Value, first: ir.Value | None) -> None:
+            row = deep.index_op("addi", first_row, deep.index_op("muli", row_block, rows))
+            self._emit_tile(deep, place, row, rows, column_of(deep), width, vectors, panel, first)
+
+        if panel is None:
+            *outer, row_block = outer
+            tile(inside, dict(zip(others, outer, strict=True)), row_block, None)
+            return
+
+        def part(deep: LoopEmitter, first: ir.Value, _: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            place = dict(zip(outside, outer, strict=True))
+            self._copy(deep, panel, place | {self.column: column_of(deep)}, first, width, vectors)
+            tiles, (*counters, row_block) = deep.parallel_loops(rest, {})
+            tile(tiles, place | dict(zip(inner, counters, strict=True)), row_block, first)
+            return []
+
+        inside.loop(0, self.sizes[self.summed[0]], panel.depth, [], part)
+
+    def _copy(
+        self, emit: LoopEmitter, panel: _Panel, place: dict[int, ir.Value], first: ir.Value, width: int, vectors: int
+    ) -> None:
+        """Copy the columns from ``place`` on, of rows from ``first`` on, to ``panel``."""
+        source, map_ = self.op.operands[self.vectors], indexing_maps(self.op)[self.vectors]
+        kind = emit.type(f"vector<{width}x{ir.MemRefType(source.type).element_type}>")
+
+        def copy(deep: LoopEmitter, at: ir.Value, _: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            here = place | {self.summed[0]: deep.index_op("addi", first, at)}
+            for number in range(vectors):
+                loops = here | {self.column: deep.index_op("addi", place[self.column], number * width)}
+                counters = [loops.get(loop, first) for loop in range(len(self.sizes))]
+                values = deep.value("vector.load", kind, source, *_indices(deep, map_, counters))
+                deep.op("vector.store", [], [values, panel.buffer, self._in_panel(deep, panel, at, number * width)])
+            return []
+
+        emit.loop(0, panel.depth, 1, [], copy)
+
+    @staticmethod
+    def _in_panel(emit: LoopEmitter, panel: _Panel, row: ir.Value, column: int) -> ir.Value:
+        return emit.index(emit.index_op("addi", emit.index_op("muli", row, panel.columns), column))
+
+    def _emit_tile(
+        self,
+        inside: LoopEmitter,
+        place: dict[int, ir.Value],
+        row: ir.Value,
+        rows: int,
+        column: ir.Value,
+        width: int,
+        vectors: int,
+        panel: _Panel | None,
+        first: ir.Value | None,
+    ) -> None:
+        """Emit the sums of a tile from ``row`` and ``column`` on, with ``panel`` of its rows from ``first`` on."""
         at_rows = [inside.index_op("addi", row, number) for number in range(rows)]
         at_columns = [inside.index_op("addi", column, number * width) for number in range(vectors)]
-        place = dict(zip(others, outer, strict=True))
         element = str(ir.MemRefType(self.op.operands[2].type).element_type)
         kind = inside.type(element if width == 1 else f"vector<{width}x{element}>")
         load, store = ("memref.load", "memref.store") if width == 1 else ("vector.load", "vector.store")
@@ -159,11 +274,14 @@ class _Tiles:
         sums = [inside.value(load, kind, result, *indices(inside, 2, loops)) for loops in places]
 
         def body(deep: LoopEmitter, at: Sequence[ir.Value], carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            here = place | dict(zip(self.summed, at, strict=True)) | {self.row: zero}
-            vectors, spread = self.op.operands[self.vectors], self.op.operands[self.spread]
+            summed = at if first is None else [deep.index_op("addi", first, at[0])]
+            here = place | dict(zip(self.summed, summed, strict=True)) | {self.row: zero}
+            source, spread = self.op.operands[self.vectors], self.op.operands[self.spread]
             columns = [
-                deep.value(load, kind, vectors, *indices(deep, self.vectors, here | {self.column: c}))
-                for c in at_columns
+                deep.value(load, kind, source, *indices(deep, self.vectors, here | {self.column: c}))
+                if panel is None
+                else deep.value(load, kind, panel.buffer, self._in_panel(deep, panel, at[0], number * width))
+                for number, c in enumerate(at_columns)
             ]
             factors = [
                 self._factor(deep, deep.value("memref.load", element, spread, *place_of_row))
@@ -178,7 +296,8 @@ class _Tiles:
                 deep.op("arith.addf", [kind], pair, contract).result for pair in zip(carried, products, strict=True)
             ]
 
-        sums = inside.nest([self.sizes[loop] for loop in self.summed], sums, body)
+        counts = [self.sizes[loop] for loop in self.summed] if panel is None else [panel.depth]
+        sums = inside.nest(counts, sums, body)
         for loops, total in zip(places, sums, strict=True):
             inside.op(store, [], [total, result, *indices(inside, 2, loops)])
 
