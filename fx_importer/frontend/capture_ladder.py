@@ -28,7 +28,7 @@ _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _NUMBER_LOG = logging.getLogger("torch.utils._sympy.interp")
 _OF_VALUES = (
     *("data-dependent", "datadependent", "dynamic shape operator", "dynamic_shape_operator"),
-    *("but got faketensor", "but got symfloat"),  # a tensor, or a number of one, as a size
+    *("pending unbacked symbols", "but got faketensor", "but got symfloat"),  # a tensor, or a number of one, as a size
 )
 
 

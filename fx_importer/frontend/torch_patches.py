@@ -211,9 +211,10 @@ SUBMODULE = Patch(
     "torch.nn.utils._named_member_accessor:NamedMemberAccessor.get_submodule", "methods hide submodules", _NO_OPTION
 )
 UNUSED_CONSTANT = Patch(
-    "torch._export.passes.lift_constants_pass:_unused_constant",
-    "it fails for a constant that no node uses",
-    _NO_OPTION,
+    "torch._export.passes.lift_constants_pass:_unused_constant", "it fails for constants without users", _NO_OPTION
+)
+REAL_CHECK = Patch(
+    "torch._subclasses.fake_utils:_check_fake_real_tensors", "it fixes sizes that offsets depend on", _NO_OPTION
 )
 RECOMPILE = Patch(
     "torch.fx.graph_module:GraphModule.recompile", "it compiles each intermediate graph of torch.export", _NO_OPTION
@@ -323,7 +324,7 @@ PATCHES = (
     *(COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS),
     *(GUARD_CHECK, SIZE_CONDITION, *SIZE_COMPARISONS, FIXED_SIZE, GUARD_SOURCES, META_LOG, ARGUMENT_CHECKS),
     *(ASSERT_REWRITE, REAL_TENSORS, REAL_TENSOR_LOG, REAL_COPY, REAL_CLONE, SIGN_BIT, HIGHER_ORDER_CALL),
-    *(DEFERRED_ASSERTION, MODULE_CONVERSION, SUBMODULE, UNUSED_CONSTANT, RECOMPILE, EXPORT_PRINT),
+    *(REAL_CHECK, DEFERRED_ASSERTION, MODULE_CONVERSION, SUBMODULE, UNUSED_CONSTANT, RECOMPILE, EXPORT_PRINT),
     *(GUARD_LOG, NUMBER_LOG, EXPORT_LOG, SIZE_TEXT, SAVED_OBJECTS, SAVED_DEVICES, ARCHIVE_DEVICES, SAVED_STORAGES),
     *(SIDE_EFFECTS, HAS_TRITON, KERNEL_CLASS, TUNER_CLASS, CONFIG_CLASS, TRITON_DRIVER, FP_FUSION),
     *(KERNEL_RUN, KERNEL_CALL, TUNER_RUN, *BFLOAT16_METHODS.values(), BFLOAT16_REDUCTIONS),

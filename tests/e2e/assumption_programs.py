@@ -239,6 +239,15 @@ def listed_numbers(x: Tensor, mask: Tensor) -> Tensor:
     return x * sum(int(position) for position in torch.where(mask)[0])
 
 
+def pairs(x: Tensor, n: Tensor) -> Tensor:
+    rows, columns = torch.where(n[:, None] == n)
+    return x[rows] * x[columns] if len(rows) > 3 else x + (x * x[:, None])[n[:, None] != n].sum()
+
+
+def mask_and_numbers(x: Tensor, n: Tensor) -> Tensor:
+    return (x * x[:, None])[x > 0, n]
+
+
 def listed_rows(x: Tensor, mask: Tensor) -> Any:
     return sum(x[position] * 2 for position in mask.nonzero().flatten().tolist())
 
@@ -322,6 +331,8 @@ PROGRAMS: Mapping[str, Program] = {
     "positions": (listed_positions, (RISING, RISING > 1), (RISING, RISING > 2)),
     "tolist": (listed_rows, (RISING, RISING > 1), (RISING, RISING < 3)),
     "where": (listed_numbers, (RISING, RISING > 1), (RISING, RISING < 3)),
+    "pairs": (pairs, (RISING, whole(1, 2, 4)), (RISING, whole(1, 1, 1))),
+    "mask_and_numbers": (mask_and_numbers, (RISING, whole(0, 2, 1)), (MINUS, whole(0, 2, 1))),
     "int8": (narrow_integer, (ONES, scalar(3).to(torch.int16)), (ONES, scalar(1001).to(torch.int16))),
     "float": (float_of, (RISING,), (ONES,)),
     "min": (min_of_numbers, (ONES, whole(3, 4)), (ONES, whole(3, 2))),

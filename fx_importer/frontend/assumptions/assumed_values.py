@@ -59,7 +59,7 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
         _remove_numbers(graph)
         for node in graph.find_nodes(op="call_function", target=aten.scalar_tensor.default):
             _with_counted_number(node, counted)
-        for node in [node for node in graph.nodes if node.target in _LISTS and node in counted and node.users]:
+        for node in [node for node in graph.nodes if node.target in _LISTS and node.users]:
             _with_assumed_number(node)
 
     program = with_rewritten_graphs(program, rewrite)
@@ -69,7 +69,7 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
 
 
 def _with_assumed_number(found: fx.Node) -> None:
-    """Give a call of `_LISTS`, whose number of elements is checked, the number that the capture assumes."""
+    """Give a call of `_LISTS` the number of elements that the capture assumes, if it does."""
     (operand,) = found.args
     parts = [] if found.target is aten.nonzero.default else list(found.users)
     size = value_of(parts[0] if parts else found).shape[0]

@@ -29,6 +29,7 @@ from fx_importer.frontend.assumptions.packed_sequences import PackedSequences
 from fx_importer.frontend.torch_patches import (
     DEFERRED_ASSERTION,
     HIGHER_ORDER_CALL,
+    REAL_CHECK,
     REAL_CLONE,
     REAL_COPY,
     REAL_TENSOR_LOG,
@@ -129,8 +130,14 @@ class ValueQuestions:
 
         answers = {REAL_TENSORS: True, REAL_TENSOR_LOG: log, SIZE_CONDITION: guard_bool}
         others = {DEFERRED_ASSERTION: defer_kept, HIGHER_ORDER_CALL: call_unknown, SIGN_BIT: _is_negative}
+        check = REAL_CHECK.resolved().read()
+
+        def check_known(real: torch.Tensor, fake: torch.Tensor, **kwargs: Any) -> None:
+            if isinstance(fake.storage_offset(), int):  # else the check answers that it is the example's
+                check(real, fake, **kwargs)
+
         return _both(
-            patched({**answers, REAL_COPY: _copy, REAL_CLONE: _clone, **others}),
+            patched({**answers, REAL_CHECK: check_known, REAL_COPY: _copy, REAL_CLONE: _clone, **others}),
             _BooleanFunctions(),
         )
 
@@ -186,6 +193,8 @@ class _BooleanFunctions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.select, torch.Tensor.select):  # also of torch.Tensor.__getitem__
             args = tuple(map(_assumed, args))
+        if func is torch.Tensor.__getitem__ and isinstance(args[1], tuple):
+            args = (args[0], _without_masks(args[1]))
         if (replaced := self._packed.replaced(func)) is not None and not kwargs:
             result = replaced(*args)
             return func(*args) if result is NotImplemented else result
@@ -208,6 +217,24 @@ def _lists_by_axis(func: Any, args: Any, kwargs: Any) -> bool:
         return False
     is_where = func is torch.where and len(args) == 1 and not kwargs
     return is_where or (func in (torch.nonzero, torch.Tensor.nonzero) and bool(kwargs.get("as_tuple")))
+
+
+def _without_masks(indices: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return ``indices`` with the places of true elements for masks among other tensors, whose number is asked.
+
+    It decides how they broadcast, and torch loses it.
+    """
+    if sum(isinstance(index, torch.Tensor) and index.dim() > 0 for index in indices) < 2:
+        return indices
+    places: list[Any] = []
+    for index in indices:
+        if isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.dim():
+            found = index.nonzero()
+            _assumed(found.shape[0])
+            places += [found.select(1, axis) for axis in range(index.dim())]
+        else:
+            places.append(index)
+    return tuple(places)
 
 
 def _assumed(argument: Any) -> Any:
