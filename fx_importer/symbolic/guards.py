@@ -8,6 +8,7 @@ from traceback import FrameSummary
 
 import sympy
 from torch import Tensor
+from torch._guards import ShapeGuard
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -18,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 _IRRELEVANT = {
     "torch/_prims_common/__init__.py": re.compile(
-        "is_contiguous|check_contiguous_.*|is_channels_last_.*|are_strides_.*|is_non_overlapping_.*|compute_elementwise_.*"
+        "is_contiguous|check_contiguous_.*|is_channels_last_.*|are_strides_.*|is_non_overlapping_.*|compute_elementwise_.*|should_swap"
         "|suggest_memory_format"
     ),
     "torch/_prims/__init__.py": re.compile("_collapse_view_helper|_split_dim_.*"),
@@ -29,16 +30,20 @@ _IRRELEVANT = {
 """The functions of torch, by file, whose guards say nothing of results: they decide strides, or whether a reshape is a
 view, which tensors of MLIR do not have; or the sizes of pools, whose operators compute them when the program runs."""
 
+_LARGE = sympy.Integer(2**40)
+"""A size that no upper bound allows."""
+
 
 def guards_of(program: ExportedProgram) -> list[sympy.Basic]:
     """Return the conditions on symbolic sizes that tracing ``program`` assumed, in order and each once.
 
-    Guards on strides are left out, except for a program from a ``.pt2`` file, which does not record their source.
+    Guards on strides are left out, except for upper bounds of sizes, and for a program from a ``.pt2`` file, which does
+    not record their source.
     """
     environment = environment_of(program)
     if environment is None:
         return []
-    relevant = (guard.expr for guard in environment.guards if not _is_irrelevant(guard.sloc.framework_loc))
+    relevant = (guard.expr for guard in environment.guards if not _is_irrelevant(guard))
     known = map(environment.replace, relevant)  # a symbol that equals another is in no size of an input
     return list(dict.fromkeys(guard for guard in known if guard.free_symbols))
 
@@ -71,8 +76,13 @@ def restore_guards(program: ExportedProgram) -> None:
         assume(program, guard)
 
 
-def _is_irrelevant(place: object) -> bool:
-    if not isinstance(place, FrameSummary):
+def _is_irrelevant(guard: ShapeGuard) -> bool:
+    """Return whether ``guard`` is on strides, and no upper bound of a size, with which torch computes other sizes."""
+    place, condition = guard.sloc.framework_loc, guard.expr
+    if (
+        not isinstance(place, FrameSummary)
+        or condition.subs(dict.fromkeys(condition.free_symbols, _LARGE)) == sympy.false
+    ):
         return False
     functions = (names for file, names in _IRRELEVANT.items() if place.filename.endswith(file))
     return any(names.fullmatch(place.name) for names in functions)

@@ -56,3 +56,13 @@ imported(lambda x: x + F.conv2d(x, torch.ones(3, 3, 3, 3), padding=1), 2, 3, 8, 
 # CHECK: func.func @main(%[[X:.*]]: tensor<?x3x?x?xf32>
 # CHECK: stablehlo.convolution
 # CHECK-NEXT: stablehlo.add %[[X]]
+
+imported(lambda x: x[:-1], 3, 4)
+
+# The end may be 0, which is not the size of the axis.
+# CHECK: func.func @main
+# CHECK: %[[END:.*]] = stablehlo.maximum
+# CHECK: %[[ROWS:.*]] = stablehlo.reshape %[[END]]
+# CHECK: stablehlo.concatenate %[[ROWS]]
+# CHECK-NOT: stablehlo.select
+# CHECK: stablehlo.real_dynamic_slice

@@ -102,6 +102,24 @@ class Squeezed(torch.nn.Module):
         return x.squeeze(0)
 
 
+def test_upper_bounds_are_conditions_of_small_sizes_too():
+    """torch computes a size of 1 for up to four rows, of which there is none without rows."""
+    lowered = lower(lambda x: x[::4] * 2, X, output_type="linalg-on-tensors", dynamic_shapes=({0: Dim.DYNAMIC},))
+    torch.testing.assert_close(lowered(X[:1]), X[:1] * 2)
+    with pytest.raises(UsageError, match=r"// 4\) == 1, but args\[0\].shape\[0\] is 0"):
+        lowered(X[:0])
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
+def test_slices_before_the_last_row_of_one_row(output_type):
+    def slices(x):
+        return x[:-1], x[:-1:2], x[: x.shape[0] - 1]
+
+    lowered = lower(slices, X, output_type=output_type, dynamic_shapes=({0: Dim.DYNAMIC},))
+    for rows in (1, 3):
+        torch.testing.assert_close(lowered(X[:rows]), slices(X[:rows]))
+
+
 def test_product_of_two_sizes():
     program = export_program(
         lambda x: x.reshape(-1).squeeze(), (X,), {}, ExportOptions(dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))

@@ -12,6 +12,7 @@ from fx_importer.rewrites.stablehlo.operators import (
     cumsum,
     reduce_window,
     row_writes,
+    slice,
     slice_scatter,
     sort,
 )
@@ -22,6 +23,7 @@ LOWERINGS: dict[str, OperatorLowering] = {
     **sort.LOWERINGS,
     **reduce_window.LOWERINGS,
     **row_writes.LOWERINGS,
+    **slice.LOWERINGS,
     **slice_scatter.LOWERINGS,
     **cumsum.LOWERINGS,
     **collectives.LOWERINGS,
