@@ -126,6 +126,19 @@ class Running(nn.Module):
         return x.cumsum(1)
 
 
+class Stream(nn.Module):
+    """Adds the values of former calls that are above 5."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("past", torch.zeros(1, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + self.past
+        self.past.copy_(torch.relu(x - 5))
+        return y
+
+
 class Mixed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -141,9 +154,10 @@ class Mixed(nn.Module):
         (nn.Linear(3, 4), [torch.zeros(2, 3)], "all elements of 'input' are 0, and other values will be beyond"),
         (nn.Linear(3, 4), [torch.full((2, 3), 0.5)] * 2, "all elements of 'input' are 0.5"),
         (Running(), [torch.randn(2, 3)], "changed nothing: no operator .* has an integer form.*cumsum"),
+        (Stream(), [torch.rand(1, 3)] * 2, r"buffer 'past', .* 0 in all elements whenever add = .*test_checks.py:\d+"),
         (Mixed(), [torch.randn(2, 3)], "'gain' is torch.float16, and operators on it stay in floating point"),
     ],
-    ids=["zeros", "constant", "nothing", "half"],
+    ids=["zeros", "constant", "nothing", "state", "half"],
 )
 def test_warned_of(model: nn.Module, calls: list[Tensor], said: str) -> None:
     with pytest.warns(QuantizationWarning, match=said) as record:

@@ -116,6 +116,7 @@ def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call], memory: Memory, 
     finally:
         for each in hooks:
             each.remove()
+    _warn_of_states(prepared, memory, warn)
     unseen = [node for node in observers if prepared.get_submodule(node.target) not in seen]
     empty = ", ".join(described(node.args[0]) for node in unseen)
     for node in unseen:
@@ -127,6 +128,23 @@ def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call], memory: Memory, 
             f"calibration: {empty}: no elements in any call, so no range, and the value stays float. Pass inputs for "
             "which it has elements"
         )
+
+
+def _warn_of_states(prepared: fx.GraphModule, memory: Memory, warn: Callable[[str], None]) -> None:
+    """Warn of buffers that were the same number in all elements whenever ``prepared``, calibrated, read them."""
+    states = prepared.graph.find_nodes(op="placeholder")[-len(memory.state) :]
+    for buffer, node in zip(memory.state, states, strict=False):
+        for observer in node.users:
+            ranges: Any = prepared.get_submodule(str(observer.target)) if observer.op == "call_module" else None
+            low, high = getattr(ranges, "min_val", None), getattr(ranges, "max_val", None)
+            if low is not None and low.numel() == 1 and low == high:
+                read = described(next(iter(observer.users), observer))
+                warn(
+                    f"calibration: the buffer '{buffer}', which the model writes, was {low.item():g} in all elements "
+                    f"whenever {read} read it, and other values will be beyond the range of its scale. Pass several "
+                    "calls that change it, in order"
+                )
+                break
 
 
 def _quantizer(plan: Callable[[fx.Graph], QuantizationPlan], observer: str, activations: str) -> Any:
