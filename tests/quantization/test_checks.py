@@ -129,6 +129,8 @@ class Running(nn.Module):
 class Stream(nn.Module):
     """Adds the values of former calls that are above 5."""
 
+    past: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("past", torch.zeros(1, 3))

@@ -56,6 +56,13 @@ def test_results_are_corrected(keep: str, function: Callable[..., Any], inputs: 
     assert any(str(node.target).startswith(keep) for node in lowered.program.graph.nodes)
 
 
+def test_instance_norm_has_weights() -> None:
+    x = X.reshape(1, 4, 3).half() * 1000
+    lowered = lower(F.instance_norm, x, output_type="stablehlo", keep=["aten.instance_norm.default"])
+    assert any("instance_norm" in str(node.target) for node in lowered.program.graph.nodes)
+    torch.testing.assert_close(lowered.run(x), F.instance_norm(x))
+
+
 def test_half_precision_computes_in_float32() -> None:
     def function(x: Tensor) -> tuple[Tensor, ...]:
         scaled = torch.addmm(x, x, x, alpha=0.001), torch.baddbmm(x[None], x[None], x[None], alpha=0.001)[0]

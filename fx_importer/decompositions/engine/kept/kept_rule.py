@@ -119,6 +119,13 @@ class KeptRule:
         if self.operator in _WITHOUT_BROADCASTING and len({str(x.shape) for x in tensors_of(args, {})}) > 1:
             with keep(self.operator):
                 return self.operator(*_broadcast(args), **kwargs)
+        if self.operator is aten.instance_norm.default and None in args[1:3]:  # ends the process
+            x, weight, bias, *rest = args
+            weight, bias = (
+                x.new_full((x.shape[1],), number) if parameter is None else parameter
+                for parameter, number in ((weight, 1.0), (bias, 0.0))
+            )
+            return self.operator(x, weight, bias, *rest, **kwargs)
         if self.output_types[0].value in fault_table() and _overflows(self.operator, args, kwargs):
             args, kwargs = _converted((tuple(args), dict(kwargs)), torch.float16, torch.float32)
             results = self.operator(*args, **kwargs)
@@ -146,7 +153,7 @@ _SCALED = frozenset((aten.addmm, aten.baddbmm, aten.addbmm, aten.addmv))
 _OVERFLOWING = frozenset(
     (
         *(aten.std, aten.var_mean, aten.frobenius_norm, aten.addcdiv, aten.mse_loss, aten.l1_loss),
-        *(aten.layer_norm, aten.native_layer_norm, aten.group_norm, aten.native_group_norm),
+        *(aten.layer_norm, aten.native_layer_norm, aten.group_norm, aten.native_group_norm, aten.instance_norm),
     )
 )
 """Operators whose C++ lowerings compute in float16 what eager computes in float32, and whose intermediate values are
