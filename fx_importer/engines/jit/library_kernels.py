@@ -22,7 +22,7 @@ Pack = Callable[..., torch.Tensor]
 
 _MANY_ROWS = 64
 """Rows from which on oneDNN takes less than a tenth of its time to reorder the right matrix."""
-_SMALL_WEIGHT = 1 << 20
+_SMALL_WEIGHT, _SMALL_OF_MANY_ROWS = 1 << 20, 1 << 19
 """In elements. Larger weights are not worth the memory of a reordered copy."""
 _PACK_CONVOLUTION = torch.ops.mkldnn._reorder_convolution_weight.default
 _MULTIPLY = torch.ops.mkldnn._linear_pointwise.default
@@ -48,7 +48,16 @@ def _bind_product(product: Product, tensors: Sequence[torch.Tensor], pack: Pack 
     )
     if product.by_onednn and right.numel():
         columns = right.t()
-        if pack is not None and left.shape[0] < _MANY_ROWS and right.numel() <= _SMALL_WEIGHT:
+        has_few = left.shape[0] < _MANY_ROWS
+        if right.numel() > (_SMALL_WEIGHT if has_few else _SMALL_OF_MANY_ROWS):
+            pack = None
+        if pack is not None and product.static and left.is_contiguous() and result.is_contiguous():
+            # A convolution of windows of one element adds to the result in place. Its layout depends on the rows.
+            x, y = (each[None, :, None].permute(0, 3, 1, 2) for each in (left, result))
+            where = ((0, 0), (1, 1), (1, 1), 1)
+            packed = pack(_PACK_CONVOLUTION, columns[:, :, None, None], *where, tuple(x.shape))
+            return _bind_packed(product.accumulate, x, packed, None, y, where)
+        if pack is not None and has_few:
             columns = pack(_pack_columns, columns, left.shape[0])
         multiply = partial(_MULTIPLY, left, columns, None, "none", [], "")
         write = result.add_ if product.accumulate else result.copy_
@@ -75,7 +84,8 @@ def _bind_convolution(convolution: Convolution, tensors: Sequence[torch.Tensor],
         w = w.unsqueeze(1)
     if pack is not None and convolution.input == "nssc" and x.dtype in packed_dtypes():
         where = (convolution.padding, convolution.strides, convolution.dilations, groups)
-        return _bind_packed(convolution, x, pack(_PACK_CONVOLUTION, w, *where, tuple(x.shape)), bias, y, where)
+        packed = pack(_PACK_CONVOLUTION, w, *where, tuple(x.shape))
+        return _bind_packed(convolution.accumulate, x, packed, bias, y, where)
     where = (convolution.strides, convolution.padding, convolution.dilations)
     added = convolution.output_padding or (0,) * len(convolution.strides)
     convolve = partial(torch.convolution, x, w, bias, *where, is_transposed, added, groups)
@@ -84,7 +94,7 @@ def _bind_convolution(convolution: Convolution, tensors: Sequence[torch.Tensor],
 
 
 def _bind_packed(
-    convolution: Convolution,
+    accumulate: bool,
     x: torch.Tensor,
     packed: torch.Tensor,
     bias: torch.Tensor | None,
@@ -93,7 +103,7 @@ def _bind_packed(
 ) -> Bound:
     """Return the function with a weight that oneDNN has packed; it adds to the result in place."""
     add = partial(_ADD_CONVOLUTION, y, x, packed, bias, *where, "add", 1.0, None, [], None)
-    if convolution.accumulate:
+    if accumulate:
         return add
 
     def compute() -> object:

@@ -183,7 +183,7 @@ def _product(region: _Region) -> Kernel | None:
         and (rows >= FEWEST_ROWS or rows == ir.ShapedType.get_dynamic_size())
     )
     by_rows = axes in (("mk", "kn", "mn"), ("mk", "nk", "mn")) and _is_by_rows(op, axes[1])
-    return Product(*axes, accumulate=not region.zero, by_onednn=by_onednn, by_rows=by_rows)
+    return Product(*axes, accumulate=not region.zero, by_onednn=by_onednn, static=rows >= 0, by_rows=by_rows)
 
 
 def _is_by_rows(op: ir.Operation, weight: str) -> bool:

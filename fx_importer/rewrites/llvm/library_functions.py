@@ -27,6 +27,8 @@ class Product:
     accumulate: bool
     by_onednn: bool = False
     """Whether it is a product of float32 matrices that is worth a call of oneDNN (`smallest_onednn_work`)."""
+    static: bool = False
+    """Whether the number of rows is known."""
     by_rows: bool = False
     """Whether `define_row_product` is faster than any library."""
 

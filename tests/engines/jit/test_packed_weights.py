@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from fx_importer import lower
 from fx_importer.engines.jit import jit_backend, library_kernels
 from fx_importer.errors import UsageError
+from fx_importer.rewrites.llvm import library_calls
 
 needs_onednn = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="PyTorch was built without oneDNN, which packs weights"
@@ -168,3 +169,18 @@ def test_matrices_of_many_rows_are_read_where_they_are(buffers, rows, is_read_th
     module, x = nn.Conv2d(256, 512, 1, bias=False), torch.randn(1, 256, 1, rows)
     _compare(lower(module, x, output_type="linalg-on-tensors").run(x), module(x).detach())
     assert (module.weight.data_ptr() in {each.ctypes.data for each in buffers}) == is_read_there
+
+
+@needs_onednn
+@torch.no_grad()
+def test_products_of_known_rows_add_in_place(packed, monkeypatch):
+    """Each weight is packed once for a number of rows; large ones of many rows are read where they are."""
+    monkeypatch.setattr(library_calls, "smallest_onednn_work", lambda: 1 << 15)
+    monkeypatch.setattr(library_kernels, "_SMALL_OF_MANY_ROWS", 64 * 96)
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 80, bias=False)).eval(), torch.randn(2, 70, 64)
+    x[0, 3, 2] = float("nan")
+    caller = lower(model, x, output_type="linalg-on-tensors").caller()
+    for image in (x, x.flip(1)):
+        torch.testing.assert_close(caller(image), model(image), rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert [tuple(each.shape) for each in packed] == [(96, 64, 1, 1)]
