@@ -85,11 +85,11 @@ class InputSize:
         return shapes
 
     def made_static(self, shapes: Any, parameters: Sequence[str]) -> Any:
-        """Return ``shapes``, which has a `dimension` for this size, with None in its place."""
+        """Return ``shapes``, which has a `dimension` for this size, with ``Dim.STATIC`` in its place."""
 
         def replaced(value: Any, keys: Sequence[Any]) -> Any:
             if not keys:
-                return None
+                return Dim.STATIC  # torch.export logs a warning about None
             if isinstance(value, Mapping):
                 return {**value, keys[0]: replaced(value[keys[0]], keys[1:])}
             return type(value)(replaced(each, keys[1:]) if n == keys[0] else each for n, each in enumerate(value))

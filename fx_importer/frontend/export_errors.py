@@ -108,7 +108,7 @@ class ExportFailure:
 
     def _is_dynamic(self, size: InputSize) -> bool:
         dimension = size.dimension(self._shapes, self._parameters)
-        return not (dimension is None or isinstance(dimension, int) or dimension is torch.export.Dim.AUTO)
+        return not (dimension in (None, torch.export.Dim.AUTO, torch.export.Dim.STATIC) or isinstance(dimension, int))
 
     def _of_fixed_sizes(self, start: str, text: str, violated: Mapping[InputSize, FixedSize]) -> ExportError:
         count = "1 dynamic size" if len(violated) == 1 else f"{len(violated)} dynamic sizes"
@@ -126,7 +126,7 @@ class ExportFailure:
         rest = (line for line in text.splitlines()[1:] if not _NOISE.match(line) and not _FIXED.match(line))
         lines += [line for line in rest if line.strip()]
         listed = ", ".join(dict.fromkeys(names))
-        change = ExportChange(f"dynamic_shapes with None for {listed}", self._args, self._kwargs, shapes)
+        change = ExportChange(f"dynamic_shapes with Dim.STATIC for {listed}", self._args, self._kwargs, shapes)
         return _made(lines, next(iter(violated.values())).call, (change,))
 
     def _with_long_inputs(self) -> Iterator[ExportChange]:

@@ -169,7 +169,7 @@ def test_suggestion_after_a_failed_export() -> None:
     def positions(x):
         return x + torch.linspace(0, 1, x.shape[0])
 
-    with pytest.raises(fx_importer.errors.ExportError, match="try: dynamic_shapes with None for 'frames'"):
+    with pytest.raises(fx_importer.errors.ExportError, match="try: dynamic_shapes with Dim.STATIC for 'frames'"):
         fx_importer.lower(positions, torch.ones(5), dynamic_shapes=({0: "frames"},))
 
 

@@ -28,7 +28,7 @@ KINDS = {
     "float32 instead of float64": ["dtype"],
     "a decomposition of your own, extra={torch.ops.aten.roll.default: function}": ["extra"],
     "x.long(): int64 instead of torch.uint8": ["long"],
-    "dynamic_shapes with None for 'batch'": ["static dimension"],
+    "dynamic_shapes with Dim.STATIC for 'batch'": ["static dimension"],
 }
 
 
