@@ -77,8 +77,8 @@ def _results(target: str, lowered: Lowered, path: Path, inputs: Sequence[torch.T
 
 
 def _verdict(results: Sequence[Any], expected: Sequence[Any]) -> str:
-    found = [difference for pair in zip(results, expected, strict=True) for difference in differences(*pair)]
-    return "equal" if not found else str(found[0])[:60]
+    found = [difference for pair in zip(results, expected, strict=True) if (difference := differences(*pair))]
+    return "equal" if not found else found[0][:60]
 
 
 def _times(calls: Sequence[Any]) -> list[float]:

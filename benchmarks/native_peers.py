@@ -132,10 +132,10 @@ def measure(name: str, folder: Path) -> Row:
             row["iree_wrong"] = str(error)[:200]
         for engine, call in engines.items():
             wrong = [
-                each for pair in zip(pytree.tree_leaves(call()), expected, strict=True) for each in differences(*pair)
+                each for pair in zip(pytree.tree_leaves(call()), expected, strict=True) if (each := differences(*pair))
             ]
             if wrong:
-                row[f"{engine}_wrong"] = str(wrong[0])[:100]
+                row[f"{engine}_wrong"] = wrong[0][:100]
         row |= dict(zip(engines, _times([*engines.values()]), strict=True))
     weights = sum(each.nbytes for each in [*model.parameters(), *model.buffers()])
     row["native_bytes"] = built.files[0].stat().st_size - built.library.weights_bytes
