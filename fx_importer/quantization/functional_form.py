@@ -11,8 +11,9 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.decompositions import decompose
+from fx_importer.decompositions.engine.local.operator_properties import functional_form
 from fx_importer.fx_graph.aliasing import is_functional, may_share_memory_with
-from fx_importer.fx_graph.operators import aten, operator_named
+from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_graph.view_writes import with_direct_writes
 
@@ -40,9 +41,8 @@ def _without_writes(graph: fx.Graph) -> None:
             graph.erase_node(node)
             continue
         source = node.args[0] if node.args else None
-        name = str(node.target)
-        if isinstance(node.target, OpOverload) and "_." in name and isinstance(source, fx.Node):
-            pure = operator_named(name.replace("_.", "."))
+        pure = functional_form(node.target) if isinstance(node.target, OpOverload) else None
+        if pure is not None and isinstance(source, fx.Node):
             fresh = isinstance(source.target, OpOverload) and not may_share_memory_with(source)
-            if fresh and len(source.users) == 1 and isinstance(pure, OpOverload):
+            if fresh and len(source.users) == 1:
                 node.target = pure

@@ -215,3 +215,14 @@ def test_selected_labels_are_a_result_in_linalg():
     for rows in ROWS:
         x, labels = normal(3, 4), torch.tensor([1, -1, 0])
         assert_same(lowered.run(x, rows, labels), x[rows, labels[rows]], None)
+
+
+def test_in_place_power_among_selections():
+    """The overload of the functional operator has another name: pow_.Scalar, pow.Tensor_Scalar."""
+
+    def normalized(x, n):
+        return x * torch.zeros(4).index_add_(0, n[n > 0], torch.ones(4)[n > 0]).add_(1).pow_(-0.5)
+
+    inputs = torch.arange(4.0), torch.tensor([1, 0, 3, 3])
+    lowered = lower(normalized, *inputs, output_type="stablehlo")
+    torch.testing.assert_close(lowered.run(*inputs), normalized(*inputs))
