@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
+import torch.ao.quantization.fx._decomposed  # defines the operators
 import torch.nn.functional as F
 from torch import Tensor
 

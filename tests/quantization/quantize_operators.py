@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
+import torch.ao.quantization.fx._decomposed  # defines the operators
 from torch import Tensor, nn
 
 q = torch.ops.quantized_decomposed
