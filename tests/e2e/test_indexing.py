@@ -189,6 +189,15 @@ def bags(weight: torch.Tensor, indices: torch.Tensor, scale: torch.Tensor):
         dynamic_shapes=({1: Dim.DYNAMIC}, {}),
     ),
     Case(
+        "writes_at_no_rows",
+        lambda: (
+            lambda x, i: (x.index_put((i,), x.new_ones(())), x.repeat(2, 1), x.T.index_copy(1, i, x.T[:, : len(i)])),
+            (normal(5, 4), integers(2, low=0, high=5)),
+        ),
+        dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
+        others=lambda: [(normal(5, 4), integers(0, low=0, high=1)), (normal(5, 0), integers(2, low=0, high=5))],
+    ),
+    Case(
         "embedding_of_bounded_rows",
         lambda: (lambda i, w: F.embedding(i, w * 2, max_norm=1.0), (TOKENS, normal(10, 4))),
         dynamic_shapes=({1: Dim.DYNAMIC}, {}),

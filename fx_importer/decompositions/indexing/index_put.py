@@ -68,13 +68,36 @@ def _scalar_indices_to_rank_one(
 
 
 def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
-    indices, values = _with_a_first_row(x, indices, values, accumulate)
+    indices, values = _with_a_first_row(x, *_of_all_rows(x, indices, values), accumulate)
     token = _indices_nonnegative.set(True)
     try:
         with keep(aten.index_put.default):
             return aten.index_put(x, indices, values, accumulate)
     finally:
         _indices_nonnegative.reset(token)
+
+
+def _of_all_rows(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> tuple[Sequence[Tensor | None], Tensor]:
+    """Return indices and ``values`` with the whole shape that is written, where it is dynamic.
+
+    Where the C++ lowering expands them, it writes at least one row: of none, it reads an index beyond the end.
+    """
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    rows = [index for index in indices if index is not None]
+    if not axes:
+        return indices, values
+    before, picked = x.shape[: axes[0]], torch.broadcast_shapes(*(index.shape for index in rows))
+    if all(isinstance(size, int) for size in (*before, *picked)):
+        return indices, values
+    shape = [*before, *picked]
+    values = values.expand([*shape, *x.shape[axes[-1] + 1 :]])
+    if all(isinstance(size, int) for size in before):
+        return [None if index is None else index.expand(picked) for index in indices], values
+    counted = [
+        torch.arange(size).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        for axis, size in enumerate(before)
+    ]
+    return [index.expand(shape) for index in (*counted, *rows)], values
 
 
 def _with_a_first_row(

@@ -34,11 +34,17 @@ def squeeze_of_dynamic_shape(x: Tensor) -> Any:
 
 
 @decomposes(aten.repeat.default)
-def repeat_of_no_elements(x: Tensor, repeats: Sequence[int]) -> Any:
-    """Return an empty tensor if a count or size is statically 0: the C++ lowering divides by the number of elements."""
+def repeat_of_any_size(x: Tensor, repeats: Sequence[int]) -> Any:
+    """Repeat a tensor with sizes that are, or may be, 0: the C++ lowerings divide by the number of elements."""
     sizes = [1] * (len(repeats) - x.dim()) + list(x.shape)
     shape = [0 if _is_zero(n) or _is_zero(size) else n * size for n, size in zip(repeats, sizes, strict=True)]
-    return torch.full(shape, 0, dtype=x.dtype) if any(map(_is_zero, shape)) else NotImplemented
+    if any(map(_is_zero, shape)):
+        return torch.full(shape, 0, dtype=x.dtype)
+    if is_static(x) or not all(isinstance(n, int) for n in repeats):
+        return NotImplemented
+    apart = [part for n, size in zip(repeats, sizes, strict=True) for part in ([1, size] if n > 1 else [size])]
+    wide = [part for n, size in zip(repeats, sizes, strict=True) for part in ([n, size] if n > 1 else [size])]
+    return x.reshape(apart).expand(wide).reshape(shape)
 
 
 def _is_zero(size: int | torch.SymInt) -> bool:

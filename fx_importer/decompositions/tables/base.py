@@ -106,7 +106,7 @@ BASE = (
         *(variance.var, variance.var_mean, variance.std, variance.std_mean),
         because="torch's decompositions end in as_strided and prims, and the C++ ones compute in float64",
     )
-    .replacing(reshape.repeat_of_no_elements, because="the C++ lowerings divide by zero, or give other sizes")
+    .replacing(reshape.repeat_of_any_size, because="the C++ lowerings divide by zero, or give other sizes")
     .preferring(factories.linspace_without_device, because="torch's decomposition fails without a device")
     .preferring(pad.pad_circular, because="torch's decomposition writes into an empty tensor")
     .replacing(reshape.split_with_sizes, because="every backend supports static sizes only")
