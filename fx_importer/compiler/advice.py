@@ -19,6 +19,7 @@ from fx_importer.compiler.compilation import Call
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.causes import Cause
 from fx_importer.errors import ExportError
+from fx_importer.frontend.example_inputs import state_of
 from fx_importer.fx_graph.operators import operator_named
 from fx_importer.options import Options, Unsupported
 from fx_importer.output_types import OutputType
@@ -197,8 +198,7 @@ def _tensors_of(call: Call) -> Iterator[Tensor]:
         args, kwargs = f.example_inputs or ((), {})
         yield from f.state_dict.values()
     elif isinstance(f, torch.nn.Module):
-        yield from torch.nn.Module.parameters(f)
-        yield from torch.nn.Module.buffers(f)
+        yield from state_of(f).values()
     yield from (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
 
 
@@ -230,7 +230,7 @@ def _with_dtypes(call: Call, dtypes: Mapping[torch.dtype, torch.dtype]) -> Call 
             f = copy.deepcopy(f)
         except Exception:  # of a module's own
             return None
-        for tensor in (*torch.nn.Module.parameters(f), *torch.nn.Module.buffers(f)):
+        for tensor in state_of(f).values():
             tensor.data = converted(tensor.data)
     args, kwargs = pytree.tree_map(converted, (tuple(args), dict(kwargs)))
     return f, args, kwargs

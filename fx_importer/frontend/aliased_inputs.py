@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
+from fx_importer.frontend.example_inputs import state_of
 from fx_importer.fx_graph.aliasing import mutated_placeholders, view_bases
 from fx_importer.fx_graph.programs import storage_key
 
@@ -43,7 +44,7 @@ def without_aliases(
             return leaf
         return leaf.detach().clone().requires_grad_(leaf.requires_grad)
 
-    for tensor in (*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module)):
+    for tensor in state_of(module).values():
         if _has_memory(tensor):
             is_new(tensor)
 

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.assumption_messages import violation_in
 from fx_importer.errors import ExportError
+from fx_importer.frontend.example_inputs import state_of
 from fx_importer.frontend.fake_weights import is_fake_or_meta
 from fx_importer.frontend.undo_writes import attributes_restored
 from fx_importer.fx_graph.assumptions import assumption_texts
@@ -103,8 +104,8 @@ def check_assumptions(program: ExportedProgram, args: Sequence[Any], kwargs: Map
         return
     copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), (tuple(args), dict(kwargs)))
     module = program.module(check_guards=False)
-    tensors = (*torch.nn.Module.named_parameters(module), *torch.nn.Module.named_buffers(module))
-    state = {name: tensor.detach().clone() for name, tensor in tensors}  # the program may write to it
+    # The program may write to its state.
+    state = {name: tensor.detach().clone() for name, tensor in state_of(module).items()}
     try:
         with torch.no_grad():
             torch.func.functional_call(module, state, *copies)

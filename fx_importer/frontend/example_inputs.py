@@ -85,10 +85,14 @@ def check_quantized(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         raise quantized_error(quantized)
 
 
+def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return parameters and buffers by name, also of a module with attributes that are named as its methods."""
+    return dict((*torch.nn.Module.named_parameters(module), *torch.nn.Module.named_buffers(module)))
+
+
 def quantized_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the weights of quantized dtypes, by name."""
-    weights = (*torch.nn.Module.named_parameters(module), *torch.nn.Module.named_buffers(module))
-    return {name: each for name, each in weights if each.is_quantized}
+    return {name: each for name, each in state_of(module).items() if each.is_quantized}
 
 
 def quantized_error(tensors: Iterable[tuple[str, torch.Tensor]]) -> UsageError:

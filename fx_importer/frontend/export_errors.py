@@ -15,6 +15,7 @@ from fx_importer.errors import ExportError
 from fx_importer.frontend.below_autograd import loses_gradients
 from fx_importer.frontend.capture_ladder import Rung, depends_on_values
 from fx_importer.frontend.dynamic_dimensions import InputSize, name_of
+from fx_importer.frontend.example_inputs import state_of
 from fx_importer.frontend.export_changes import ExportChange
 from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES
 from fx_importer.frontend.size_conditions import FixedSize, SizeConditions
@@ -48,9 +49,7 @@ class ExportFailure:
         self.tried: dict[Rung, Exception] = {}
         """What else was tried, and what torch raised."""
         self._args, self._kwargs, self._shapes = tuple(args), dict(kwargs), dynamic_shapes
-        self._devices = {
-            str(tensor.device) for tensor in (*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module))
-        }
+        self._devices = {str(tensor.device) for tensor in state_of(module).values()}
         try:
             self._parameters = list(inspect.signature(module.forward).parameters)
         except ValueError:  # of a builtin

@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from fx_importer.frontend.example_inputs import state_of
 from fx_importer.fx_graph.programs import empty_on, with_tensors
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
@@ -37,7 +38,7 @@ def on_fake_cpu(
     kwargs, and a function that puts the original tensors of ``module``, with their aliasing, back into a program.
     """
     inputs = (tuple(args), dict(kwargs))
-    tensors = [*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module), *pytree.tree_leaves(inputs)]
+    tensors = [*state_of(module).values(), *pytree.tree_leaves(inputs)]
     if not any(map(is_fake_or_meta, tensors)):
         yield *inputs, lambda program: program
         return

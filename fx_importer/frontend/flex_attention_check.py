@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import ExportError
+from fx_importer.frontend.example_inputs import state_of
 from fx_importer.frontend.fake_weights import is_fake_or_meta
 from fx_importer.frontend.torch_patches import warnings_filtered, without_compilation
 from fx_importer.frontend.undo_writes import attributes_restored
@@ -38,8 +39,7 @@ def check_flex_attention(
     if not any(node.target is _FLEX_ATTENTION for node in program.graph.nodes):
         return
     state = (
-        *torch.nn.Module.parameters(module),
-        *torch.nn.Module.buffers(module),
+        *state_of(module).values(),
         *program.state_dict.values(),
         *program.constants.values(),
     )

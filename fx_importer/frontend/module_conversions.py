@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fx_importer.frontend.example_inputs import state_of
 from fx_importer.frontend.torch_patches import MODULE_CONVERSION, patched
 
 
@@ -25,7 +26,7 @@ def conversions_traced() -> Iterator[None]:
     converted: list[tuple[dict[str, Any], str, torch.Tensor, torch.Tensor]] = []
 
     def apply(module: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        tensors = [*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module)]
+        tensors = state_of(module).values()
         if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
             return convert(module, fn, recurse)
         for owner in module.modules() if recurse else (module,):

@@ -110,10 +110,10 @@ def factors_beyond_float16(x):
 
 
 def factors_of_rank_0(x, wide, integer, item, sized):
-    """Scale by tensors of rank 0 and numbers: eager rounds them to float16, but for second factors."""
+    """Scale by tensors of one element and numbers: eager rounds them to float16, but for second factors."""
     size = sized.shape[0]
     scaled = x * wide, wide * x, x / wide, wide / x, x * integer, x // wide, x * item.item(), x * size, x / size
-    return *scaled, x + wide, x - integer, x + size, x == integer, F.leaky_relu(x, 1e5)
+    return *scaled, x * integer[None], x + wide, x - integer, x + size, x == integer, F.leaky_relu(x, 1e5)
 
 
 FACTORS_OF_RANK_0 = (

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._pytree import tree_map_only
 
 from fx_importer.decompositions.elementwise.scalars import Number, scalar_like
@@ -56,8 +57,8 @@ def _promote(operator: OpOverload) -> Decomposition:
         if len({tensor.dtype for tensor in tensors}) < 2 or any(tensor.is_complex() for tensor in tensors):
             return NotImplemented
         _, dtype = elementwise_dtypes(*tensors, type_promotion_kind=kind)
-        # Eager rounds operands to half precision first, but not a second factor of rank 0.
-        factor = operands[1] if scales and operands[1].dim() == 0 else None
+        # Eager rounds operands to half precision first, but not a second factor with one element.
+        factor = operands[1] if scales and statically_known_true(operands[1].numel() == 1) else None
         computes_wide = with_wide_numbers or factor is not None
         wide = torch.float32 if computes_wide and dtype in HALF_DTYPES else dtype
 
