@@ -82,6 +82,14 @@ def test_text_that_is_not_a_manifest(text):
         Manifest.from_json(text)
 
 
+@pytest.mark.parametrize("scale", [5, [0.5], [1, 0], [0.0, 0], [0.5, 1.5], [10**400, 0], "ab"], ids=range(7))
+def test_scales_are_a_float_and_an_integer(manifest, scale):
+    document = json.loads(manifest.to_json())
+    document["functions"]["main"]["arguments"][0]["scale"] = scale
+    with pytest.raises(UsageError, match="not a manifest of format 1: .*(scale|unpack)"):
+        Manifest.from_json(json.dumps(document))
+
+
 def test_unregistered_type_is_named(manifest):
     with pytest.raises(UsageError, match="a type that is not registered here: .*elsewhere.Type"):
         Manifest.from_json(manifest.to_json().replace("builtins.dict", "elsewhere.Type"))

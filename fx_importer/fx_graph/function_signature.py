@@ -252,9 +252,9 @@ def fields_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
         fields["sharding"] = tuple(map(names_from_json, sharding))
     if (scale := fields.get("scale")) is not None:
         step, zero_point = scale
-        if type(step) not in (int, float) or not 0 < step < math.inf or type(zero_point) is not int:
+        if type(step) is not float or not 0 < step < math.inf or type(zero_point) is not int:
             raise ValueError(f"{scale!r} is not a scale with a zero point")
-        fields["scale"] = (float(step), zero_point)
+        fields["scale"] = (step, zero_point)
     return fields
 
 

@@ -86,19 +86,29 @@ def find_compiler() -> Compiler:
     if program := shutil.which("zig"):
         return Compiler(Path(program), True)
     folders = [Path(folder) for folder in os.get_exec_path()]
-    versions = {path: _clang_version(path) for folder in folders for path in sorted(folder.glob("clang*"))}
+    versions = {path: _clang_version(path) for folder in folders for path in _clangs(folder)}
     newest = max(versions, key=versions.__getitem__, default=None)
     if newest is not None and versions[newest] >= _LEAST_CLANG:
         return Compiler(newest, False)
     raise NotInstalledError("native code", "ziglang", EXTRA)
 
 
+def _clangs(folder: Path) -> list[Path]:
+    """Return the programs in ``folder`` that are named clang, with or without a release."""
+    try:
+        paths = sorted(folder.glob("clang*"))
+    except OSError:  # a folder that the user may not read
+        return []
+    return [path for path in paths if re.fullmatch(r"clang(-\d+)?", path.name) and shutil.which(path)]
+
+
 @functools.cache
 def _clang_version(program: Path) -> int:
-    """Return the major version of clang; 0 of other programs."""
-    if number := re.fullmatch(r"clang(?:-(\d+))?", program.name):
-        if number[1]:
-            return int(number[1])
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-        return int(found[1]) if (found := re.search(r"clang version (\d+)", said)) else 0
-    return 0
+    """Return the major version of clang; 0 if it does not run."""
+    if number := program.name.removeprefix("clang-").removeprefix("clang"):
+        return int(number)
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return int(found[1]) if (found := re.search(r"clang version (\d+)", said)) else 0

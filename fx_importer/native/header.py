@@ -182,5 +182,5 @@ def _described(value: Value) -> str:
         bits = ", pairs of real and imaginary parts"
     named = f" ({_comment(value.name)})" if value.c_name != value.name else ""
     shape = "" if value.shape is None else f" [{', '.join(map(str, value.sizes))}]"
-    bits += "" if value.scale is None else ", each SCALE * (it - ZERO_POINT)"
+    bits += "" if value.scale is None else ", standing for SCALE * (element - ZERO_POINT)"
     return f"{value.dtype}{shape}{bits}{named}{', overwritten' if value.kind == 'input' and value.written else ''}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import fx_importer
 from fx_importer import UsageError
@@ -86,6 +88,29 @@ def test_scales_of_a_program_of_integers() -> None:
     assert module.meta["input_scales"] == quantized.meta["input_scales"] != [None]
     assert module.meta["result_scales"] == quantized.meta["result_scales"] != [None]
     assert inputs.args[0].dtype == torch.int8
+
+
+class Unsigned(nn.Module):
+    """Pooling of uint8 between float inputs and results, as x86 quantizers write it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        ops, scale = torch.ops.quantized_decomposed, (0.02, 100, 0, 255, torch.uint8)
+        x = ops.dequantize_per_tensor.default(ops.quantize_per_tensor.default(x, *scale), *scale)
+        pooled = ops.quantize_per_tensor.default(F.max_pool2d(x, 2), *scale)
+        return ops.dequantize_per_tensor.default(pooled, *scale)
+
+
+def test_scales_of_uint8_have_zero_points_of_uint8() -> None:
+    pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e")
+    model, x = Unsigned(), torch.rand(1, 2, 4, 4) * 4 - 1
+    torch.export.save(torch.export.export(model, (x,)), file := io.BytesIO())
+    module, inputs = quantized_call(torch.export.load(file))
+    assert module.meta["input_scales"] == module.meta["result_scales"] == [(0.02, 100)]
+    lowered = lower_to_integers((module, inputs))
+    (argument,), (result,) = lowered.manifest.functions["main"].arguments, lowered.manifest.functions["main"].results
+    assert argument.scale == result.scale == (0.02, 100)
+    (found,) = tree_leaves(lowered.run(*inputs.args))
+    torch.testing.assert_close((found - 100.0) * 0.02, model(x))
 
 
 def test_estimates_of_a_float_model(

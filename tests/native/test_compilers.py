@@ -11,7 +11,8 @@ from torch import nn
 
 from fx_importer import UsageError, lower
 from fx_importer.errors import NotInstalledError
-from fx_importer.native.compilers import find_compiler
+from fx_importer.native.compilers import Compiler, find_compiler
+from fx_importer.native.targets import target_named
 from testing.native_calls import NativeCaller
 
 _TOOLS = {"clang-19": "cc", "ld.lld-19": "ld.lld", "llvm-ar-19": "ar"}
@@ -52,3 +53,26 @@ def test_builds_by_clang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert lowered.build(tmp_path / "net", kind="static").files[0].name == "libnet.a"
     with pytest.raises(UsageError, match="has no libraries for 'wasm32': install the extra native"):
         lowered.build(tmp_path / "net", target="wasm32", kind="object")
+
+
+def test_programs_that_are_not_clang_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clang-98").mkdir()
+    (tmp_path / "clang-97").write_text("not executable")
+    for name, text in (("clang", "no program"), ("clang-format-99", "#!/bin/sh"), ("clang-19", "#!/bin/sh")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'absent'}:{tmp_path}")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert find_compiler() == Compiler(tmp_path / "clang-19", False)
+
+    def unreadable(folder: Path, pattern: str) -> None:
+        raise PermissionError(folder)
+
+    monkeypatch.setattr(Path, "glob", unreadable)
+    with pytest.raises(NotInstalledError):
+        find_compiler()
+
+
+@pytest.mark.parametrize("cpu", ["v2", "v3"])
+def test_clang_builds_for_the_processor_of_the_target(cpu: str) -> None:
+    assert Compiler(Path("clang"), False).select(target_named(f"x86-64-{cpu}")) == [f"-march=x86-64-{cpu}"]
