@@ -120,6 +120,13 @@ def test_slices_before_the_last_row_of_one_row(output_type):
         torch.testing.assert_close(lowered(X[:rows]), slices(X[:rows]))
 
 
+def test_slices_of_known_size_of_unknown_rows():
+    """The strides are a constant, which the sizes of no result read."""
+    lowered = lower(lambda x: x[-2:-1], X, output_type="stablehlo", dynamic_shapes=({0: Dim.DYNAMIC},))
+    for rows in (2, 3):
+        torch.testing.assert_close(lowered(X[:rows]), X[rows - 2 : rows - 1])
+
+
 def test_product_of_two_sizes():
     program = export_program(
         lambda x: x.reshape(-1).squeeze(), (X,), {}, ExportOptions(dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))

@@ -144,6 +144,9 @@ class _FunctionRewrite:
         """Return the tensor that replaces ``value``; None if ``value`` stays."""
         if value in self.integers:
             return emit.number(self.integers[value])
+        kind = value.type
+        if isinstance(kind, ir.RankedTensorType) and kind.rank == 1 and isinstance(kind.element_type, ir.IndexType):
+            self.sizes.elements_of(value)  # also of constants, next to tensors of sizes that have another type
         if value in self.sizes.elements:
             return emit.shape_tensor(self.sizes.elements[value])
         return self.tensors.get(value)
