@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from pygments.lexers.special import TextLexer
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 
 import fx_importer
+from testing.screenshots import take_pictures
+from tests.diagnostics.explorer.browsers import CHROMIUM
 
 project, author = "fx-importer", "The fx-importer authors"
 copyright = author
@@ -55,6 +58,8 @@ default_role = "py:obj"
 GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())
 
 SAMPLE = "explorer-sample.html"
+SCREENSHOTS = "screenshots"
+"""The page and the folder of pictures."""
 
 _SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#]+?)(?:\.md|\.ipynb)\)")
@@ -84,24 +89,41 @@ def write_redirect(app: Any, exception: Exception | None) -> None:
         )
 
 
-def write_sample(app: Any, exception: Exception | None) -> None:
-    """Write ``docs/explorer-sample.html``: the explorer of examples/attention.py."""
-    if exception is None and app.builder.name == "html":
-        model, args = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "attention.py"))["build"]()
-        fx_importer.lower(model, *args, output_type="tosa").report(Path(app.outdir, "docs", SAMPLE))
+def add_pages(app: Any) -> Iterator[tuple[str, dict[str, str], str]]:
+    """Write the explorer of examples/attention.py; with Chromium, take pictures of it and the playground.
+
+    Yields:
+        the page of the pictures.
+    """
+    if app.builder.name != "html":
+        return
+    model, args = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "attention.py"))["build"]()
+    sample = Path(app.outdir, "docs", SAMPLE)
+    sample.parent.mkdir(parents=True, exist_ok=True)
+    fx_importer.lower(model, *args, output_type="tosa").report(sample)
+    if CHROMIUM:
+        pictures = take_pictures(sample, sample.with_name(SCREENSHOTS))
+        figures = [
+            f'<h2>{path.stem.replace("-", ", ")}</h2><img src="{SCREENSHOTS}/{path.name}" alt="{path.stem}">'
+            for path in pictures
+        ]
+        body = f"<h1>Screenshots</h1><p>First views in headless Chromium, by width in pixels.</p>{''.join(figures)}"
+        yield f"docs/{SCREENSHOTS}", {"title": "Screenshots", "body": body}, "page.html"
 
 
 def add_sample_link(app: Any, name: str, content: list[str]) -> None:
-    """Link the sample below the title of the explorer's page, which GitHub shows without it."""
+    """Link the sample and the pictures below the title of the explorer's page, which GitHub shows without them."""
     if name == "docs/explorer":
         title, _, rest = content[0].partition("\n")
         link = f'<a class="reference" href="{SAMPLE}">Open a sample</a>: an attention layer in TOSA.'
+        if CHROMIUM:
+            link += f' <a class="reference" href="{SCREENSHOTS}.html">Screenshots</a> of it and of the playground.'
         content[0] = f"{title}\n\n{link}\n{rest}"
 
 
 def setup(app: Any) -> None:
     app.connect("source-read", add_sample_link)
-    app.connect("build-finished", write_sample)
+    app.connect("html-collect-pages", add_pages)
     app.connect("source-read", add_menu)
     app.connect("autodoc-skip-member", skip_again)
     app.connect("build-finished", write_redirect)

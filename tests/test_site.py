@@ -61,6 +61,11 @@ def test_site(tmp_path: Path):
     assert (built / "docs" / "explorer-sample.html").stat().st_size < 3e6
     assert "filter.js" in (built / "docs" / "models.html").read_text()
     if CHROMIUM:
+        pictures = {path.name for path in (built / "docs" / "screenshots").iterdir()}
+        assert len(pictures) == 12
+        assert pictures == set(
+            re.findall(r'src="screenshots/([^"]+)"', (built / "docs" / "screenshots.html").read_text())
+        )
         with started() as browser:
             check_questions(browser.new_page(), built)
             check_widths(browser, built)
