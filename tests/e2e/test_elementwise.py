@@ -113,7 +113,8 @@ def factors_of_rank_0(x, wide, integer, item, sized):
     """Scale by tensors of one element and numbers: eager rounds them to float16, but for second factors."""
     size = sized.shape[0]
     scaled = x * wide, wide * x, x / wide, wide / x, x * integer, x // wide, x * item.item(), x * size, x / size
-    return *scaled, x * integer[None], x + wide, x - integer, x + size, x == integer, F.leaky_relu(x, 1e5)
+    scaled = *scaled, x * integer[None], x[1] * sized
+    return *scaled, x + wide, x - integer, x + size, x == integer, F.leaky_relu(x, 1e5)
 
 
 FACTORS_OF_RANK_0 = (
@@ -210,9 +211,9 @@ def test_operators(case, output_type):
     Case("fma", lambda: (_fma, (normal(3), normal(3, seed=2), normal(3, seed=3)))),
     Case(
         "factors_of_rank_0",
-        lambda: (factors_of_rank_0, (*FACTORS_OF_RANK_0, torch.zeros(70_000, dtype=torch.bool))),
+        lambda: (factors_of_rank_0, (*FACTORS_OF_RANK_0, torch.full((70_000,), 70_000))),
         dynamic_shapes=(*[None] * 4, {0: torch.export.Dim("n", max=100_000)}),
-        others=lambda: [(*FACTORS_OF_RANK_0, torch.zeros(3, dtype=torch.bool))],
+        others=lambda: [(*FACTORS_OF_RANK_0, torch.full((size,), 70_000)) for size in (3, 1)],
     ),
     Case(
         "bits_of_dynamic_sizes",

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from fx_importer.decompositions.elementwise.scalars import Number, scalar_like
 from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes, overloads
 from fx_importer.fx_graph.operators import aten
 
@@ -62,6 +63,11 @@ def _promote(operator: OpOverload) -> Decomposition:
         computes_wide = with_wide_numbers or factor is not None
         wide = torch.float32 if computes_wide and dtype in HALF_DTYPES else dtype
 
+        if factor is None and scales and dtype == torch.float16 and _may_be_one_beyond_float16(operands[1]):
+            x, numbers = operands
+            one = torch.zeros((), dtype=torch.int64, device=x.device) + numbers.numel() == 1
+            return operator(x.float(), torch.where(one, numbers.float(), numbers.half().float()), **settings).to(dtype)
+
         def convert(x: Tensor) -> Tensor:
             return x.to(wide) if x is factor else x.to(dtype).to(wide)
 
@@ -70,6 +76,11 @@ def _promote(operator: OpOverload) -> Decomposition:
         return result if wide == dtype else result.to(dtype)
 
     return rule
+
+
+def _may_be_one_beyond_float16(x: Tensor) -> bool:
+    """Return whether ``x``, of a dynamic shape, may have one element at run time, and numbers beyond float16."""
+    return x.dtype in (torch.int32, torch.int64) and not is_static(x)
 
 
 @decomposes(aten.where.self)
