@@ -71,3 +71,17 @@ def test_gradient_of_windows_keeps_missing_values_in_place(operator: Any) -> Non
 def test_gradient_of_complex_padding() -> None:
     grad = torch.randn(1, 1, 8, 7, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
     check(aten.reflection_pad2d_backward.default, grad, X.to(torch.complex64), [1, 2, 2, 1])
+
+
+@pytest.mark.parametrize("operator", OTHERS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gradients_have_the_dtype_of_the_results(operator: Any, dtype: torch.dtype) -> None:
+    outputs, arguments = OTHERS[operator]
+    grad, x = torch.ones(1, 1, *outputs, dtype=dtype), X.to(dtype)
+    assert_close(RULES[operator](grad, x, *arguments), operator(grad, x, *arguments), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("operator", NEAREST, ids=str)
+def test_gradients_of_nearest_resizing_have_the_dtype_of_the_results(operator: Any) -> None:
+    grad = torch.ones(1, 1, 4, 4, dtype=torch.float16)
+    check(operator, grad, [4, 4], [1, 1, 2, 2])

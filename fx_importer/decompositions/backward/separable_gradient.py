@@ -55,4 +55,5 @@ def _product(grad: Tensor, matrix: Tensor, mixed: Tensor | None) -> Tensor:
         positive, negative = (((sign * matrix > 0) | mixed).to(grad.dtype).transpose(0, 1) for sign in (1, -1))
         raised = above @ positive + below @ negative
         lowered = above @ negative + below @ positive
-    return result + torch.where(raised > 0, infinity, 0.0) + torch.where(lowered > 0, -infinity, 0.0)
+    result = torch.where(raised > 0, result + infinity, result)
+    return torch.where(lowered > 0, result - infinity, result)
