@@ -6,6 +6,7 @@ canonicalizer removes dead code afterwards.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 from collections.abc import Callable
@@ -27,12 +28,14 @@ def _operand(op: ir.Operation) -> ir.Value:
 
 
 def _convert(op: ir.Operation) -> ir.Value | None:
-    """Convert a splat to floats, rounded once; or return the operand."""
+    """Convert a splat to floats, 16-bit ones through float32, as PyTorch does; or return the operand."""
     number, type_ = _splat(op.operands[0]), ir.RankedTensorType(op.results[0].type)
     if number is None or not isinstance(type_.element_type, _ROUNDED) or not type_.has_static_shape:
         return op.operands[0]
     if (isinstance(number, int) and abs(number) > 1 << 53) or math.isnan(number):
         return None
+    if type_.element_type.width == 16:
+        number = ctypes.c_float(number).value
     return _filled(op, ir.FloatAttr.get(type_.element_type, number, loc=op.location))
 
 

@@ -193,3 +193,13 @@ def test_conversion_of_a_splat_is_folded(number: str, rounded: str):
     body = f"%c = stablehlo.constant dense<{number}> : tensor<f64>\n"
     body += "%r = stablehlo.convert %c : (tensor<f64>) -> tensor<f32>"
     assert operations(body, "tensor<f32>") == [f"stablehlo.constant dense<{rounded}> : tensor<f32>"]
+
+
+@pytest.mark.parametrize(
+    "number, kind, rounded", [("1.00390626", "f64", "1.000000e+00"), ("16842753", "i64", "1.677720e+07")]
+)
+def test_splats_of_16_bits_are_rounded_to_float32_first(number: str, kind: str, rounded: str):
+    """In float32 the number lies halfway between two of bfloat16; exactly, it is nearer to the upper one."""
+    body = f"%c = stablehlo.constant dense<{number}> : tensor<{kind}>\n"
+    body += f"%r = stablehlo.convert %c : (tensor<{kind}>) -> tensor<bf16>"
+    assert operations(body, "tensor<bf16>") == [f"stablehlo.constant dense<{rounded}> : tensor<bf16>"]
