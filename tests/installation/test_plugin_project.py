@@ -62,14 +62,16 @@ def use(op: ir.Operation, module: ir.Module, value: ir.Value) -> None:
 
 
 def check_types(path: Path, site: Path, folder: Path) -> dict[str, Any]:
-    (folder / "pyrightconfig.json").write_text(json.dumps({"include": [str(path)], "extraPaths": [str(site)]}))
+    include = os.path.relpath(path, folder)  # pyright ignores absolute paths
+    (folder / "pyrightconfig.json").write_text(json.dumps({"include": [include], "extraPaths": [str(site)]}))
     command = ("-m", "pyright", "-p", str(folder), "--pythonpath", sys.executable, "--outputjson")
     return json.loads(run(*command, site=site, cwd=folder).stdout)
 
 
 def test_types_are_clean(site: Path, tmp_path: Path):
     checked = check_types(site / "npu_plugin", site, tmp_path)
-    assert (checked["summary"]["errorCount"], checked["generalDiagnostics"]) == (0, [])
+    assert checked["summary"]["filesAnalyzed"] > 0
+    assert checked["generalDiagnostics"] == []
 
 
 def test_wrong_uses_of_the_bindings_are_type_errors(site: Path, tmp_path: Path):
@@ -82,8 +84,12 @@ def test_wrong_uses_of_the_bindings_are_type_errors(site: Path, tmp_path: Path):
 def test_stubs_are_those_of_the_installed_wheel(site: Path, tmp_path: Path):
     written = run("-m", "testing.binding_stubs", str(tmp_path), site=ROOT, cwd=ROOT)
     assert written.returncode == 0, written.stderr
-    for file in tmp_path.rglob("*.pyi"):
-        assert file.read_text() == (ROOT / "torch_mlir-stubs" / file.relative_to(tmp_path)).read_text(), file.name
+    made, stored = (
+        {file.relative_to(folder): file.read_text() for file in folder.rglob("*.pyi")}
+        for folder in (tmp_path, ROOT / "torch_mlir-stubs")
+    )
+    assert made.keys()
+    assert [name for name in stored if made.get(name) != stored[name]] == []
 
 
 def test_lit_tests_pass(site: Path, tmp_path: Path):
