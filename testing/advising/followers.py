@@ -101,7 +101,7 @@ def changes_of(text: str, program: Program) -> Iterator[tuple[str, Callable[[], 
     if ".long()" in text:
         names = re.findall(r"(\w+)\.long\(\)", text)
         yield "long", lambda: _with_long(program, names)
-    if match := re.match(r"dynamic_shapes with None for (.*)", text):
+    if match := re.match(r"dynamic_shapes with Dim.STATIC for (.*)", text):
         yield "static dimension", lambda: _with_static(program, match[1].split(", "))
 
 
