@@ -60,6 +60,7 @@ def test_rivals_refuse_state(monkeypatch):
         rivals.openvino(Example(Counts(), (torch.ones(3, 2),), {}))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of torch.onnx
 @pytest.mark.parametrize("candidate", [engines.ONNX_RUNTIME, engines.OPENVINO], ids=lambda candidate: candidate.name)
 def test_rivals_agree_with_eager(candidate):

@@ -30,8 +30,8 @@ _IRRELEVANT = {
 """The functions of torch, by file, whose guards say nothing of results: they decide strides, or whether a reshape is a
 view, which tensors of MLIR do not have; or the sizes of pools, whose operators compute them when the program runs."""
 
-_LARGE = sympy.Integer(2**40)
-"""A size that no upper bound allows."""
+_LARGE = tuple(map(sympy.Integer, range(2**40, 2**40 + 12)))
+"""Sizes that no upper bound allows, with remainders of small divisors."""
 
 
 def guards_of(program: ExportedProgram) -> list[sympy.Basic]:
@@ -79,13 +79,12 @@ def restore_guards(program: ExportedProgram) -> None:
 def _is_irrelevant(guard: ShapeGuard) -> bool:
     """Return whether ``guard`` is on strides, and no upper bound of a size, with which torch computes other sizes."""
     place, condition = guard.sloc.framework_loc, guard.expr
-    if (
-        not isinstance(place, FrameSummary)
-        or condition.subs(dict.fromkeys(condition.free_symbols, _LARGE)) == sympy.false
-    ):
+    if not isinstance(place, FrameSummary):
         return False
     functions = (names for file, names in _IRRELEVANT.items() if place.filename.endswith(file))
-    return any(names.fullmatch(place.name) for names in functions)
+    return any(names.fullmatch(place.name) for names in functions) and any(
+        condition.subs(dict.fromkeys(condition.free_symbols, size)) != sympy.false for size in _LARGE
+    )
 
 
 def environment_of(program: ExportedProgram) -> ShapeEnv | None:

@@ -84,7 +84,8 @@ def index_by_rows(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
         return NotImplemented
     place: Any = 0
     for axis, tensor in zip(axes, tensors, strict=True):
-        place = place * x.shape[axis] + torch.where(tensor < 0, tensor + x.shape[axis], tensor).long()
+        tensor = tensor.int()  # TOSA's gather has int32 indices
+        place = place * x.shape[axis] + torch.where(tensor < 0, tensor + x.shape[axis], tensor)
     return _rows(x, axes[0], axes[-1] + 1, place)
 
 
@@ -93,7 +94,7 @@ def index_select_by_rows(x: Tensor, dim: int, index: Tensor) -> Any:
     """Read rows of a table, as `index_by_rows`."""
     if not x.dim() or not index.dim() or not is_static(x, index) or not x.numel() or not index.numel():
         return NotImplemented
-    return _rows(x, dim % x.dim(), dim % x.dim() + 1, index.long())
+    return _rows(x, dim % x.dim(), dim % x.dim() + 1, index.int())
 
 
 def _rows(x: Tensor, first: int, last: int, place: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ def _rows(x: Tensor, first: int, last: int, place: Tensor) -> Tensor:
         return result.movedim(-1, 1)
     size, count, shape = math.prod(sizes), math.prod(before), (*before, *place.shape, *after)
     if count > 1:
-        place = (torch.arange(count, device=place.device) * size).unsqueeze(1) + place.reshape(1, -1)
+        place = (torch.arange(count, dtype=place.dtype, device=place.device) * size).unsqueeze(1) + place.reshape(1, -1)
     return aten.embedding(x.reshape(count * size, math.prod(after)), place.reshape(-1)).reshape(shape)
 
 

@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_arg
 
+from fx_importer.errors import UsageError
 from fx_importer.quantization.families import MOVES
 from fx_importer.quantization.qdq import is_quantized, is_unsigned, kind_of, params_of
 
@@ -115,10 +116,13 @@ def _taken(placeholder: fx.Node) -> tuple[Scale, torch.dtype | None] | None:
 
 
 def _scale(node: fx.Node) -> Scale:
-    """Return scale and zero point of Q/DQ per tensor, where they are numbers; None for other nodes."""
+    """Return scale and zero point of Q/DQ per tensor, where they are numbers and valid; None for other nodes."""
 
     def unknown(_: Any) -> None:
         return None
 
-    params = params_of(node, unknown)
+    try:
+        params = params_of(node, unknown)
+    except UsageError:  # such a program is computed in floating point
+        return None
     return None if params is None else (params.scale, params.zero_point + 128 * is_unsigned(node))
