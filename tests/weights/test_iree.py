@@ -36,7 +36,7 @@ def test_text_names_each_weight_once(output_type):
     text = lowered.iree_source("scope")
     for name in ("linear.weight", "linear.bias", "order", "mask"):
         assert text.count(f'#stream.parameter.named<"scope"::"{name}">') == 1
-    assert "dense_resource" not in text
+        assert f"dense_resource<{name}" not in text
     assert "dense_resource" in str(lowered.module)
 
 
