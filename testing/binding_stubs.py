@@ -64,7 +64,7 @@ CHANGES = {
         r"\1\n    def __iter__(self) -> Iterator[\2]: ...\n"
     ),
 }
-"""Changes of what nanobind writes: regular expressions, and what replaces their matches."""
+"""Changes of nanobind's stubs: regular expressions, and the replacements of their matches."""
 
 
 def stub(name: str) -> str:

@@ -81,7 +81,7 @@ INDUCTOR = Candidate("inductor", _inductor, _compiler_is_there)
 ONNX_RUNTIME = Candidate("onnxruntime", onnx_runtime, onnx_runtime_is_there)
 OPENVINO = Candidate("openvino", openvino, openvino_is_there)
 RIVALS = {candidate.name: candidate for candidate in (INDUCTOR, ONNX_RUNTIME, OPENVINO)}
-"""What runs the model itself, by name."""
+"""Candidates that run the model without a lowering, by name."""
 
 
 def _lowered(backend: str, options: Options, example: Example) -> Callable[..., Any]:

@@ -140,7 +140,7 @@ class Advisor:
     def _replacing(self, operators: Mapping[str, None], causes: Sequence[Cause]) -> Iterator[Change]:
         """Yield the options with which others compute ``operators``: PyTorch, or decompositions of the user's.
 
-        A decomposition computes the same numbers: it is no way out where their range is the cause.
+        A decomposition computes the same numbers, so it is left out where their range is the cause.
         """
         lowering, given = self._options.lowering, self._options.decompositions
         if lowering.unsupported is not Unsupported.OUTLINE and operators:

@@ -33,7 +33,7 @@ class Compiler:
 
     @property
     def version_command(self) -> list[str]:
-        """What prints the version."""
+        """The command that prints the version."""
         return [str(self.program), "version" if self.is_zig else "--version"]
 
     def check(self, target: NativeTarget) -> None:
@@ -44,7 +44,7 @@ class Compiler:
         if platform.system() != "Linux" or (target.architecture, target.system) != (here, "linux"):
             raise UsageError(
                 f"{self.program} has no libraries for '{target.name}': install the extra {EXTRA}, whose compiler has "
-                "those of all targets"
+                "libraries for all targets"
             )
         if "+" in target.cpu:
             raise UsageError(f"'{target.cpu}' has features in Zig's words: install the extra {EXTRA}")

@@ -59,7 +59,7 @@ TO_LINALG: Mapping[str, Stage] = {
 
 IN_PLACE = Stage(
     "state",
-    "State of which slices are written is passed in memrefs, and read before other state is written.",
+    "State with written slices is passed in memrefs, and read before other state is written.",
     (sliced_state_to_memory, copy_new_state),
 )
 """Runs on linalg on tensors, where a caller passes state that may be overwritten."""

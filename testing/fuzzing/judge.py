@@ -153,7 +153,10 @@ class _Subject:
 
     def lowered(self, output_type: OutputType) -> Lowered:
         """Lower the program without diagnosing failures: in two threads, if it is threaded."""
-        self._callable = self._callable or self._quantized or self.program.callable()
+        try:
+            self._callable = self._callable or self._quantized or self.program.callable()
+        except Exception as error:  # torch does not trace its gradients
+            raise _Found("eager raises", _line(error)) from None
         if not self.program.threaded:
             return self._lowered(output_type)
         with ThreadPoolExecutor(2) as threads:

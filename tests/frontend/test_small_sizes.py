@@ -103,7 +103,7 @@ class Squeezed(torch.nn.Module):
 
 
 def test_upper_bounds_are_conditions_of_small_sizes_too():
-    """torch computes a size of 1 for up to four rows, of which there is none without rows."""
+    """torch computes a size of 1 for one to four rows; without rows, it is 0."""
     lowered = lower(lambda x: x[::4] * 2, X, output_type="linalg-on-tensors", dynamic_shapes=({0: Dim.DYNAMIC},))
     torch.testing.assert_close(lowered(X[:1]), X[:1] * 2)
     with pytest.raises(UsageError, match=r"// 4\) == 1, but args\[0\].shape\[0\] is 0"):

@@ -59,7 +59,7 @@ HALF_ACCUMULATION = in_float32(*_ACCUMULATING)
 
 def _wide_factor(operator: OpOverload) -> Decomposition:
     @decomposes(operator)
-    def rule(x: Any, factor: Any = 0.01, **settings: Any) -> Any:
+    def rule(x: Any, factor: Any = 0.01, **settings: Any) -> Any:  # the default slope of leaky_relu
         if not isinstance(x, Tensor) or x.dtype != torch.float16 or not exceeds_float16(factor):
             return NotImplemented
         factor = float(factor) if isinstance(factor, Number) else factor

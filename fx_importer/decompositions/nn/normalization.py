@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import are_static, is_static
-from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
 
@@ -85,20 +85,6 @@ def native_group_norm(
     return _affine(result, weight, bias).to(x.dtype), mean, scale
 
 
-@decomposes(aten.group_norm.default)
-def group_norm(
-    x: Tensor,
-    groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Tensor:
-    """Normalize over each of ``groups`` groups of channels, which are axis one."""
-    n, c = x.shape[:2]
-    return native_group_norm(x, weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)[0]
-
-
 @decomposes(aten.native_group_norm.default)
 def native_group_norm_of_images(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, groups: int, eps: float
@@ -112,19 +98,27 @@ def native_group_norm_of_images(
     return _affine(result.reshape(rows.shape), weight, bias).permute(0, 3, 1, 2).to(x.dtype), mean, scale
 
 
-@decomposes(aten.group_norm.default)
-def group_norm_of_images(
-    x: Tensor,
-    groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Any:
-    """Normalize over each of ``groups`` groups of channels, with channels last."""
-    n, c = x.shape[:2]
-    results = native_group_norm_of_images(x, weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
-    return results if results is NotImplemented else results[0]
+def _first_result(native: Decomposition) -> Decomposition:
+    """Return the rule of ``group_norm`` that ``native``, of ``native_group_norm``, is."""
+
+    @decomposes(aten.group_norm.default)
+    def rule(
+        x: Tensor,
+        groups: int,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+        cudnn_enabled: bool = True,
+    ) -> Any:
+        n, c = x.shape[:2]
+        results = native.rule(x, weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
+        return results if results is NotImplemented else results[0]
+
+    return rule
+
+
+group_norm, group_norm_of_images = map(_first_result, (native_group_norm, native_group_norm_of_images))
+"""Normalize over each of ``groups`` groups of channels, which are axis one."""
 
 
 @decomposes(aten._native_batch_norm_legit_no_training.default)

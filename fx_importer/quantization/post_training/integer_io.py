@@ -28,8 +28,11 @@ def outer_scales(program: ExportedProgram) -> tuple[dict[int, tuple[float, int]]
     returned: Any = program.graph.output_node().args[0]
     kinds = zip(program.graph_signature.output_specs, returned, strict=True)
     outputs = [value for spec, value in kinds if spec.kind is OutputKind.USER_OUTPUT]
-    read = [_read_scale(nodes[name]) if name in nodes else None for name in inputs]
-    written = [_written_scale(value) if isinstance(value, fx.Node) else None for value in outputs]
+    try:
+        read = [_read_scale(nodes[name]) if name in nodes else None for name in inputs]
+        written = [_written_scale(value) if isinstance(value, fx.Node) else None for value in outputs]
+    except UsageError:  # a scale is zero or no number: the program is computed in floating point, with a remark
+        return {}, {}
     (taken, made) = ({leaf: scale for leaf, scale in enumerate(each) if scale is not None} for each in (read, written))
     return taken, made
 
@@ -116,13 +119,10 @@ def _taken(placeholder: fx.Node) -> tuple[Scale, torch.dtype | None] | None:
 
 
 def _scale(node: fx.Node) -> Scale:
-    """Return scale and zero point of Q/DQ per tensor, where they are numbers and valid; None for other nodes."""
+    """Return scale and zero point of Q/DQ per tensor, where they are numbers; None for other nodes."""
 
     def unknown(_: Any) -> None:
         return None
 
-    try:
-        params = params_of(node, unknown)
-    except UsageError:  # such a program is computed in floating point
-        return None
+    params = params_of(node, unknown)
     return None if params is None else (params.scale, params.zero_point + 128 * is_unsigned(node))

@@ -19,12 +19,13 @@ def _slice(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
     axis, stride, last = emit.axis(x, dim), constant_of(step), constant_of(end)
     if axis is None or stride is None or producer(end) == "torch.constant.none" or (last is not None and last >= 0):
         return None
+    begin = 0 if producer(start) == "torch.constant.none" else constant_of(start)
+    is_dynamic = ir.RankedTensorType(emit.torch.builtin_type(x.type)).is_dynamic_dim(axis)
+    if not is_dynamic and last is not None and begin is not None:
+        return None
     whole = emit.torch.to_builtin(x)
     sizes = emit.arith.sizes(whole)
-    known = isinstance(sizes[axis], int) and last is not None and constant_of(start) is not None
-    if known:
-        return None
-    first = 0 if producer(start) == "torch.constant.none" else _bounded(emit, emit.number(start), sizes[axis], 0)
+    first = _bounded(emit, emit.number(start) if begin is None else begin, sizes[axis], 0)
     limits = [_bounded(emit, emit.number(end), size, first) if i == axis else size for i, size in enumerate(sizes)]
     vectors = (
         [first if i == axis else 0 for i in range(len(sizes))],
