@@ -3,8 +3,8 @@
     python -m benchmarks.playground_time [--edits 10]
 
 The process of compilations has imported PyTorch and has compiled the program before. Each edit replaces the batch size,
-one digit. Its time ends when the new explorer shows TOSA with that size, and includes the quarter of a second that the
-page waits for further keys. The shortest counts: other processes only make edits longer.
+one digit. Its time ends when the new explorer shows TOSA with that size, and includes the 0.15 s that the page
+waits for further keys. The shortest counts: other processes only make edits longer.
 """
 
 from __future__ import annotations

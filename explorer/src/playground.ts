@@ -22,7 +22,7 @@ interface Answer {
 }
 
 const settings: Settings = JSON.parse(byId("settings").textContent!);
-const PAUSE = 250; // ms after the last edit
+const PAUSE = 150; // ms after the last edit
 
 const theme = EditorView.theme({
   "&": { fontSize: "13px" },

@@ -10,6 +10,7 @@ import pytest
 from fx_importer.cli.playground.server import Playground
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
+from testing.screenshots import WIDTHS
 from tests.diagnostics.explorer.browsers import AXE, CHROMIUM, NEEDS_CHROMIUM, SCREENSHOTS, serious_problems, started
 
 pytestmark = NEEDS_CHROMIUM
@@ -61,7 +62,12 @@ def test_edit(monkeypatch: pytest.MonkeyPatch):
         explorer.locator("#pane-last .cm-line", has_text="stablehlo.dot").first.wait_for()
         assert page.locator("#message").is_hidden()
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=SCREENSHOTS / "playground.png")
+        for width, height in WIDTHS.items():
+            page.set_viewport_size({"width": width, "height": height})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                page.screenshot(path=SCREENSHOTS / f"playground-{width}-{scheme}.png")
         assert all(each.startswith(playground.address) for each in requests)
         assert problems == []
         playground.shutdown()

@@ -30,7 +30,7 @@ def serve_playground(port: int, output_type: OutputType, seconds: float, memory:
         command = python_command("from fx_importer.cli import main; main()", *sys.argv[1:])
         os.execve(sys.executable, list(map(str, command)), environment)
     with Playground(port, output_type, Limits(seconds, memory)) as playground, contextlib.suppress(KeyboardInterrupt):
-        echo(f"{playground.address}\nCtrl-C ends it. Who knows the address runs programs as you do.", flush=True)
+        echo(f"{playground.address}\nCtrl-C ends it. Anyone with the address can run programs as you.", flush=True)
         playground.serve_forever()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 from pathlib import Path
@@ -24,6 +25,8 @@ def prepare() -> None:
     from fx_importer.options import Options
     from fx_importer.output_types import OutputType
 
+    for module in ("fx_importer.cli.commands.import_model", "fx_importer.results.report"):  # of compile_page
+        importlib.import_module(module)
     torch.set_num_threads(1)  # threads do not survive a fork
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Softmax(-1))
     for output_type in (OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO):

@@ -28,6 +28,17 @@ def program_view(
     return ExplorerView("fx", tuple(text for text, _ in rows), tuple(number for _, number in rows), tuple(nodes))
 
 
+def program_lines(programs: Mapping[str, ExportedProgram]) -> tuple[str, ...]:
+    """Return the lines of `program_view` without its links, which take longer than the text."""
+    return tuple(
+        line
+        for name, program in programs.items()
+        for graph_name, graph in _graphs(name, program.graph_module)
+        for text in (f"graph {graph_name} {{", *map(_node_text, graph.graph.nodes), "}")
+        for line in text.splitlines()
+    )
+
+
 def _graphs(name: str, graph: fx.GraphModule) -> Iterator[tuple[str, fx.GraphModule]]:
     yield name, graph
     for child, module in graph.named_children():

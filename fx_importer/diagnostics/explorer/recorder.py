@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torch import fx
 
 from fx_importer.diagnostics.explorer.module_view import module_view
-from fx_importer.diagnostics.explorer.program_view import node_counts, program_view
+from fx_importer.diagnostics.explorer.program_view import node_counts, program_lines, program_view
 from fx_importer.diagnostics.explorer.sites import Sites
 from fx_importer.diagnostics.explorer.view import ExplorerView
 from fx_importer.diagnostics.mlir_diagnostics import read_frames
@@ -182,11 +182,11 @@ class Recorder(Observer):
 
     def before_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
         if sum(node_counts(programs).values()) <= MOST_OPERATIONS:
-            self._last = program_view(programs, Sites()).lines
+            self._last = program_lines(programs)
 
     def after_fx_pass(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
         count = sum(node_counts(programs).values())
-        self._add_pass(name, count, lambda: program_view(programs, Sites()).lines)
+        self._add_pass(name, count, lambda: program_lines(programs))
 
     def _add_pass(self, name: str, count: int, lines: Callable[[], tuple[str, ...]]) -> None:
         """Record a pass of the current stage; of a large program, its name alone."""
