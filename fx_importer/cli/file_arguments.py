@@ -42,7 +42,7 @@ def link(
     ] = False,
     json: Json = None,
 ) -> None:
-    """Link weights into a module that names them."""
+    """Link weights into a module saved without them."""
     from fx_importer.cli.commands.link import link_module
 
     link_module(module, output, weights or None, manifest, trust, json)

@@ -38,7 +38,7 @@ EXAMPLES = {
     "build": "fx-importer build examples.mlp:build -o mlp",
     "opt": "fx-importer opt mlp.mlirbc --pipeline canonicalize,cse,my_package.passes:fuse",
     "link": "fx-importer link mlp.mlirbc -o linked.mlirbc",
-    "compile": "fx-importer compile mlp.mlirbc --target vulkan:rdna3 -o mlp.vmfb --kernels kernels",
+    "compile": "fx-importer compile mlp.mlirbc --target cuda:sm_90 -o mlp.vmfb",
     "kernels": "fx-importer kernels model.mlirbc --target cuda:sm_90 -o kernels",
     "demo": "fx-importer demo --out out",
     "verify": "fx-importer verify examples.mlp:build --backend jit --bisect",

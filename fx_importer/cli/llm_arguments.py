@@ -15,10 +15,12 @@ from fx_importer.engines.engine_table import DEFAULT_ENGINE, language_model_engi
 from fx_importer.output_types import OutputType
 
 _ENGINES = "|".join(language_model_engines())
-_Engine = Annotated[str, typer.Option(metavar=_ENGINES, help="What runs the module.")]
+_Engine = Annotated[str, typer.Option(metavar=_ENGINES, help="The engine that runs the module.")]
 _Adapter = Annotated[
     Path | None,
-    typer.Option("--lora", metavar="FOLDER", help="An adapter of peft, for what was imported with --adapter-rank."),
+    typer.Option(
+        "--lora", metavar="FOLDER", help="A LoRA adapter that peft saved, for a model imported with --adapter-rank."
+    ),
 ]
 
 llm = typer.Typer(cls=Group, no_args_is_help=True, help="Import a Hugging Face language model, and run it.")
@@ -39,7 +41,7 @@ def llm_import(
     ] = "linalg-on-tensors",
     batch: Annotated[int, typer.Option(help="The number of sequences, 1 to 8.")] = 1,
     context: Annotated[
-        int | None, typer.Option(help="The number of positions. Default: those of the model, at most 4096.")
+        int | None, typer.Option(help="The number of positions. Default: the model's limit, at most 4096.")
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(metavar="float32|float16|bfloat16", help="Default: the dtype of the weights.")
@@ -49,36 +51,48 @@ def llm_import(
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(metavar=_ENGINES, help=f"Write sums of int8 weights for this engine. Default: {DEFAULT_ENGINE}."),
+        typer.Option(
+            metavar=_ENGINES, help=f"The engine whose form int8 matmuls are written in. Default: {DEFAULT_ENGINE}."
+        ),
     ] = None,
     lora: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="An adapter of peft (LoRA), which is merged into the weights.")
+        Path | None, typer.Option(metavar="FOLDER", help="A LoRA adapter that peft saved, to merge into the weights.")
     ] = None,
     cache: Annotated[
-        str, typer.Option(metavar="static|paged", help="Rows for each sequence, or a pool of pages for all.")
+        str,
+        typer.Option(
+            metavar="static|paged", help="The KV cache: slots for each sequence, or a pool of pages that all share."
+        ),
     ] = "static",
-    page_size: Annotated[int | None, typer.Option(help="Rows of a page. Default: 16.")] = None,
-    pages: Annotated[int | None, typer.Option(help="Pages of the pool. Default: those of batch and context.")] = None,
+    page_size: Annotated[int | None, typer.Option(help="Slots of a page. Default: 16.")] = None,
+    pages: Annotated[
+        int | None, typer.Option(help="Pages of the pool. Default: enough for --batch and --context.")
+    ] = None,
     draft: Annotated[
-        int | None, typer.Option(help="Write a function 'verify' too, of a token and so many proposed ones, 1 to 15.")
+        int | None,
+        typer.Option(
+            help="For speculative decoding: also write 'verify', which checks this many drafted tokens, 1 to 15."
+        ),
     ] = None,
     adapter_rank: Annotated[
-        int | None, typer.Option(help="Take adapters (LoRA) of at most this rank as arguments: `llm run --lora`.")
+        int | None, typer.Option(help="Accept LoRA adapters of at most this rank at run time: `llm run --lora`.")
     ] = None,
     adapter_target: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A linear layer that has one, as q_proj. May be repeated. Default: all."),
+        typer.Option(
+            metavar="NAME", help="A linear layer that adapters change, such as q_proj. May be repeated. Default: all."
+        ),
     ] = None,
     source_context: Annotated[
         int | None,
-        typer.Option(help="The most tokens that an encoder reads. Default: those of the model, at most 512."),
+        typer.Option(help="The most tokens that an encoder reads. Default: the model's limit, at most 512."),
     ] = None,
     json: Json = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
 ) -> None:
     """Write a module with prefill, decode and score.
 
-    It reads the weights where they are.
+    Weights stay in the files that they are in.
     """
     from fx_importer.cli.commands.llm import import_language_model
 
@@ -106,31 +120,47 @@ def llm_import(
 
 @llm.command("run")
 def llm_run(
-    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")],
     prompt: Annotated[
         list[str] | None,
-        typer.Option(help="What to continue; the source of an encoder-decoder. May be repeated, up to the batch."),
+        typer.Option(
+            metavar="TEXT",
+            help="The prompt; for an encoder-decoder, the source. May be repeated, up to the batch size.",
+        ),
     ] = None,
     features: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="A source in a .npy file, as a spectrogram. May be repeated."),
+        typer.Option(
+            metavar="FILE",
+            help="A .npy file with the source of an encoder-decoder, such as a spectrogram. May be repeated.",
+        ),
     ] = None,
     start: Annotated[
-        str | None, typer.Option(help="What the decoder of an encoder-decoder starts with. Default: the model's.")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="The first text of an encoder-decoder's output. Default: the model's start token."
+        ),
     ] = None,
     engine: _Engine = DEFAULT_ENGINE,
-    max_new_tokens: Annotated[int, typer.Option(help="The number of tokens, if nothing ends the text before.")] = 128,
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token, more draws among all.")] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Draw among that many tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw among the fewest of this probability together.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text. May be repeated.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="The most tokens to generate.")] = 128,
+    temperature: Annotated[
+        float, typer.Option(help="0 picks the most likely token; above 0, tokens are sampled.")
+    ] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the K most likely tokens.", metavar="K")] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Sample from the most likely tokens whose probabilities add up to P.", metavar="P"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the sampling.")] = 0,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A string at which generation stops. May be repeated.")
+    ] = None,
     lora: _Adapter = None,
     json: Json = None,
 ) -> None:
     """Continue prompts.
 
-    The text goes to standard output, the speed to standard error.
+    The text is printed to standard output, the speed to standard error.
     """
     from fx_importer.cli.commands.llm import run_language_model
 
@@ -141,22 +171,24 @@ def llm_run(
 
 @llm.command("build")
 def llm_build(
-    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to write; its name begins names in C."),
+        typer.Option(
+            "--output", "-o", metavar="DIRECTORY", help="The directory to write. Its name is the prefix of names in C."
+        ),
     ],
     target: Annotated[
-        str | None, typer.Option(metavar="TARGET", help="The processor, as of `fx-importer build`.")
+        str | None, typer.Option(metavar="TARGET", help="The processor, as in `fx-importer build`.")
     ] = None,
     kind: Annotated[str, typer.Option(metavar="KIND", help="shared, static or object.")] = "shared",
     threads: Annotated[
-        str | None, typer.Option(metavar="openmp", help="Loops run on threads of OpenMP. Default: on one thread.")
+        str | None, typer.Option(metavar="openmp", help="Run loops on OpenMP threads. Default: on one thread.")
     ] = None,
 ) -> None:
     """Build a native library with a C header.
 
-    It maps the weights, from files that its caller names.
+    At run time it maps the weights, from files that the caller names.
     """
     from fx_importer.cli.commands.llm import build_language_model
 
@@ -165,15 +197,24 @@ def llm_build(
 
 @llm.command("chat")
 def llm_chat(
-    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")],
     engine: _Engine = DEFAULT_ENGINE,
-    system: Annotated[str | None, typer.Option(help="An instruction before the first turn.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(help="Of an answer. Default: the rest of the context.")] = None,
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token, more draws among all.")] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Draw among that many tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw among the fewest of this probability together.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    stop: Annotated[list[str] | None, typer.Option(help="A string that ends an answer. May be repeated.")] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="The most tokens of an answer. Default: what the context leaves.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(help="0 picks the most likely token; above 0, tokens are sampled.")
+    ] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the K most likely tokens.", metavar="K")] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Sample from the most likely tokens whose probabilities add up to P.", metavar="P"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the sampling.")] = 0,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A string at which an answer stops. May be repeated.")
+    ] = None,
     lora: _Adapter = None,
 ) -> None:
     """Answer each line of standard input.
@@ -188,14 +229,17 @@ def llm_chat(
 
 @llm.command("score")
 def llm_score(
-    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
-    text: Annotated[list[str], typer.Option(help="What to score. May be repeated, up to the batch.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")],
+    text: Annotated[
+        list[str], typer.Option(metavar="TEXT", help="The text to score. May be repeated, up to the batch size.")
+    ],
     engine: _Engine = DEFAULT_ENGINE,
     beside: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Another import, whose perplexity is printed too.")
+        Path | None, typer.Option(metavar="DIRECTORY", help="Another imported model, to print its perplexity too.")
     ] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="The source of each text, of an encoder-decoder. Repeated as --text is.")
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="For an encoder-decoder: the source of each text, repeated as --text is."),
     ] = None,
     lora: _Adapter = None,
     json: Json = None,
@@ -208,16 +252,22 @@ def llm_score(
 
 @llm.command("serve")
 def llm_serve(
-    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import --cache paged` wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import --cache paged` wrote.")
+    ],
     engine: _Engine = DEFAULT_ENGINE,
-    host: Annotated[str, typer.Option(help="The address to listen on; on loopback nobody else calls.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="The address to listen on. The default is reachable from this machine only.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port. 0: a free one.")] = 8000,
-    name: Annotated[str | None, typer.Option(help="The model in requests. Default: the directory's name.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The name of the model in requests. Default: the directory's name.")
+    ] = None,
     lora: _Adapter = None,
 ) -> None:
     """Serve completions and chats with OpenAI's API.
 
-    It ends when it is interrupted.
+    Ctrl-C ends it.
     """
     from fx_importer.cli.commands.llm_serve import serve
 

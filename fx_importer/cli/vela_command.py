@@ -32,13 +32,13 @@ def vela(
         ),
     ] = None,
     activations: Annotated[
-        str, typer.Option(metavar="KIND", help="Of a float model: int8, int16 or mixed, as of fx-importer quantize.")
+        str, typer.Option(metavar="KIND", help="For a float model: int8, int16 or mixed, as in `fx-importer quantize`.")
     ] = "int8",
     system_config: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Vela's system configuration. Default: that of the accelerator.")
+        str | None, typer.Option(metavar="NAME", help="Vela's system configuration. Default: the accelerator's.")
     ] = None,
     memory_mode: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Vela's memory mode. Default: that of the accelerator.")
+        str | None, typer.Option(metavar="NAME", help="Vela's memory mode. Default: the accelerator's.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Vela's file of system configurations and memory modes.")

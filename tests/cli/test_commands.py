@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fx_importer.cli import main
+from fx_importer.cli.help_layout import EXAMPLES
 from fx_importer.cli.option_arguments import ON_COMMAND_LINE, with_options
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import stages_of
@@ -166,8 +167,8 @@ def test_errors_name_options_and_keep_source_lines() -> None:
 
 def test_short_helps_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setenv("COLUMNS", "80")
-    for words in ((), ("llm",), ("import",), ("opt",)):
-        _, out, _ = run(monkeypatch, capsys, *words, "--help")
+    for words in ("", "llm", *EXAMPLES):
+        _, out, _ = run(monkeypatch, capsys, *words.split(), "--help")
         assert not [line for line in out.splitlines()[1:] if line.endswith("...") or len(line) > 80]
 
 

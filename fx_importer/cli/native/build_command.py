@@ -21,7 +21,12 @@ def build(
     model: Model,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="NAME", help="Where the files go; its last part begins all names in C."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="NAME",
+            help="Path of the files, without suffix; its last part prefixes names in C.",
+        ),
     ],
     target: Annotated[
         str | None,
@@ -39,11 +44,11 @@ def build(
         typer.Option(
             "--weights-in",
             metavar="PLACE",
-            help="embedded, in the library; file, which the program maps; or pointer, which it passes.",
+            help="embedded in the library; a file that the program maps; or a pointer that it passes.",
         ),
     ] = "embedded",
     threads: Annotated[
-        str | None, typer.Option(metavar="openmp", help="Loops run on threads of OpenMP. Default: on one thread.")
+        str | None, typer.Option(metavar="openmp", help="Run loops on OpenMP threads. Default: on one thread.")
     ] = None,
     json: Json = None,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
