@@ -24,6 +24,7 @@ from fx_importer.verification import compare
 from testing.fuzzing.defined import is_defined
 from testing.fuzzing.draw import Settings
 from testing.fuzzing.generate import program
+from testing.fuzzing.interpreters import use_forks
 from testing.fuzzing.overrides import overrides
 from testing.fuzzing.program import Call, Program
 from testing.fuzzing.quantized import compared, lost, quantized_model, values_of
@@ -57,6 +58,7 @@ class Judge:
         warnings.simplefilter("ignore")
         logging.getLogger("torch").setLevel(logging.ERROR)  # which sizes torch.export specializes
         torch.set_num_threads(1)
+        use_forks()
         self._note = note
         self._key: object = None
         self._subject: _Subject | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch.export import ExportedProgram, default_decompositions
 
@@ -21,8 +23,13 @@ def overrides(program: ExportedProgram, output_type: OutputType, choice: int) ->
         return DecompositionOptions()
     rng = random.Random(choice)
     present: Mapping[str, object] = {str(node.target): node.target for node in program.graph.nodes}
-    table, of_torch = target_for(output_type).decompositions, default_decompositions()
+    table, of_torch = target_for(output_type).decompositions, _of_torch()
     if rng.random() < 0.6:
         decomposed = [name for name in sorted(present) if present[name] in table and name.startswith("aten.")]
         return DecompositionOptions(keep=tuple(rng.sample(decomposed, min(len(decomposed), rng.choice((1, 1, 2))))))
     return DecompositionOptions(extra={name: of_torch[name] for name in present.values() if name in of_torch})
+
+
+@functools.cache
+def _of_torch() -> Mapping[object, Callable[..., Any]]:
+    return dict(default_decompositions())
