@@ -29,7 +29,7 @@ def fold_empty(graph: fx.Graph) -> None:
             node.replace_all_uses_with(_empty_constant(node, value_of(node), _product_sizes(node)))  # StableHLO aborts
         elif node.target is not aten.full.default and _is_computed(node) and is_empty(value_of(node)):
             node.replace_all_uses_with(_empty_constant(node, value_of(node)))
-        elif node.target is aten.slice.Tensor and 0 in [size for size in value_of(node).shape if type(size) is int]:
+        elif node.target is aten.slice.Tensor and _is_empty_part(node):
             # The C++ lowering to StableHLO takes an end of 0 for none, where other sizes are dynamic.
             node.replace_all_uses_with(_empty_constant(node, value_of(node), _sizes(node)))
         elif node.target is aten.reshape.default and 0 in node.args[1] and -1 not in node.args[1]:
@@ -54,6 +54,12 @@ def _equal_operand(node: fx.Node) -> fx.Node | None:
     if not isinstance(result, Tensor) or 0 not in [size for size in result.shape if type(size) is int]:
         return None  # other sizes are dynamic; TOSA has no such types
     return next((x for x in node.all_input_nodes if same_type(value_of(x), result)), None)
+
+
+def _is_empty_part(part: fx.Node) -> bool:
+    """Return whether a slice along an axis whose size is static afterwards has no elements."""
+    shape, axis = value_of(part).shape, part.args[1] if len(part.args) > 1 else 0
+    return isinstance(shape[axis], int) and 0 in [size for size in shape if isinstance(size, int)]
 
 
 def _sizes(part: fx.Node) -> list[Any]:

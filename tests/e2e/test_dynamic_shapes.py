@@ -551,7 +551,7 @@ OPERATORS = (
     *variants("put_by_mask", lambda x: x.index_put((x[:, 0] > 0,), x[0]), (3, 4), (5, 9))[:1],
     *variants(
         "empty_columns",
-        lambda x: (x[:, :0] + 1, torch.cat([x[:, :0], x[:, :0].to(torch.complex64)], 1)),
+        lambda x: (x[:, :0] + 1, torch.cat([x[:, :0], x[:, :0].to(torch.complex64)], 1), x[:, :0][1:]),
         *((3, 4), (5, 9)),
     )[:1],
     *variants("products_over_nothing", lambda x: (x[:, :0] @ x[:0], x[:, :0] @ x[0, :0]), (3, 4), (5, 9))[:1],
