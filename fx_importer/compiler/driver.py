@@ -27,8 +27,10 @@ from fx_importer.errors import (
 from fx_importer.frontend.aliased_inputs import aliases_of_written
 from fx_importer.frontend.export import export_program
 from fx_importer.frontend.torch_patches import tracing, without_collections
+from fx_importer.fx_graph.overlapping_writes import refuse_overlapping_writes
 from fx_importer.fx_graph.programs import with_own_meta_storages
 from fx_importer.fx_graph.result_types import check_types_of_results
+from fx_importer.fx_graph.view_writes import with_direct_writes
 from fx_importer.fx_passes.as_strided import RESOLVE_STRIDES, RESOLVE_STRIDES_OF_DECOMPOSITIONS
 from fx_importer.fx_passes.assertions import REMOVE_ASSERTIONS
 from fx_importer.fx_passes.constant_folding import FOLD_CONSTANTS, random_functions
@@ -44,7 +46,6 @@ from fx_importer.fx_passes.legalization import LEGALIZE_DTYPES
 from fx_importer.fx_passes.mutation import REFUSE_MUTATION
 from fx_importer.fx_passes.narrowing import REPORT_NARROWING
 from fx_importer.fx_passes.outline_layers import OUTLINE_LAYERS
-from fx_importer.fx_passes.overlapping_writes import DIRECT_WRITES, REFUSE_OVERLAPPING_WRITES
 from fx_importer.fx_passes.overloads import UNIFY_OVERLOADS
 from fx_importer.fx_passes.positional_indices import READ_POSITIONS_IN_PLACE
 from fx_importer.fx_passes.runner import run_fx_passes
@@ -100,8 +101,8 @@ EXPORTED = (
 
 DECOMPOSED = (
     INLINE_REGIONS,
-    REFUSE_OVERLAPPING_WRITES,
-    DIRECT_WRITES,
+    FxPass("refuse-overlapping-writes", lambda program, _: refuse_overlapping_writes(program)),
+    FxPass("direct-writes", lambda program, _: with_direct_writes(program)),
     FIX_AXIS_OF_CROSS,
     FOLD_CONSTANT_SIZES,
     MASKS_TO_POSITIONS,

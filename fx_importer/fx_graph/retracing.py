@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._export import utils as export_utils
+from torch._export.verifier import SpecViolationError
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
@@ -25,6 +26,7 @@ from fx_importer.frontend.torch_patches import (
     tracing,
     warnings_filtered,
 )
+from fx_importer.fx_graph.emission import emit
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_graph.view_writes import with_direct_writes
@@ -51,7 +53,20 @@ def run_decompositions(
     # torch 2.13 copies pytree specs in a way that it warns of itself.
     copies = warnings_filtered("ignore", ".*isinstance\\(treespec, LeafSpec\\)", FutureWarning)
     with copies, patched({} if keep_composites else _few_overrides(program, rules)):
-        return program.run_decompositions(rules, decompose_custom_triton_ops=launch_kernels)
+        try:
+            return program.run_decompositions(rules, decompose_custom_triton_ops=launch_kernels)
+        except SpecViolationError:
+            program = with_rewritten_graphs(program, lambda graph, _: _copy_sources(graph))
+            return program.run_decompositions(rules, decompose_custom_triton_ops=launch_kernels)
+
+
+def _copy_sources(graph: fx.Graph) -> None:
+    """Copy the source of every ``copy_``: two states with the same new value need a result each.
+
+    torch's signature knows the new value of a state by the name of its node.
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        node.update_arg(1, emit(node, aten.clone.default, node.args[1]))
 
 
 def _forget_pending_symbols(program: ExportedProgram) -> None:

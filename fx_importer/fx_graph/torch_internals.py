@@ -101,7 +101,7 @@ PRIVATE_NAMES = (
         ("_is_cia_op", "_is_preservable_cia_op"),
         "OpOverload.has_kernel_for_dispatch_key(CompositeImplicitAutograd), and the alias annotations of the schema",
     ),
-    PrivateNames("torch._export.verifier", ("Verifier",), "no check of the verifier's own"),
+    PrivateNames("torch._export.verifier", ("SpecViolationError", "Verifier"), "no check of the verifier's own"),
     PrivateNames("torch._functorch.config", ("get_hash",), "a hash of the module's settings"),
     PrivateNames(
         "torch._functorch.partitioners", ("min_cut_rematerialization_partition",), "functorch.compile's of that name"

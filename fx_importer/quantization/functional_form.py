@@ -14,6 +14,7 @@ from fx_importer.decompositions import decompose
 from fx_importer.decompositions.engine.local.operator_properties import functional_form
 from fx_importer.fx_graph.aliasing import is_functional, may_share_memory_with
 from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.overlapping_writes import refuse_overlapping_writes
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_graph.view_writes import with_direct_writes
 
@@ -25,12 +26,12 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     linear layers, stay.
 
     Raises:
-        UnsupportedProgramError: as `fx_importer.fx_graph.view_writes.with_direct_writes` does.
+        UnsupportedProgramError: as `refuse_overlapping_writes` and `with_direct_writes` do.
     """
     program = with_rewritten_graphs(program, lambda graph, _: _without_writes(graph))
     if is_functional(program):
         return program
-    return decompose(with_direct_writes(program), {})
+    return decompose(with_direct_writes(refuse_overlapping_writes(program)), {})
 
 
 def _without_writes(graph: fx.Graph) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fx_importer import Inputs, lower, quantize
 from fx_importer.api.accuracy import accuracy
+from fx_importer.errors import UnsupportedProgramError
 from tests.engines.test_engine_table import needs_tosa
 from tests.quantization.quantize_operators import dequantize
 from tests.quantization.quantize_operators import quantize as quantized
@@ -197,3 +198,33 @@ def test_state_that_is_exchanged() -> None:
     result = quantize(model, [x, x])
     for _ in range(3):
         assert ratio(result(x), model(x)) > 20
+
+
+def test_states_that_become_equal() -> None:
+    class Follow(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("a", torch.ones(2, 2))
+            self.register_buffer("b", torch.full((2, 2), 3.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            read = x @ self.get_buffer("b")
+            self.get_buffer("a").view(4).copy_(x.reshape(4))
+            self.get_buffer("b").copy_(self.get_buffer("a"))
+            return read
+
+    model, x = Follow(), torch.rand(2, 2)
+    result, caller = (
+        quantize(model, [x, x]),
+        lower(model, x, output_type="linalg-on-tensors", mutation="functional").caller(),
+    )
+    for _ in range(2):
+        expected = model(x)
+        assert ratio(result(x), expected) > 20
+        torch.testing.assert_close(caller(x), expected)
+    assert all(torch.equal(caller.state[name], x) for name in ("a", "b"))
+
+
+def test_writes_to_expanded_tensors_are_refused() -> None:
+    with pytest.raises(UnsupportedProgramError, match="elements share memory"):
+        quantize(lambda x: (x @ x)[:1].expand(2, 2).mul_(2.0), [torch.rand(2, 2)])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, fx
+from torch import SymInt, Tensor, fx
 from torch.export import ExportedProgram
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import graphs_of, mutated_arguments
 from fx_importer.fx_graph.emission import value_of
-from fx_importer.fx_graph.view_writes import with_direct_writes
-from fx_importer.fx_passes.fx_pass import FxPass
-from fx_importer.fx_passes.node_rewriting import same_size
 
 
 def refuse_overlapping_writes(program: ExportedProgram) -> ExportedProgram:
@@ -43,10 +40,6 @@ def _is_expanded(value: object) -> bool:
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return False
     return any(
-        same_size(stride, 0) and not same_size(size, 1) and not same_size(size, 0)
+        not isinstance(stride, SymInt) and stride == 0 and (isinstance(size, SymInt) or size > 1)
         for size, stride in zip(value.shape, value.stride(), strict=True)
     )
-
-
-DIRECT_WRITES = FxPass("direct-writes", lambda program, _: with_direct_writes(program))
-REFUSE_OVERLAPPING_WRITES = FxPass("refuse-overlapping-writes", lambda program, _: refuse_overlapping_writes(program))
