@@ -1,4 +1,4 @@
-"""Calls of dynamic TOSA functions with a size of 0, which TOSA does not have."""
+"""Calls of dynamic functions with a size of 0: TOSA has no such tensors, StableHLO's interpreter no sums over them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ pytest.importorskip("tosa_reference_model")
 EMPTY = torch.ones(0, 3)
 
 
-def _caller(model: Callable[..., Any]) -> Caller:
+def _caller(model: Callable[..., Any], output_type: str = "tosa") -> Caller:
     dynamic = ({0: Dim("batch", min=0, max=8)},)
-    return lower(model, torch.ones(4, 3), dynamic_shapes=dynamic, output_type="tosa").caller(backend="tosa_reference")
+    return lower(model, torch.ones(4, 3), dynamic_shapes=dynamic, output_type=output_type).caller()
 
 
 def _rows(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -43,6 +43,10 @@ def test_results_over_no_elements() -> None:
     for ours, eager in zip(_caller(_over_rows)(EMPTY), _over_rows(EMPTY), strict=True):
         assert ours.shape == eager.shape
         torch.testing.assert_close(ours, eager, equal_nan=True)
+
+
+def test_products_over_no_elements_in_stablehlo() -> None:
+    assert torch.equal(_caller(lambda x: x.t() @ x, "stablehlo")(EMPTY), torch.zeros(3, 3))
 
 
 def test_writes_of_no_rows() -> None:

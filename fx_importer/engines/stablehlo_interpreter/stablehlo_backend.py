@@ -31,8 +31,10 @@ from fx_importer.engines.stablehlo_interpreter.stablehlo_backend_child import in
 from fx_importer.mlir.bindings import func_d, ir, write_bytecode
 from fx_importer.mlir.constant_arguments import take_resources
 from fx_importer.mlir.dtypes import DTYPES
-from fx_importer.mlir.emit.emitter import Emitter, terminator, update_function_type
+from fx_importer.mlir.emit.emitter import Emitter, replace, terminator, update_function_type
+from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.functions import functions_of
+from fx_importer.mlir.walk import operations
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
@@ -76,11 +78,21 @@ class StablehloBackend:
 def _load(
     module: ir.Module, signature: Signature, weights: Sequence[_File], scratch: Scratch, limits: Limits
 ) -> _Function:
+    _fold_empty_products(functions_of(module)["main"])
     _return_readable_types(functions_of(module)["main"])
     code = Scratch()
     with code.writing():
         write_bytecode(module.operation, code.path / "module.mlirbc")
     return _Function(signature, weights, code, scratch, limits)
+
+
+def _fold_empty_products(function: func_d.FuncOp) -> None:
+    """Replace products that sum over no elements by zeros: the interpreter aborts on them."""
+    for op in operations(function.operation):
+        if op.name == "stablehlo.dot_general":
+            sizes, result = (ir.RankedTensorType(each.type).shape for each in (op.operands[0], op.results[0]))
+            if 0 in sizes and 0 not in result:
+                replace(op, StablehloOps.before(op).zeros(op.results[0].type))
 
 
 _File = tuple[str, str, Sequence[int]]
