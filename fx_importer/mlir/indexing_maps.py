@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fx_importer.mlir.bindings import ir
 
 
@@ -42,3 +44,19 @@ def axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
     letters = "mnk" if op.name == "linalg.matmul" else "bmnk"
     left, right, result = ("".join(letters[loop] for loop in each) for each in loops)
     return (left, right, result) if len(set(left)) == len(letters) - 1 else None
+
+
+def loop_of(index: ir.AffineExpr) -> int | None:
+    """Return the loop that ``index`` is; None for arithmetic."""
+    return index.position if isinstance(index, ir.AffineDimExpr) else None
+
+
+def loops_in(indices: Sequence[ir.AffineExpr]) -> set[int]:
+    """Return the loops that ``indices`` depend on."""
+    loops: set[int] = set()
+    for index in indices:
+        if isinstance(index, ir.AffineBinaryExpr):
+            loops |= loops_in([index.lhs, index.rhs])
+        elif (loop := loop_of(index)) is not None:
+            loops.add(loop)
+    return loops

@@ -40,6 +40,7 @@ from fx_importer.rewrites import (
     separate_empty_tensors,
     set_entry_point,
     skip_optimization,
+    tile_sums,
     vectorize_sums,
 )
 from fx_importer.rewrites.llvm.kernel_outlining import SMALL_TRIP_COUNT
@@ -140,9 +141,11 @@ BUFFERIZE = Stage(
 )
 LOOPS = Stage(
     "loops",
-    "Structured ops are loops over scalars. Sizes and bounds that are not static are asserted at run time.",
+    "Structured ops are loops over scalars, depthwise convolutions over vectors. Sizes and bounds that are not static "
+    "are asserted at run time.",
     (
         Pass("generate-runtime-verification"),
+        tile_sums(depthwise_only=True),  # a library computes other large sums
         on_functions("refback-munge-memref-copy"),  # a copy of strided memory would call a runtime library
         collapse_loops,
         on_functions(

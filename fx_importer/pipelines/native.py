@@ -113,11 +113,11 @@ _BUFFERIZE = Stage(
         plan_memory,
     ),
 )
-_VERIFICATION, *_SCALAR_LOOPS = LOOPS.passes
+_VERIFICATION, _, *_SCALAR_LOOPS = LOOPS.passes
 _LOOPS = Stage(
     LOOPS.name,
     f"{LOOPS.description} On processors with vectors, matmuls and convolutions compute in vector registers.",
-    (_VERIFICATION, tile_sums, *_SCALAR_LOOPS),
+    (_VERIFICATION, tile_sums(), *_SCALAR_LOOPS),
 )
 _CHECKS = Stage("checks", "Indices and divisors are checked; what fails has a status.", (insert_status_checks,))
 

@@ -28,7 +28,7 @@ from fx_importer.rewrites.llvm.library_functions import (
     smallest_onednn_work,
     write_library_functions,
 )
-from fx_importer.rewrites.llvm.row_products import computes_rows
+from fx_importer.rewrites.llvm.row_products import computes_rows, registers
 from fx_importer.rewrites.llvm.transposed_convolutions import (
     Transposed,
     is_filled_with_zeros,
@@ -39,6 +39,7 @@ from fx_importer.rewrites.llvm.transposed_convolutions import (
 SMALLEST_WORK = 1 << 15
 """The number of multiplications from which a call, of about ten microseconds, is faster than loops."""
 _FLOATS = ("f32", "f64", "f16", "bf16")
+_DEPTHWISE = "linalg.depthwise_conv_2d_nhwc_hwc"
 _BY_COLUMNS = ((0, 2), (1, 2), (0, 1))
 _MANY_ROWS = 32
 _LARGE_WEIGHT = 1 << 16
@@ -154,6 +155,8 @@ class _Region:
             return None
         zero = is_filled_with_zeros(op.operands[2])
         if left == result:
+            if op.name == _DEPTHWISE and ir.ShapedType(op.operands[2].type).shape[-1] >= registers(op)[0] > 0:
+                return None  # `tile_sums` is faster
             return cls(op, zero, None, None) if left in ("f32", "f64") else None
         rounded = rounding(op.results[0], left)
         bias = _bias(op, left)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Size, attributes_of, producer, terminator
 from fx_importer.mlir.emit.loops import LoopEmitter
-from fx_importer.mlir.indexing_maps import indexing_maps
-from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.mlir.indexing_maps import indexing_maps, loop_of, loops_in
+from fx_importer.mlir.walk import operations, rewrite_with_options
 from fx_importer.rewrites.llvm.processor import processor_of
 from fx_importer.rewrites.llvm.row_products import registers
 
@@ -27,18 +27,20 @@ _FEWEST_READS = 8
 """Tiles that read a panel, from which on it takes less time than it saves."""
 
 
-@rewrite("fx-importer-tile-sums")
-def tile_sums(module: ir.Operation) -> None:
+@rewrite_with_options("fx-importer-tile-sums")
+def tile_sums(module: ir.Operation, depthwise_only: bool = False) -> None:
     """Compute each contraction of floats, a ``linalg.generic`` on buffers, in tiles of rows and vectors of columns.
 
     Columns are the last axis of the result and of one operand, in which they are contiguous; rows are an axis of the
     result that this operand does not have, so that each vector is read once for all rows of a tile. Sums are in
-    registers until they are complete. The order of each sum is that of the loops.
+    registers until they are complete. The order of each sum is that of the loops. In a depthwise convolution both
+    operands have the columns: vectors are read of the weight once for all rows, and of the image for each.
     """
     buffers: dict[tuple[ir.Operation, str], ir.Value] = {}
     for op in operations(module.operation, ("linalg.generic",)):
         lanes, count = registers(op)
-        if lanes and (tiles := _Tiles.of(op, lanes, count)) is not None:
+        tiles = _Tiles.of(op, lanes, count) if lanes else None
+        if tiles is not None and (tiles.has_columns or not depthwise_only):
             with op.context, op.location:
                 tiles.emit(LoopEmitter.before(op), buffers)
             op.erase()
@@ -60,7 +62,8 @@ class _Tiles:
     sizes: list[Size]
     """Of the loops."""
     spread: int
-    """The operand whose elements are the same in all columns."""
+    """The operand that has the rows: each of its elements is for all columns, unless it `has_columns` too."""
+    has_columns: bool
     vectors: int
     """The operand that has the columns."""
     column: int
@@ -84,18 +87,20 @@ class _Tiles:
         sizes = _sizes(op, maps)
         if sizes is None:
             return None
-        result = [loop for each in maps[2].results if (loop := _loop_of(each)) is not None]
+        result = [loop for each in maps[2].results if (loop := loop_of(each)) is not None]
         if not result or len(result) != len(maps[2].results):
             return None
         column = result[-1]
-        used = [_loops_in(each) for each in maps[:2]]
+        used = [loops_in(each.results) for each in maps[:2]]
         vectors = next((at for at in (1, 0) if column in used[at] and column not in used[1 - at]), None)
-        if vectors is None or not _computes(op, 1 - vectors):
+        if has_columns := vectors is None:
+            vectors = 1
+        if not _computes(op, 1 - vectors, alone=has_columns):
             return None
-        along = [_loop_of(each) for each in maps[vectors].results]
-        if along[-1] != column or column in _loops_in_all(maps[vectors].results[:-1]):
+        with_columns = [0, 1] if has_columns else [vectors]
+        if not all(_is_last(maps[at], column) and _is_contiguous(kinds[at]) for at in with_columns):
             return None
-        if any(not _is_contiguous(ir.MemRefType(kinds[at])) for at in (vectors, 2)):
+        if not _is_contiguous(kinds[2]):
             return None
         rows = [loop for loop in result[:-1] if loop not in used[vectors]]
         summed = [loop for loop in range(maps[0].n_dims) if loop not in result]
@@ -108,7 +113,7 @@ class _Tiles:
         known = math.prod(size for size in sizes if isinstance(size, int))
         if known < _SMALLEST_WORK and all(isinstance(size, int) for size in sizes):
             return None
-        return cls(op, sizes, 1 - vectors, vectors, column, row, summed, lanes, registers)
+        return cls(op, sizes, 1 - vectors, has_columns, vectors, column, row, summed, lanes, registers)
 
     def emit(self, emit: LoopEmitter, buffers: dict[tuple[ir.Operation, str], ir.Value]) -> None:
         """Emit the loops. ``buffers`` are those of panels, by function and element."""
@@ -146,7 +151,7 @@ class _Tiles:
             return None
         if (processor := processor_of(self.op)) is None or processor.threads:  # threads would share the buffer
             return None
-        loops = [_loop_of(each) for each in indexing_maps(self.op)[self.vectors].results]
+        loops = [loop_of(each) for each in indexing_maps(self.op)[self.vectors].results]
         depth, reads = self.sizes[self.summed[0]], math.prod(known[len(strides) :])
         if self.summed[0] not in loops or not isinstance(depth, int):
             return None
@@ -166,7 +171,7 @@ class _Tiles:
 
     def _repeats(self) -> list[int]:
         """Return the loops, other than of rows, whose tiles have the same columns."""
-        used = _loops_in(indexing_maps(self.op)[self.vectors])
+        used = loops_in(indexing_maps(self.op)[self.vectors].results)
         known = (self.row, self.column, *self.summed)
         return [loop for loop in range(len(self.sizes)) if loop not in known and loop not in used]
 
@@ -199,7 +204,11 @@ class _Tiles:
         outside = [loop for loop in others if loop not in inner]
         rest = [*(self.sizes[loop] for loop in inner), row_blocks]
         counts = [column_blocks, *(self.sizes[loop] for loop in outside)]
-        inside, (block, *outer) = emit.parallel_loops(counts if panel is not None else [*counts, *rest], {})
+        counts = counts if panel is not None else [*counts, *rest]
+        if self.has_columns:  # no other tile of columns reads the same elements: they are read in the order of memory
+            inside, (*outer, block) = emit.parallel_loops([*counts[1:], column_blocks], {})
+        else:
+            inside, (block, *outer) = emit.parallel_loops(counts, {})
 
         def column_of(deep: LoopEmitter) -> ir.Value:
             return deep.index_op("addi", first_column, deep.index_op("muli", block, width * vectors))
@@ -216,8 +225,8 @@ class _Tiles:
         def part(deep: LoopEmitter, first: ir.Value, _: Sequence[ir.Value]) -> Sequence[ir.Value]:
             place = dict(zip(outside, outer, strict=True))
             self._copy(deep, panel, place | {self.column: column_of(deep)}, first, width, vectors)
-            tiles, (*counters, row_block) = deep.parallel_loops(rest, {})
-            tile(tiles, place | dict(zip(inner, counters, strict=True)), row_block, first)
+            tiles, (*repeated, row_block) = deep.parallel_loops(rest, {})
+            tile(tiles, place | dict(zip(inner, repeated, strict=True)), row_block, first)
             return []
 
         inside.loop(0, self.sizes[self.summed[0]], panel.depth, [], part)
@@ -283,14 +292,19 @@ class _Tiles:
                 else deep.value(load, kind, panel.buffer, self._in_panel(deep, panel, at[0], number * width))
                 for number, c in enumerate(at_columns)
             ]
-            factors = [
-                self._factor(deep, deep.value("memref.load", element, spread, *place_of_row))
-                for place_of_row in (indices(deep, self.spread, here | {self.row: r}) for r in at_rows)
-            ]
-            if width > 1:
-                factors = [deep.value("vector.broadcast", kind, each) for each in factors]
+
+            def factors_of(row: ir.Value) -> list[ir.Value]:
+                """Emit the factor of each vector of columns."""
+                if self.has_columns:
+                    at = [indices(deep, self.spread, here | {self.row: row, self.column: c}) for c in at_columns]
+                    return [deep.value(load, kind, spread, *each) for each in at]
+                read = deep.value("memref.load", element, spread, *indices(deep, self.spread, here | {self.row: row}))
+                factor = self._factor(deep, read)
+                return [deep.value("vector.broadcast", kind, factor) if width > 1 else factor] * len(columns)
+
             contract = {"fastmath": deep.attribute("#arith.fastmath<contract>")}
-            pairs = [(factor, values) for factor in factors for values in columns]
+            factors = [factors_of(row) for row in at_rows]
+            pairs = [pair for of_row in factors for pair in zip(of_row, columns, strict=True)]
             products = [deep.op("arith.mulf", [kind], pair, contract).result for pair in pairs]
             return [
                 deep.op("arith.addf", [kind], pair, contract).result for pair in zip(carried, products, strict=True)
@@ -330,8 +344,11 @@ def _preference(size: Size) -> int:
     return _MOST_ROWS if not isinstance(size, int) else min(size, _MOST_ROWS)
 
 
-def _computes(op: ir.Operation, spread: int) -> bool:
-    """Return whether ``op`` adds products to its result: of elements of one operand, and of `_factor` of the other."""
+def _computes(op: ir.Operation, spread: int, *, alone: bool) -> bool:
+    """Return whether ``op`` adds products to its result: of elements of one operand, and of `_factor` of the other.
+
+    If ``alone``, `_factor` is the element itself.
+    """
     block = op.regions[0].blocks[0]
     total = terminator(block).operands[0]
     if producer(total) != "arith.addf":
@@ -339,6 +356,8 @@ def _computes(op: ir.Operation, spread: int) -> bool:
     result, other = block.arguments[2], block.arguments[1 - spread]
     product = next((each for each in total.owner.operands if producer(each) == "arith.mulf"), None)
     if product is None or result not in list(total.owner.operands) or other not in list(product.owner.operands):
+        return False
+    if alone and {*product.owner.operands} != {*list(block.arguments)[:2]}:
         return False
     return all(
         each.operation in (total.owner.operation, product.owner.operation, terminator(block))
@@ -350,28 +369,14 @@ def _computes(op: ir.Operation, spread: int) -> bool:
     )
 
 
-def _is_contiguous(kind: ir.MemRefType) -> bool:
+def _is_last(map_: ir.AffineMap, column: int) -> bool:
+    """Return whether the loop ``column`` is the last index of ``map_``, and in no other."""
+    return loop_of(map_.results[-1]) == column and column not in loops_in(map_.results[:-1])
+
+
+def _is_contiguous(buffer: ir.Type) -> bool:
+    kind = ir.MemRefType(buffer)
     return kind.rank > 0 and kind.get_strides_and_offset()[0][-1] == 1
-
-
-def _loop_of(expression: ir.AffineExpr) -> int | None:
-    """Return the loop that an index is; None for arithmetic."""
-    return expression.position if isinstance(expression, ir.AffineDimExpr) else None
-
-
-def _loops_in(map_: ir.AffineMap) -> set[int]:
-    return _loops_in_all(map_.results)
-
-
-def _loops_in_all(expressions: Sequence[ir.AffineExpr]) -> set[int]:
-    """Return the loops that ``expressions`` depend on."""
-    found: set[int] = set()
-    for expression in expressions:
-        if isinstance(expression, ir.AffineBinaryExpr):
-            found |= _loops_in_all([expression.lhs, expression.rhs])
-        elif (loop := _loop_of(expression)) is not None:
-            found.add(loop)
-    return found
 
 
 def _sizes(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[Size] | None:
@@ -381,7 +386,7 @@ def _sizes(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[Size] | None:
     for operand, map_ in zip(op.operands, maps, strict=True):
         kind = ir.MemRefType(operand.type)
         for axis, expression in enumerate(map_.results):
-            if (loop := _loop_of(expression)) is None or isinstance(found.get(loop), int):
+            if (loop := loop_of(expression)) is None or isinstance(found.get(loop), int):
                 continue
             if not kind.is_dynamic_dim(axis):
                 found[loop] = kind.get_dim_size(axis)
@@ -395,7 +400,7 @@ def _indices(emit: LoopEmitter, map_: ir.AffineMap, counters: Sequence[ir.Value]
     """Emit the indices that ``map_`` computes of ``counters``."""
     indices: list[ir.Value] = []
     for expression in map_.results:
-        if (loop := _loop_of(expression)) is not None:
+        if (loop := loop_of(expression)) is not None:
             indices.append(counters[loop])
         else:
             single = ir.AffineMapAttr.get(ir.AffineMap.get(map_.n_dims, 0, [expression]))

@@ -14,18 +14,19 @@ from testing.native_calls import NativeCaller
 
 
 class Layers(torch.nn.Module):
-    """Convolutions with an activation between them, matmuls of all kinds, and sizes that no tile divides."""
+    """Convolutions, one of them depthwise, matmuls of all kinds, and sizes that no tile divides."""
 
     def __init__(self):
         super().__init__()
         self.first = torch.nn.Conv2d(3, 37, 3, stride=2, padding=1)
+        self.depthwise = torch.nn.Conv2d(37, 37, 3, padding=2, dilation=2, groups=37)
         self.second = torch.nn.Conv2d(37, 21, 1)
         self.wide = torch.nn.Linear(21, 70)
         self.precise = torch.nn.Linear(70, 19, dtype=torch.float64)
 
     def forward(self, x):
         """Return products of the features with themselves and with weights."""
-        y = self.second(torch.relu(self.first(x))).flatten(2)
+        y = self.second(self.depthwise(torch.relu(self.first(x)))).flatten(2)
         z = self.wide(y.transpose(1, 2))
         return y @ y.transpose(1, 2), z, self.precise(z.double()), z.transpose(1, 2) @ z
 
