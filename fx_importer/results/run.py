@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fx_importer.calls.backend import Backend, Loaded, TakesWeights
 from fx_importer.calls.caller import Caller
+from fx_importer.calls.saturation import arguments_check
 from fx_importer.diagnostics.observers import Observer, observing
 from fx_importer.diagnostics.reports import Dumps
 from fx_importer.engines import BackendOptions, default_engine, engine_named, engine_of
@@ -69,7 +70,9 @@ def caller_of(
             for name, tensor in {**program.constants, **program.state_dict}.items()
             if name not in initial and isinstance(tensor, torch.Tensor) and not tensor.is_inference()
         ]
-        loaded = {name: _with_same_weights(function, read) for name, function in loaded.items()}
+        loaded = {name: _checked(function, _same_weights(read)) for name, function in loaded.items()}
+    for name, program in lowered.exported.items():
+        loaded[name] = _checked(loaded[name], arguments_check(program, lowered.manifest.functions[name]))
     weights = {name: tensor for name, tensor in initial.items() if name not in lowered.manifest.state}
     begin = initial if state is None else {**weights, **state}
     if device != CPU:
@@ -124,22 +127,14 @@ def _dumps(lowered: Lowered, backend: Backend) -> list[Observer]:
     return [] if engine is None or engine.pipeline is None or running.dump_ir is None else [Dumps(running)]
 
 
-def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loaded:
-    """Return ``function``, which may read some of ``weights`` in their memory and others in copies, with a check.
-
-    It raises `UsageError` after a change in place, by the counters that PyTorch has for autograd; ``.data`` has none.
-    """
-    if not weights:
+def _checked(function: Loaded, check: Callable[[Sequence[Any]], None] | None) -> Loaded:
+    """Return ``function`` with ``check`` of its arguments before each call."""
+    if check is None:
         return function
-    versions = [weight._version for weight in weights]
 
     def checked(call: Loaded) -> Loaded:
         def checked_call(*arguments: Any) -> tuple[Any, ...]:
-            if [each._version for each in weights] != versions:
-                raise UsageError(
-                    "weights of the model were changed in place since the backend loaded it: lower the model again, or "
-                    "with weights='args', which takes them in each call"
-                )
+            check(arguments)
             return call(*arguments)
 
         return checked_call
@@ -148,6 +143,23 @@ def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loa
     if (keep_state := getattr(function, "keep_state", None)) is not None:
         result.keep_state = checked(keep_state)
     return result
+
+
+def _same_weights(weights: Sequence[torch.Tensor]) -> Callable[[Sequence[Any]], None] | None:
+    """Return a check of ``weights``, some of which a function reads in their memory, and others in copies.
+
+    It raises `UsageError` after a change in place, by the counters that PyTorch has for autograd; ``.data`` has none.
+    """
+    versions = [weight._version for weight in weights]
+
+    def check(_: Sequence[Any]) -> None:
+        if [each._version for each in weights] != versions:
+            raise UsageError(
+                "weights of the model were changed in place since the backend loaded it: lower the model again, or "
+                "with weights='args', which takes them in each call"
+            )
+
+    return check if weights else None
 
 
 def check_one_device(lowered: Lowered) -> None:

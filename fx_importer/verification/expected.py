@@ -19,11 +19,13 @@ from torch.export.graph_signature import OutputKind
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from fx_importer.calls.saturation import LEAST_RATIO, Saturations
 from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
 from fx_importer.diagnostics.source_lines import source_line
 from fx_importer.errors import UsageError
 from fx_importer.frontend.user_calls import call_of_user
 from fx_importer.verification.comparison import TOLERANCES, Comparison, Tolerance, compare
+from fx_importer.verification.eager_reference import Observer
 from fx_importer.verification.model_reference import ModelResults, call_model
 from fx_importer.verification.program_results import expected_results, narrowing, results_in_turn
 from fx_importer.verification.subject import Inputs, Named, Subject
@@ -45,6 +47,8 @@ class ExpectedResults:
     """Comparisons of integers with the model."""
     remark: str = ""
     """Why the exported program is the reference in place of the model."""
+    saturations: Saturations | None = None
+    """Quantized values of the exported program beyond their ranges; None if it quantizes nothing."""
 
 
 def expected_of(subject: Subject, calls: Sequence[Inputs], tolerance: Tolerance) -> ExpectedResults:
@@ -54,8 +58,9 @@ def expected_of(subject: Subject, calls: Sequence[Inputs], tolerance: Tolerance)
     keep numbers in Python that the program does not have. With integers, their programs are the reference, which is
     compared with the model.
     """
+    saturations = Saturations.of(subject.exported)
     with torch.random.fork_rng(devices=()):
-        captured = _results_and_once_more(subject, calls)
+        captured = _results_and_once_more(subject, calls, saturations)
     integers = subject.computed is not subject.exported
     expected = expected_results(subject, calls) if integers else captured[: len(calls)]
     model, remark = _model_results(subject, [*calls, *calls[:1]][: len(captured)], tolerance)
@@ -72,13 +77,14 @@ def expected_of(subject: Subject, calls: Sequence[Inputs], tolerance: Tolerance)
     of_the_model = _integers_against(of_model, expected, calls, numbers, subject.exported) if integers else {}
     capture = [] if model is None else _capture_checks(subject, calls, captured, model, tolerance)
     wanted = expected if integers else of_model
-    return ExpectedResults(list(zip(calls, numbers, wanted, strict=False)), capture, of_the_model, remark)
+    triples = list(zip(calls, numbers, wanted, strict=False))
+    return ExpectedResults(triples, capture, of_the_model, remark, saturations)
 
 
-def _results_and_once_more(subject: Subject, calls: Sequence[Inputs]) -> list[Named]:
+def _results_and_once_more(subject: Subject, calls: Sequence[Inputs], observe: Observer | None) -> list[Named]:
     """Return the results of the exported programs, and of one more call with the first inputs if it does not fail."""
     again = calls[:1] if subject.originals else ()
-    results = results_in_turn(subject, [*calls, *again], subject.exported)
+    results = results_in_turn(subject, [*calls, *again], subject.exported, observe)
     found = [next(results) for _ in calls]
     try:
         return [*found, *results]
@@ -173,8 +179,6 @@ def _integers_against(
     return found
 
 
-LEAST_RATIO = 20.0
-"""Least signal to noise of a result that differs by more than one step, in dB."""
 LARGEST_ERROR = 0.25
 """Largest difference of one element of it, relative to the largest magnitude of the result."""
 LEAST_EQUAL = 0.9

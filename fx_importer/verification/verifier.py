@@ -51,6 +51,8 @@ def verify(
     calls = [named(argument, subject.exported) for argument in inputs or example_inputs(subject.exported)]
     progress.enter("run in PyTorch")
     expected = expected_of(subject, calls, tolerance)
+    if expected.saturations is not None:
+        expected.saturations.warn(stacklevel=4)  # `verify_lowered`, `Lowered.verify`
     checks = [
         check
         for backend in choose(subject, backends, isolate, required)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fx_importer import Inputs, lower
 from fx_importer.compiler import driver
+from fx_importer.errors import QuantizationWarning
 from fx_importer.quantization import to_integers
 from fx_importer.verification.expected import compare_quantized, steps_of_results
 from tests.engines.test_engine_table import needs_tosa
@@ -132,3 +133,51 @@ def test_state_that_stops_fails_at_a_later_call(monkeypatch: pytest.MonkeyPatch)
     assert all(each["output"] and each["state 'past'"] for each in passed)
     assert [each["state 'past', of the model"] for each in passed] == [True, False, False]
     assert [each["output, of the model"] for each in passed] == [True, True, False]
+
+
+class Calibrated(nn.Module):
+    """An input and state between Q/DQ of the range -6.4 to 6.35."""
+
+    past: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("past", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(dequantize(stored(x, 0.05, 0), 0.05, 0))
+        y = dequantize(stored(y, 0.05, 0), 0.05, 0) + dequantize(stored(self.past, 0.05, 0), 0.05, 0)
+        self.past.add_(x[0])
+        return dequantize(stored(y, 0.1, 0), 0.1, 0)
+
+
+@pytest.mark.parametrize("output_type", ["tosa", "linalg-on-tensors", "stablehlo"])
+def test_values_beyond_calibrated_ranges_are_warned_of(output_type: str) -> None:
+    rows = torch.export.Dim("rows", min=1)
+    lowered = lower(
+        Calibrated(),
+        torch.ones(2, 4),
+        output_type=output_type,
+        quantized="integer",
+        mutation="functional",
+        dynamic_shapes=({0: rows},),
+        input_names=["rows"],
+    )
+    inside, beyond = torch.full((3, 4), 6.4), torch.full((3, 4), -40.0)
+    assert lowered.verify(inside, backends=["jit"])
+    with pytest.warns(QuantizationWarning) as warned:
+        assert lowered.verify(inputs=[Inputs((inside,)), Inputs((beyond,)), Inputs((inside,))], backends=["jit"])
+    (warning,) = warned
+    assert str(warning.message) == (
+        "quantized values saturate: input 'x' reaches -40, beyond its range -6.4 to 6.35; state 'past' reaches -33.6, "
+        "beyond its range -6.4 to 6.35. Scales come from the calibration: pass inputs like these to it"
+    )
+    assert warning.filename == __file__
+    lowered.run(inside)
+    with pytest.warns(
+        QuantizationWarning, match="input 'rows' reaches -40, beyond its range -6.4 to 6.35. Scales"
+    ) as ran:
+        lowered.run(beyond)
+    assert ran[0].filename == __file__
+    with pytest.warns(QuantizationWarning, match="saturate: state 'past' reaches -33.6, beyond its range -6.4 to 6.35"):
+        lowered.run(beyond)  # of the input, it warned
