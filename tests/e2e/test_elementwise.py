@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fx_importer import lower
+
 from .harness import TOSA, Case, check, integers, normal, table
 
 FINITE = torch.tensor([-20.0, -3.0, -0.5, -0.0, 0.0, 1e-6, 0.5, 1.5, 2.5, 20.0])
@@ -243,3 +245,13 @@ def test_bits_and_counts(case, output_type):
 def _fma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     importlib.import_module("torch._inductor.inductor_prims")  # registers it
     return torch.ops.prims.fma(a, b, c)
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
+def test_factors_of_half_precision_are_not_rounded_first(output_type):
+    def model(x, y):
+        return x * 2049, x / 3.1, 1.3 * y, y / 3.1, x * 0.5
+
+    inputs = normal(8, 8).half(), normal(8, 8, seed=2).bfloat16()
+    for ours, eager in zip(lower(model, *inputs, output_type=output_type).run(*inputs), model(*inputs), strict=True):
+        torch.testing.assert_close(ours, eager, rtol=0, atol=0)

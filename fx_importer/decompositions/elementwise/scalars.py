@@ -43,19 +43,18 @@ def _rounded(value: float, info: torch.finfo) -> float:
     return rounded if abs(rounded) <= info.max else math.copysign(math.inf, value)
 
 
-def exceeds_float16(factor: object) -> bool:
-    """Return whether ``factor`` of a float16 tensor, a number, is or may be infinite or subnormal in float16.
+def is_rounded(factor: object, dtype: torch.dtype) -> bool:
+    """Return whether ``dtype``, of half precision, does not, or may not, hold ``factor``, a normal number.
 
     Eager multiplies by it in float32.
     """
     if isinstance(factor, SymInt):
-        return bool(factor.node.shape_env.bound_sympy(factor.node.expr).upper > torch.finfo(torch.float16).max)
+        return bool(factor.node.shape_env.bound_sympy(factor.node.expr).upper > 2 / torch.finfo(dtype).eps)
     if isinstance(factor, SymFloat):
         return True
     if not isinstance(factor, Number) or not math.isfinite(factor):
         return False
-    is_small = 0 < abs(factor) < torch.finfo(torch.float16).smallest_normal
-    return is_small or math.isinf(number_of_dtype(float(factor), torch.float16))
+    return 0 < abs(factor) < torch.finfo(dtype).smallest_normal or number_of_dtype(float(factor), dtype) != factor
 
 
 def scalar_like(value: Number, other: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fx_importer.decompositions.elementwise.bit_views import float_bits
-from fx_importer.decompositions.elementwise.scalars import Number, exceeds_float16
+from fx_importer.decompositions.elementwise.scalars import Number, is_rounded
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes, overloads
 from fx_importer.fx_graph.operators import aten
@@ -60,10 +60,10 @@ HALF_ACCUMULATION = in_float32(*_ACCUMULATING)
 def _wide_factor(operator: OpOverload) -> Decomposition:
     @decomposes(operator)
     def rule(x: Any, factor: Any = 0.01, **settings: Any) -> Any:  # the default slope of leaky_relu
-        if not isinstance(x, Tensor) or x.dtype != torch.float16 or not exceeds_float16(factor):
+        if not isinstance(x, Tensor) or x.dtype not in HALF_DTYPES or not is_rounded(factor, x.dtype):
             return NotImplemented
         factor = float(factor) if isinstance(factor, Number) else factor
-        return operator(x.float(), factor, **settings).to(torch.float16)
+        return operator(x.float(), factor, **settings).to(x.dtype)
 
     return rule
 
@@ -73,7 +73,7 @@ _WIDE = (
     *(aten.div.Tensor_mode, aten.div.Scalar_mode, aten.floor_divide.default, aten.floor_divide.Scalar),
 )
 WIDE_FACTORS = tuple(map(_wide_factor, _WIDE))
-"""Products and quotients of a float16 tensor by a number that float16 does not hold. Eager multiplies in float32 and
+"""Products and quotients of half precision by a number that its dtype does not hold. Eager multiplies in float32 and
 rounds the result."""
 
 

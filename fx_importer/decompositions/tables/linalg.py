@@ -105,7 +105,7 @@ LINALG = (
         because="the C++ lowerings crash on small integers",
     )
     .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in low precision")
-    .preferring(*low_precision.WIDE_FACTORS, because="the factor would be rounded to float16")
+    .preferring(*low_precision.WIDE_FACTORS, because="the factor would be rounded to half precision")
     .preferring(*COMPLEX_OPERATORS, because="the C++ lowerings do not support complex dtypes")
     .preferring(bools.add_bools, because="the C++ lowering adds bools in one bit")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")

@@ -111,7 +111,7 @@ STABLEHLO = (
         because="StableHLO's remainder has the sign of the dividend",
     )
     .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in low precision")
-    .preferring(*low_precision.WIDE_FACTORS, because="the factor would be rounded to float16")
+    .preferring(*low_precision.WIDE_FACTORS, because="the factor would be rounded to half precision")
     .preferring(
         *low_precision.in_float32(aten.cumsum.default, aten.cumprod.default, aten.gelu.default),
         because="the C++ lowerings compute it in low precision",

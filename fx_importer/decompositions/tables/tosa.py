@@ -142,7 +142,7 @@ TOSA = (
         because="undefined for a negative base and for infinities",
     )
     .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in low precision")
-    .preferring(*low_precision.WIDE_FACTORS, because="the factor would be rounded to float16")
+    .preferring(*low_precision.WIDE_FACTORS, because="the factor would be rounded to half precision")
     .preferring(
         *integers.INT32_ARITHMETIC,
         *integers.INT32_COMPARISONS,
