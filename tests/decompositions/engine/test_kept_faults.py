@@ -215,3 +215,8 @@ def test_operators_that_a_table_keeps_are_warned_of(operator: Any, inputs: tuple
 def test_maximum_of_bools_is_refused() -> None:
     with pytest.raises(KeptOperatorError, match="for bool, off by 1"):
         lower(lambda x, y: x.clamp_min(y), X > 0, X < 3, output_type="linalg-on-tensors", keep=["aten.clamp_min"])
+
+
+def test_circular_pad_is_refused() -> None:
+    with pytest.raises(KeptOperatorError, match="no circular mode"):
+        lower(lambda x: F.pad(x, (1, 1), mode="circular"), X, output_type="tosa", keep=["aten.pad"])

@@ -116,6 +116,12 @@ class KeptRule:
             if result is not NotImplemented and self.operator.overloadpacket in emitted:
                 self._note_limit(args)
                 return result
+        circular = self.operator is aten.pad.default and (*args[2:3], kwargs.get("mode"))[0] == "circular"
+        if circular and 0 not in [size for size in args[0].shape if isinstance(size, int)]:
+            name, kind = str(self.operator), self.output_types[0].value
+            raise WrongWhenKept(
+                self.operator, f"{self.option} leaves {name} to its C++ lowering to {kind}, which has no circular mode"
+            )
         if self.operator in _WITHOUT_BROADCASTING and len({str(x.shape) for x in tensors_of(args, {})}) > 1:
             with keep(self.operator):
                 return self.operator(*_broadcast(args), **kwargs)
