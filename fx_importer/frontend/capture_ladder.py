@@ -44,12 +44,15 @@ class Rung:
     """Whether torch.export may drop an ``assert`` of the model's code that depends on values, or refuses it."""
     below_autograd: bool = False
     """Whether operators are recorded below autograd, with the gradients that the model's code computes."""
+    checks_sizes: bool = False
+    """Whether the program asserts what was asked of dynamic sizes, where their ranges do not imply it."""
 
     def __str__(self) -> str:
         below = " below autograd" if self.below_autograd else ""
         if self.assumes:
             return f"torch.export{below} under assumptions on the values of the example inputs"
-        return f"torch.export{below or f'(strict={self.strict})'}"
+        checks = " with checks of sizes" if self.checks_sizes else ""
+        return f"torch.export{below or f'(strict={self.strict})'}{checks}"
 
 
 def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
@@ -61,6 +64,7 @@ def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
     composite operators, and is the last way, for models that compute gradients.
     """
     yield Rung(options.strict)
+    yield Rung(options.strict, checks_sizes=True)
     others = [Rung(not options.strict, drops_asserts=False)] if options.capture is Capture.AUTO else []
     assumed = [] if options.capture is Capture.EXPORT else [Rung(False, assumes=True)]
     yield from (*others, *assumed) if dynamic else (*assumed, *others)

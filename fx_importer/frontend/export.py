@@ -27,6 +27,7 @@ from fx_importer.frontend.fake_weights import on_fake_cpu
 from fx_importer.frontend.flex_attention_check import check_flex_attention
 from fx_importer.frontend.module_conversions import conversions_traced
 from fx_importer.frontend.mutated_attributes import attributes_as_buffers
+from fx_importer.frontend.python_functions import PythonFunctions
 from fx_importer.frontend.recurrent_states import check_recurrent_states, recurrent_states_of_eager
 from fx_importer.frontend.repeated_modules.traced_once import exported_once
 from fx_importer.frontend.size_conditions import SizeConditions
@@ -38,7 +39,7 @@ from fx_importer.frontend.undo_writes import attributes_restored
 from fx_importer.fx_graph.host_programs import on_host
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.options import ExportOptions
-from fx_importer.symbolic.guards import restore_guards
+from fx_importer.symbolic.guards import environment_of, restore_guards
 
 
 @tracing()
@@ -70,6 +71,8 @@ def export_program(
     else:
         program, asked = _captured(f, args, kwargs, options, dynamic, remark)
     program = on_host(program)
+    if asked.deferred and (environment := environment_of(program)) is not None:
+        environment.guards += asked.deferred
     differs = EagerModel(_as_module(f), args, kwargs).differs if asked.lines else cannot_compare
     guard_small_sizes(program, asked, differs)
     program = attributes_as_buffers(program)
@@ -137,17 +140,19 @@ def _exported_by(
         conversions_traced(),
         traceable_kernels(),
         frames_of_calls_kept(),
-        asked.recorded(),
+        asked.recorded(rung.checks_sizes),
         recurrent_states_of_eager(),
         attributes_restored(module),
         questions.answered() if rung.assumes else nullcontext(),
         nullcontext() if rung.strict else code_deferred(),
+        nullcontext() if rung.strict else PythonFunctions(),
         on_fake_cpu(module, *without_aliases(args, kwargs, module)) as (inputs, keywords, restored),
     ):
         try:
             once = options.reuse_traces and rung == Rung(strict=False)
             capture = export_below_autograd if rung.below_autograd else torch.export.export
-            export = partial(capture, module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict)
+            checks = {"prefer_deferred_runtime_asserts_over_guards": True} if rung.checks_sizes else {}
+            export = partial(capture, module, inputs, keywords, dynamic_shapes=shapes, strict=rung.strict, **checks)
             program = exported_once(module, export, remark) if once else export()
         except (TypeError, TraceError) as error:  # of a number that torch cannot compute in a graph
             raise (without_check(rounded) if (rounded := questions.rounded()) else error) from error

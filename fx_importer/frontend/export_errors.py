@@ -17,7 +17,7 @@ from fx_importer.frontend.capture_ladder import Rung, depends_on_values
 from fx_importer.frontend.dynamic_dimensions import InputSize, name_of
 from fx_importer.frontend.example_inputs import state_of
 from fx_importer.frontend.export_changes import ExportChange
-from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES
+from fx_importer.frontend.python_functions import WITH_DYNAMIC_SIZES
 from fx_importer.frontend.size_conditions import FixedSize, SizeConditions
 from fx_importer.frontend.user_calls import UserCall, call_that_raised, frames_of
 
@@ -65,8 +65,10 @@ class ExportFailure:
             return any(map(loses_gradients, self.tried.values()))
         text = str(self.cause)
         kind = getattr(getattr(self.cause, "error_type", None), "name", "")
-        if _FIXED.search(InputSize.described(text)) or kind == "CONSTRAINT_VIOLATION":
+        if _FIXED.search(InputSize.described(text)):
             return False
+        if rung.checks_sizes or kind == "CONSTRAINT_VIOLATION":
+            return rung.checks_sizes and kind == "CONSTRAINT_VIOLATION"
         return depends_on_values(self.cause)
 
     def error(self, name: str) -> ExportError:

@@ -15,13 +15,14 @@ from typing import Any
 
 import sympy
 import torch
-from torch._guards import TracingContext
+from torch._guards import ShapeGuard, TracingContext
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 
 from fx_importer.diagnostics.mlir_diagnostics import is_torch
 from fx_importer.diagnostics.source_lines import source_line
 from fx_importer.frontend.torch_patches import (
+    DEFERRED_ASSERTION,
     FIXED_SIZE,
     GUARD_SOURCES,
     SIZE_COMPARISONS,
@@ -75,9 +76,11 @@ class SizeConditions:
     """What was true of the sizes, as `plain` conditions, and the source line."""
     fixed: dict[str, FixedSize] = field(default_factory=dict[str, FixedSize])
     """Sizes that tracing fixed to a number, by torch's name of the size: ``L['x'].size()[0]``."""
+    deferred: list[ShapeGuard] = field(default_factory=list[ShapeGuard])
+    """What torch.export would assert of sizes of inputs in the program; callers check it before the call instead."""
 
-    def recorded(self) -> AbstractContextManager[None]:
-        """Record the conditions of what torch traces in the body."""
+    def recorded(self, checks_sizes: bool) -> AbstractContextManager[None]:
+        """Record the conditions of what torch traces in the body; with ``checks_sizes``, what it defers too."""
         evaluate = SymNode.guard_bool
 
         def guard_bool(node: Any, file: str, line: int) -> bool:
@@ -93,10 +96,21 @@ class SizeConditions:
             if isinstance(value, sympy.Integer) and environment.replacements.get(symbol) == value:
                 self._fix(environment, int(value), sys._getframe(1))
 
+        defer = DEFERRED_ASSERTION.resolved().read()
+
+        def defer_unless_of_inputs(environment: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
+            result = defer(environment, *args, **kwargs)
+            for assertions in environment.deferred_runtime_asserts.values():
+                guards = [each.expr for each in assertions if each.expr.free_symbols <= set(environment.var_to_sources)]
+                assertions[:] = [each for each in assertions if each.expr not in guards]
+                self.deferred += [ShapeGuard(guard, environment._get_sloc(), size_oblivious=False) for guard in guards]
+            return result
+
         files = uninteresting_files() | {__file__}
         return patched(
             {SIZE_CONDITION: guard_bool, FIXED_SIZE: set_replacement, GUARD_SOURCES: lambda: files}
             | {patch: self._compared(patch) for patch in SIZE_COMPARISONS}
+            | ({DEFERRED_ASSERTION: defer_unless_of_inputs} if checks_sizes else {})
         )
 
     def _fix(self, environment: ShapeEnv, value: int, frame: FrameType) -> None:

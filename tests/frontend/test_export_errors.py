@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from fx_importer import lower
 from fx_importer.errors import ExportError
 from fx_importer.frontend.export import export_program
-from fx_importer.frontend.factory_functions import WITH_DYNAMIC_SIZES
+from fx_importer.frontend.python_functions import WITH_DYNAMIC_SIZES
 from fx_importer.options import Capture, ExportOptions
 
 pytestmark = pytest.mark.advice
@@ -32,7 +32,7 @@ def refusal(f: Callable[..., Any], *args: Any, dynamic_shapes: Any = None, stric
 
 
 def positions(x):
-    return x + torch.linspace(0, 1, x.shape[0])[:, None]
+    return x + torch.logspace(0, 1, x.shape[0])[:, None]
 
 
 class Weighted(torch.nn.Module):
@@ -45,7 +45,7 @@ class Weighted(torch.nn.Module):
 
 
 FIXED = {
-    "linspace": (positions, "linspace", r"x \+ torch.linspace"),
+    "logspace": (positions, "logspace", r"x \+ torch.logspace"),
     "window": (lambda x: x * torch.hann_window(x.shape[0])[:, None], "hann_window", "lambda x: x"),
     "triangle": (lambda x: x[torch.tril_indices(x.shape[0], 2)[0]], "tril_indices", "lambda x: x"),
     "range": (lambda x: x * torch.tensor(list(range(x.shape[0])))[:, None], "", "lambda x: x"),
@@ -66,12 +66,12 @@ def test_fixed_size_names_the_dimension_the_function_and_the_line(name: str, sha
 
 def test_fixed_sizes_with_strict_and_of_nested_inputs() -> None:
     text = str(refusal(positions, torch.randn(5, 3), dynamic_shapes=BATCH, strict=True))
-    assert "batch (axis 0 of x) is 5, in linspace\n" in text
+    assert "batch (axis 0 of x) is 5, in logspace\n" in text
     assert f"at {__file__}:" in text
     assert "User stack" not in text
 
     def nested(inputs):
-        return inputs["a"][0] + torch.linspace(0, 1, inputs["a"][0].shape[0])
+        return inputs["a"][0] + torch.logspace(0, 1, inputs["a"][0].shape[0])
 
     shapes = {"inputs": {"a": [{0: Dim.DYNAMIC}]}}
     assert "axis 0 of inputs['a'][0] is 5" in str(refusal(nested, {"a": [torch.ones(5)]}, dynamic_shapes=shapes))

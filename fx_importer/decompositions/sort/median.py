@@ -18,7 +18,7 @@ def median(x: Tensor) -> Any:
     """Return the lower of the middle elements; NaN if any is NaN."""
     if is_empty(x):
         return NotImplemented
-    ordered = torch.sort(x.reshape(-1), 0)[0]
+    ordered = torch.sort(x if x.dim() == 1 else x.reshape(-1), 0)[0]
     middle, last = ordered.narrow(0, (x.numel() - 1) // 2, 1).squeeze(0), ordered[-1]
     return torch.where(last != last, last, middle) if x.is_floating_point() else middle
 

@@ -1,0 +1,110 @@
+"""Functions of torch whose C++ code reads sizes or values, as equal functions in Python that torch.export can trace."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+class PythonFunctions(TorchFunctionMode):
+    """Calls of the functions in `_IN_PYTHON`; a function that returns NotImplemented leaves the call to torch."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        keywords = kwargs or {}
+        if (function := _IN_PYTHON.get(func)) is not None:
+            result = function(*args, **keywords)
+            if result is not NotImplemented:
+                return result
+        return func(*args, **keywords)
+
+
+def _max_pool1d(x: Tensor, *window: Any, return_indices: bool = False, **keywords: Any) -> Any:
+    """Return the maxima of windows along an axis of dynamic size: the operator without indices reads the size."""
+    if return_indices or isinstance(x.shape[-1], int):
+        return NotImplemented
+    return F.max_pool1d_with_indices(x, *window, **keywords)[0]
+
+
+def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **keywords: Any) -> Any:
+    """Return values from both ends to the middle, as the kernel of the CPU computes them."""
+    kind = torch.get_default_dtype() if dtype is None else dtype
+    if isinstance(steps, int) or not kind.is_floating_point or not set(keywords) <= {"device"}:
+        return NotImplemented
+    if isinstance(start, Tensor) or isinstance(end, Tensor):
+        return NotImplemented
+    step = (end - start) / torch.sym_max(steps - 1, 1)
+    index = torch.arange(steps, **keywords)
+    number = index.to(kind)
+    return torch.where(index < torch.sym_max(steps // 2, 1), start + step * number, end - step * (steps - 1 - number))
+
+
+def _cov(x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
+    """Return the covariance matrix of rows; weights are checked by their values."""
+    if fweights is not None or aweights is not None or x.dim() > 2 or x.dtype == torch.bool:
+        return NotImplemented
+    rows = x if x.dim() == 2 else x.reshape(1, -1)
+    count = rows.shape[1]
+    centered = rows - rows.sum(1, keepdim=True) / count
+    products = centered @ centered.mH
+    return (products / torch.sym_max(count - correction, 0)).squeeze()
+
+
+def _corrcoef(x: Tensor) -> Any:
+    """Return the correlation coefficients of rows, in [-1, 1]."""
+    covariance = _cov(x)
+    if covariance is NotImplemented or covariance.is_complex():
+        return NotImplemented
+    if covariance.dim() == 0:
+        return covariance / covariance
+    deviation = covariance.diagonal().sqrt()
+    return (covariance / deviation[:, None] / deviation).clip(-1, 1)
+
+
+def _combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
+    """Return the combinations of elements, whose positions a known size decides."""
+    if x.dim() != 1 or not isinstance(x.shape[0], int) or r < 1:
+        return NotImplemented
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    positions = list(choose(range(x.shape[0]), r))
+    return x[torch.tensor(positions, dtype=torch.int64, device=x.device).reshape(-1, r)]
+
+
+_IN_PYTHON: dict[Any, Callable[..., Any]] = {
+    F.max_pool1d: _max_pool1d,
+    torch.max_pool1d: _max_pool1d,
+    torch.linspace: _linspace,
+    torch.cov: _cov,
+    Tensor.cov: _cov,
+    torch.corrcoef: _corrcoef,
+    Tensor.corrcoef: _corrcoef,
+    torch.combinations: _combinations,
+}
+
+WITH_DYNAMIC_SIZES = {
+    "linspace": "start + (end - start) / (n - 1) * torch.arange(n)",
+    "logspace": "base ** (start + (end - start) / (n - 1) * torch.arange(n))",
+    "hann_window": "0.5 - 0.5 * torch.cos(2 * torch.pi / n * torch.arange(n))",
+    "hamming_window": "0.54 - 0.46 * torch.cos(2 * torch.pi / n * torch.arange(n))",
+    "bartlett_window": "1 - torch.abs(2 / n * torch.arange(n) - 1)",
+    "blackman_window": (
+        "0.42 - 0.5 * torch.cos(2 * torch.pi / n * torch.arange(n))"
+        " + 0.08 * torch.cos(4 * torch.pi / n * torch.arange(n))"
+    ),
+    "kaiser_window": (
+        "torch.i0(12 * torch.sqrt(1 - (2 / n * torch.arange(n) - 1) ** 2)) / torch.i0(torch.tensor(12.0))"
+    ),
+    "tril_indices": "torch.ones(n, m).tril().nonzero().T",
+    "triu_indices": "torch.ones(n, m).triu().nonzero().T",
+    "fft_fftfreq": "(torch.arange(n) - n * (torch.arange(n) >= (n + 1) // 2)) / n",
+    "fft_rfftfreq": "torch.arange(n // 2 + 1) / n",
+    "vander": "torch.flip(x[:, None] ** torch.arange(n), [1])",
+}
+"""Equal expressions of functions that take sizes as numbers, for errors; ``n`` is the dynamic size, ``m`` another."""

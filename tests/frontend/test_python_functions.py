@@ -1,0 +1,71 @@
+"""Functions of torch in Python, and checks of sizes that a dynamic range does not imply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.export import Dim
+
+from fx_importer import lower
+from fx_importer.errors import FxImporterError
+from fx_importer.frontend.export import export_program
+from fx_importer.options import ExportOptions
+
+LENGTH = ({1: Dim("length", min=4, max=64)},)
+
+DYNAMIC: dict[str, Callable[..., Any]] = {
+    "max_pool1d": lambda x: F.max_pool1d(x, 2, stride=1, padding=1),
+    "linspace": lambda x: x + torch.linspace(-1, 2, x.shape[1]),
+    "linspace_float64": lambda x: torch.linspace(3, 2, steps=x.shape[1], dtype=torch.float64),
+    "cov": torch.cov,
+    "cov_of_integers": lambda x: (x * 4).long().cov(correction=0),
+    "cov_of_a_vector": lambda x: torch.cov(x[0]),
+    "corrcoef": torch.corrcoef,
+    "corrcoef_of_a_vector": lambda x: torch.corrcoef(x[0]),
+    "combinations": lambda x: torch.combinations(x[:, 0]),
+    "combinations_with_replacement": lambda x: torch.combinations(x[:, 1], 3, with_replacement=True),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_functions_in_python_equal_eager(name: str) -> None:
+    f = DYNAMIC[name]
+    program = export_program(f, (torch.randn(3, 8),), {}, ExportOptions(dynamic_shapes=LENGTH))
+    for length in (8, 5, 4):
+        x = torch.randn(3, length)
+        torch.testing.assert_close(program.module()(x), f(x))
+
+
+def test_linspace_of_one_step_starts_at_the_start() -> None:
+    program = export_program(
+        lambda x: x * torch.linspace(2, 5, x.shape[0]), (torch.ones(4),), {}, ExportOptions(dynamic_shapes=({0: "n"},))
+    )
+    for n in (1, 2, 3):
+        torch.testing.assert_close(program.module()(torch.ones(n)), torch.linspace(2, 5, n))
+
+
+CHECKED: dict[str, tuple[Callable[..., Any], int]] = {
+    "pairs": (lambda x: x.view(3, -1, 2).sum(-1), 7),
+    "split": (lambda x: x.tensor_split(3, 1)[1], 12),
+    "ceil_mode": (lambda x: F.max_pool2d(x[None, :, :, None], (3, 1), ceil_mode=True), 0),
+    "differences": (torch.diff, 0),
+}
+"""Functions, with a length for which they may not run as traced."""
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
+@pytest.mark.parametrize("name", CHECKED)
+def test_sizes_that_the_range_does_not_imply_are_checked_in_the_call(name: str, output_type: str) -> None:
+    f, other = CHECKED[name]
+    lowered = lower(f, torch.randn(3, 8), output_type=output_type, dynamic_shapes=({1: Dim("length", max=64)},))
+    for length in (8, 14, other) if other else (8, 9, 14):
+        x = torch.randn(3, length)
+        if length == other:
+            with pytest.raises(FxImporterError, match=r"exported for sizes with .*args\[0\]\.shape\[1\]"):
+                lowered.run(x)
+        else:
+            torch.testing.assert_close(lowered.run(x), f(x))
