@@ -154,7 +154,7 @@ def check_build(
             f"without a suffix, such as '{identifier(prefix.name)}'"
         )
     if not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
-        raise UsageError(f"cannot write to '{prefix.parent}': it is not a directory, or is not writable")
+        raise UsageError(f"cannot write to '{prefix.parent}': there is no such directory, or it is not writable")
     if kind == "shared" and shared_suffix(chosen) is None:
         raise UsageError(f"{chosen.name} has no shared libraries: build kind='static' or kind='object'")
     if kind == "executable" and chosen.is_bare:

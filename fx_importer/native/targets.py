@@ -72,7 +72,7 @@ _BASELINES = {
     "arm64": "aarch64",
     "riscv64": "riscv64",
 }
-_TRIPLE = re.compile(r"[a-z0-9_]+-[a-z0-9]+(\.[\d.]+)?(-[a-z0-9]+(\.[\d.]+)?)?", re.ASCII)
+_TRIPLE = re.compile(r"[a-z0-9_]+-[a-z]+(\.[\d.]+)?(-[a-z0-9]+(\.[\d.]+)?)?", re.ASCII)
 _BIG_ENDIAN = re.compile(r"s390x|powerpc|powerpc64|mips|mips64|sparc|sparc64|m68k|lanai|bpfeb|\w+eb|\w+_be", re.ASCII)
 _CPU = re.compile(r"[a-z0-9_]+([+-][a-z0-9_]+)*", re.ASCII)
 

@@ -210,6 +210,7 @@ def test_file_of_weights_is_safetensors(steps):
     "options, message",
     [
         ({"target": "pentium"}, "no target 'pentium'"),
+        ({"target": "cortex-m9"}, "no target 'cortex-m9': accepted are x86-64-v2"),
         ({"target": "x86_64-linux-gnu:x86_64_v9"}, "unknown to Zig"),
         ({"target": "s390x-linux-gnu"}, "is big-endian"),
         ({"target": "x86_64-linux-gnux32"}, "has pointers of 32 bits"),
