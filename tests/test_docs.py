@@ -174,6 +174,21 @@ def test_links_lead_somewhere():
     assert not [f"{page.name}: {target}" for page, target in local if not (page.parent / target).exists()]
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of ``page``, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    titles = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w -]", "", title).strip().replace(" ", "-") for title in titles}
+
+
+def test_anchors_of_links_exist():
+    links = ((page, re.findall(r"\]\(([^)#:]*)#([^)]+)\)", FENCE.sub("", page.read_text()))) for page in PAGES)
+    local = [(page, (page.parent / name) if name else page, anchor) for page, all_ in links for name, anchor in all_]
+    known = {target: anchors(target) for _, target, _ in local if target.suffix == ".md"}
+    assert len(local) > 50
+    assert not [f"{page.name}: {to.name}#{anchor}" for page, to, anchor in local if anchor not in known.get(to, ())]
+
+
 def test_every_page_can_be_reached():
     start = ROOT / "docs" / "index.md"
     assert "(docs/index.md)" in (ROOT / "README.md").read_text()
