@@ -75,6 +75,7 @@ class CallPlan:
         self._arguments = [_read(each, held, scalars_are_tensors, keeps is not None) for each in function.arguments]
         self._results: list[Store] = [_store(result, held) for result in function.results]
         self._checks = [(i, each.name) for i, each in enumerate(function.results) if each.kind == "check"]
+        self._padded = [(leaf, [*axes.items()]) for leaf, axes in function.padded_axes.items()]
         leaves = function.outputs.leaves
         self._leaves = [leaf.value for leaf in leaves]
         """The output leaves. Leaves that the function returns are replaced on each call."""
@@ -130,9 +131,19 @@ class CallPlan:
             outputs[position] = make()
         for store, value in zip(self._results, returned, strict=True):
             store(leaves, outputs, value)
+        for leaf, axes in self._padded:
+            outputs[leaf] = without_padding(outputs[leaf], [(axis, returned[position]) for axis, position in axes])
         if self._build is None:
             raise UsageError(f"'{self._name}' returns a type {UNKNOWN_TYPE}")
         return self._build(outputs)
+
+
+def without_padding(padded: Any, sizes: Sequence[tuple[int, Any]]) -> torch.Tensor:
+    """Return the first elements of ``padded`` along axes, as many as their ``sizes`` are, in memory of their own."""
+    tensor = padded.tensor() if isinstance(padded, OnDevice) else padded
+    for axis, size in sizes:
+        tensor = tensor.narrow(axis, 0, int(size.tensor() if isinstance(size, OnDevice) else size))
+    return tensor.contiguous()
 
 
 def is_plain(function: Function) -> bool:

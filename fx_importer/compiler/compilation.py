@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.export import ExportedProgram
 
-from fx_importer.decompositions import DecompositionTable, Overrides, decompose
+from fx_importer.decompositions import DecompositionTable, Overrides, decompose, decompose_calls
 from fx_importer.engines import default_engine
 from fx_importer.errors import UsageError
 from fx_importer.fx_passes.fx_pass import FxContext
@@ -95,9 +95,13 @@ class Compilation:
             result = decompose(program, self.table(program), remark)
             return result if self.target.scalars else with_number_results(result, program)
 
+        def without_calls(program: ExportedProgram, operators: Collection[Any]) -> ExportedProgram:
+            table = self.table(program)
+            return decompose_calls(program, {each: table[each] for each in operators if each in table}, remark)
+
         options = replace(self.options, importing=self.importing)
         dtypes = self.target.dtypes_for(options.lowering)
-        return FxContext(self.target, options, dtypes, decomposed, functional, remark, exported)
+        return FxContext(self.target, options, dtypes, decomposed, without_calls, functional, remark, exported)
 
     def table(self, program: ExportedProgram | None = None) -> DecompositionTable:
         """Return the decompositions of the output type, and of the library operators that ``program`` calls.

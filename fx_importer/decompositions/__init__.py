@@ -7,7 +7,7 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from fx_importer.decompositions.engine.decompose import decompose, expand_packets
+from fx_importer.decompositions.engine.decompose import decompose, decompose_calls, expand_packets
 from fx_importer.decompositions.engine.overrides import Overrides, leaving
 from fx_importer.decompositions.engine.table import Decomposition, DecompositionTable, decomposes
 from fx_importer.decompositions.tables.base import BASE
@@ -26,6 +26,7 @@ __all__ = [
     "DecompositionTable",
     "Overrides",
     "decompose",
+    "decompose_calls",
     "decomposes",
     "expand_packets",
     "get_decomposition_table",

@@ -55,7 +55,8 @@ def insert_call(
 
 
 def fake_mode_of_values(node: fx.Node, values: Any) -> AbstractContextManager[Any]:
-    """Return the fake mode of the example values of ``node`` and ``values``."""
+    """Return the fake mode of the example values of ``node``, or of its operands if it has none, and ``values``."""
     # Outside of it, an operator without tensor arguments (arange) would run on real data and specialize symbols.
-    leaves = tree_leaves((value_of(node), values))
+    own = value_of(node)
+    leaves = tree_leaves((list(map(value_of, node.all_input_nodes)) if own is None else own, values))
     return next((leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)), nullcontext())

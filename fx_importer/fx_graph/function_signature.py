@@ -17,7 +17,7 @@ from fx_importer.symbolic.expressions import FUNCTIONS, SizeExpression
 
 Fixed = bool | int | float | str | None
 ArgumentKind = Literal["input", "state", "weight"]
-ResultKind = Literal["output", "state", "input", "gradient", "check"]
+ResultKind = Literal["output", "state", "input", "gradient", "size", "check"]
 
 Scale = tuple[float, int]
 """Scale and zero point of a tensor of integers: an element stands for ``scale * (element - zero_point)``."""
@@ -93,12 +93,16 @@ class Result:
     """A result of a function."""
 
     kind: ResultKind
-    """``state`` and ``input``: the new value of a mutated tensor. ``gradient``: of a parameter or an input. ``check``:
-    whether one of `Function.assumptions` holds; the other results are valid only if it does."""
+    """``state`` and ``input``: the new value of a mutated tensor. ``gradient``: of a parameter or an input. ``size``:
+    a size of outputs that depends on values. ``check``: whether one of `Function.assumptions` holds; the other results
+    are valid only if it does."""
     name: str
-    """For an output, its path; for a check, the assumption; otherwise the name of the tensor whose new value or
+    """For an output, its path; for a size, its name in the shapes of `Function.outputs`; for a check, the assumption;
+    otherwise the name of the tensor whose new value or
     gradient it is."""
     type: ValueType
+    """For an output whose leaf has sizes of the kind ``size``: the type of the padded tensor that the function returns.
+    Elements from such a size on have any value."""
     leaf: int | None = None
     """For an output: its index among the leaves of the outputs. For an input: among the leaves of the inputs."""
     passed_as: str | None = None
@@ -132,6 +136,14 @@ class Function:
     frozen: tuple[str, ...] = ()
     """The names of the buffers whose values decided a branch, and which are constants of the module."""
 
+    @property
+    def padded_axes(self) -> Mapping[int, Mapping[int, int]]:
+        """The position of the result that has the size, by leaf and axis of the outputs that are padded."""
+        sizes = {each.name: position for position, each in enumerate(self.results) if each.kind == "size"}
+        shapes = {at: leaf.type.shape or () for at, leaf in enumerate(self.outputs.leaves) if leaf.type and sizes}
+        axes = {at: {axis: sizes[size] for axis, size in enumerate(s) if size in sizes} for at, s in shapes.items()}
+        return {leaf: each for leaf, each in axes.items() if each}
+
     def with_symbols(self, names: Mapping[str, str]) -> Function:
         """Return the function with symbols renamed to ``names``, but to none that means something else in a guard."""
         reserved = {*self.symbols, *FUNCTIONS, "math", *keyword.kwlist}
@@ -153,7 +165,10 @@ class Function:
             inputs=replace(self.inputs, leaves=tuple(map(typed, self.inputs.leaves))),
             outputs=replace(self.outputs, leaves=tuple(map(typed, self.outputs.leaves))),
             arguments=tuple(map(typed, self.arguments)),
-            results=tuple(map(typed, self.results)),
+            results=tuple(
+                replace(each, name=renamed(each.name)) if each.kind == "size" else each
+                for each in map(typed, self.results)
+            ),
             symbols={renamed(symbol): range_ for symbol, range_ in self.symbols.items()},
             guards=tuple(map(renamed, self.guards)),
             guard_lines={renamed(guard): line for guard, line in self.guard_lines.items()},

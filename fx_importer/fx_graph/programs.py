@@ -18,6 +18,8 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.shape_prop import TensorMetadata
 from torch.utils._pytree import TreeSpec, tree_leaves
 
+from fx_importer.fx_graph.result_sizes import of_user
+
 SAME_IN_ALL_CALLS = "same_in_all_calls"
 """Metadata key of an input of a called graph: whether all calls pass the same value."""
 
@@ -121,10 +123,10 @@ def update_signature(signature: ExportGraphSignature, graph: fx.Graph) -> Export
 
 
 def call_structure(program: ExportedProgram) -> tuple[TreeSpec | None, TreeSpec | None]:
-    """Return the structures of inputs and outputs, without the class that ``call_spec`` makes in each call."""
+    """Return the structures of inputs and users' outputs, without the class that ``call_spec`` makes in each call."""
     if not program.module_call_graph or (signature := program.module_call_graph[0].signature) is None:
         return None, None
-    return signature.in_spec, signature.out_spec
+    return signature.in_spec, of_user(signature.out_spec)
 
 
 def held_value(program: ExportedProgram, spec: InputSpec) -> Any:

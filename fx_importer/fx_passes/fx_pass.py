@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import fx
 from torch.export import ExportedProgram
@@ -51,6 +51,8 @@ class FxContext:
     """The dtypes of the output type, with these options."""
     decompose: Callable[[ExportedProgram], ExportedProgram]
     """Decomposes a program with the table of the compilation."""
+    decompose_calls: Callable[[ExportedProgram, Collection[Any]], ExportedProgram]
+    """Decomposes the calls of some operators only, with the same table."""
     functionalize: Callable[[ExportedProgram], ExportedProgram]
     """Returns a program without writes to memory, whose other operators stay."""
     remark: Callable[[str], None] = field(default=lambda remark: None)

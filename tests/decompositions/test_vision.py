@@ -86,11 +86,13 @@ def test_dynamic_number_of_regions(output_type: str):
         )
 
 
-def test_suppressed_boxes():
+@pytest.mark.slow_rows("^stablehlo$")
+@pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
+def test_suppressed_boxes(output_type: str):
     operator, (boxes, scores, threshold) = CALLS["nms 0.1"]
     shapes = ({0: torch.export.Dim("number", min=2)},) * 2
     program = torch.export.export(_Call(operator, (threshold,)), (boxes, scores), dynamic_shapes=(shapes,))
-    lowered = lower(program, output_type="linalg")
+    lowered = lower(program, output_type=output_type)
     torch.testing.assert_close([lowered.run(boxes, scores)], EXPECTED["nms 0.1"])
 
 

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from fx_importer import StageFailed, lower
+from fx_importer import lower
 
-from .harness import LINALG, STABLEHLO, TOSA, Case, assert_same, check, integers, normal, table
+from .harness import LINALG, Case, assert_same, check, integers, normal, table
 
 X = normal(4, 5, 6)
 ROWS = torch.tensor([2, 0, 3, 2])
@@ -241,10 +241,3 @@ def test_results_of_data_dependent_size(name):
     lowered = lower(function, X, output_type=LINALG)
     for x in (X, -X):
         assert_same(lowered.run(x), function(x), None)
-
-
-@pytest.mark.parametrize("output_type", [TOSA, STABLEHLO], ids=lambda each: each.value)
-def test_boolean_mask_without_dynamic_sizes_is_an_error(output_type):
-    """If the size of the program's result depends on values: see test_selections.py."""
-    with pytest.raises(StageFailed, match="the result has a data-dependent size"):
-        lower(lambda x: x[x[:, 0, 0] > 0], X, output_type=output_type)

@@ -6,6 +6,7 @@ from torch.export import Dim
 from torch.nn import functional as F
 
 from fx_importer import StageFailed, lower
+from fx_importer.manifest import Manifest
 from tests.e2e.harness import STABLEHLO, TOSA, assert_same, normal
 
 MASKS = [torch.tensor(mask) for mask in ([True, False, True, False, True], [False] * 5, [True] * 5)]
@@ -92,18 +93,63 @@ def test_selected_elements(function, dynamic, output_type):
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x, rows: x[rows],
         lambda x, rows: (x[rows] * x[torch.flip(rows, [0])]).sum(),
         lambda x, rows: x[rows].flip(0).sum() + x[rows][:1].sum(),
         lambda x, rows: torch.cat([x[rows], x]).sum(0),
         lambda x, rows: x[rows].gather(1, (x.abs() > 1).long()[torch.flip(rows, [0])]).sum(),
         lambda x, rows: torch.bucketize(x[:1], torch.arange(5.0)[rows]),
     ],
-    ids=["result", "two_masks", "order", "concatenation", "gather", "boundaries"],
+    ids=["two_masks", "order", "concatenation", "gather", "boundaries"],
 )
 def test_data_dependent_sizes_that_remain_are_refused(function):
     with pytest.raises(StageFailed, match="data-dependent size"):
         lower(function, normal(5, 4), MASKS[0], output_type=STABLEHLO)
+
+
+def results(x, rows):
+    """Results of data-dependent size, of every kind of element and axis."""
+    columns = x[0] > 0
+    listed = {"places": rows.nonzero(), "rows": torch.where(rows)[0], "number": rows.sum()}
+    kinds = x[rows].half(), (x * 10).long()[rows], torch.complex(x, -x)[rows], rows[rows]
+    return x[rows] * 2, x[:, columns], x[rows][:, columns], x.masked_select(x > 0), listed, kinds
+
+
+def distinct(x, rows):
+    """Distinct elements, with their numbers and places."""
+    whole = (x * 2).long()
+    runs = torch.unique_consecutive(whole[:, 0], return_counts=True)
+    return torch.unique(whole, return_inverse=True, return_counts=True), runs, torch.unique(rows)
+
+
+@pytest.mark.in_turn("output_type")
+@pytest.mark.slow_rows("^distinct-dynamic")
+@pytest.mark.parametrize("output_type", [STABLEHLO, TOSA], ids=lambda output_type: output_type.value)
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("function", [results, distinct])
+def test_results_of_data_dependent_size_are_padded(function, dynamic, output_type):
+    x = normal(5, 4)
+    shapes = ({0: Dim("n")}, {0: Dim("n")}) if dynamic else None
+    lowered = lower(function, x, MASKS[0], output_type=output_type, dynamic_shapes=shapes)
+    for rows in MASKS:
+        for values in (x, torch.zeros(5, 4)):
+            assert_same(lowered.run(values, rows), function(values, rows), None)
+    for number in (1, 3) if dynamic else ():
+        arguments = x[:number], MASKS[0][:number]
+        assert_same(lowered.run(*arguments), function(*arguments), None)
+
+
+def test_manifest_has_the_sizes_of_padded_results():
+    lowered = lower(lambda x, rows: (x[rows], rows.nonzero()), normal(5, 4), MASKS[0], output_type=STABLEHLO)
+    function = lowered.manifest.functions["main"]
+    size = function.results[2].name
+    assert [leaf.type and leaf.type.shape for leaf in function.outputs.leaves] == [(size, 4), (size, 1)]
+    assert [(each.kind, each.type.shape) for each in function.results] == [
+        ("output", (5, 4)),
+        ("output", (5, 1)),
+        ("size", ()),
+    ]
+    assert lowered.verify(backends=["jit"]).passed
+    assert Manifest.from_json(lowered.manifest.to_json()) == lowered.manifest
 
 
 def test_update_is_one_select():

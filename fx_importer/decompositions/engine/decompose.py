@@ -66,6 +66,13 @@ def decompose(
         return _decomposed(program, expanded, remark)
 
 
+def decompose_calls(
+    program: ExportedProgram, table: Mapping[Any, Callable[..., Any]], remark: Callable[[str], None] | None = None
+) -> ExportedProgram:
+    """Return ``program`` in functional form, with the operators of ``table`` decomposed and all others as they are."""
+    return _decomposed(prepare(program), expand_packets(table), remark)
+
+
 def _decomposed(
     program: ExportedProgram, table: DecompositionTable, remark: Callable[[str], None] | None
 ) -> ExportedProgram:

@@ -26,6 +26,7 @@ from fx_importer.decompositions.indexing import (
     reshape,
     scatter_reduce,
     strided_views,
+    unique,
 )
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
@@ -54,6 +55,7 @@ STABLEHLO = (
     .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the other rule requires static shapes")
     .replacing(repeat_interleave.repeat_interleave, because="the torch dialect lacks it")
     .replacing(nonzero.nonzero, because="the C++ lowering crashes on rank zero")
+    .replacing(*unique.UNIQUE, because="it has no lowering")
     .replacing(*collectives.COLLECTIVES, because="collectives of one tensor are lowered, and have no gradients then")
     .replacing(
         *histogram.HISTOGRAMS,

@@ -24,6 +24,7 @@ from fx_importer.decompositions.indexing import (
     repeat_interleave,
     scatter_reduce,
     strided_views,
+    unique,
 )
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, normalization, pooling
 from fx_importer.decompositions.random import distributions
@@ -54,6 +55,7 @@ TOSA = (
     )
     .replacing(repeat_interleave.repeat_interleave, because="the torch dialect lacks it")
     .replacing(nonzero.nonzero, because="the C++ lowering crashes on rank zero")
+    .replacing(*unique.UNIQUE, because="it has no lowering")
     .replacing(
         *histogram.HISTOGRAMS,
         segment_reduce.segment_reduce,

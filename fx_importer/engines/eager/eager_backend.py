@@ -96,11 +96,24 @@ def results_of(
             kind, name = _NAMED[spec.kind], spec.target or ""
             named[kind, inputs[name] if kind == "input" else name] = value
     named |= {("check", assumption): torch.tensor(True) for assumption in function.assumptions}  # else it has raised
+    named |= _sizes(function, outputs)
     results = tuple(
         outputs[each.leaf] if each.kind == "output" and each.leaf is not None else named[key_of(each)]
         for each in function.results
     )
     return results, named
+
+
+def _sizes(function: Function, outputs: Sequence[Any]) -> dict[tuple[str, str | int | None], Any]:
+    """Return the sizes of padded outputs: a program with padding has them behind its ``outputs``."""
+    names = [each.name for each in function.results if each.kind == "size"]
+    counts = outputs[len(function.outputs.leaves) :]
+    sizes: dict[tuple[str, str | int | None], Any] = {}
+    sizes |= {("size", name): count for name, count in zip(names, counts, strict=False)}
+    for leaf, axes in function.padded_axes.items() if not sizes else ():
+        for axis, position in axes.items():
+            sizes["size", function.results[position].name] = torch.tensor(outputs[leaf].shape[axis])
+    return sizes
 
 
 def placeholder_values(program: ExportedProgram, given: Named) -> list[Any]:

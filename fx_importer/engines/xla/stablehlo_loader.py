@@ -128,6 +128,8 @@ class ArtifactFunction:
                 "sizes to run"
             )
         self._kinds = [(one["kind"], one["name"]) for one in self.results]
+        types, self._inside = [leaf["type"] for leaf in record["outputs"]["leaves"]], ("state", "check", "size")
+        self._shapes = [types[one["leaf"]]["shape"] if one["kind"] == "output" else () for one in self.results]
         new = {kind: {name for other, name in self._kinds if other == kind} for kind in ("state", "check")}
         replaced = set() if new["check"] else new["state"]  # a call that fails leaves the state as it is
         donated = [at for at, one in enumerate(self.arguments) if one["kind"] == "state" and one["name"] in replaced]
@@ -141,12 +143,11 @@ class ArtifactFunction:
         """Where each argument is that is not an input."""
         self._weights = [program.weights[each] for each in program._names[name]]
         shapes = [shape_of(one["type"], one.get("passed_as")) for one in self.arguments]
-        results = [shape_of(one["type"], one.get("passed_as")) for one in self.results]
         self.compiled = compile_artifact(
             program._artifact,
             name,
             (*shapes, *((each.shape, each.dtype) for each in self._weights)),
-            results,
+            [shape_of(one["type"], one.get("passed_as")) for one in self.results],
             program.device,
             donated,
         )
@@ -166,15 +167,16 @@ class ArtifactFunction:
         for take, value in zip(self._inputs, inputs, strict=True):
             passed.append(take(value, ordered))
             ordered = ordered and not isinstance(value, torch.Tensor)  # one that waits is enough
-        places = iter(passed)
         with program.turn:  # of the old state, whose memory the new one takes
-            values = [next(places) if held is None else held[0][held[1]] for held in self._held]
+            values = [passed.pop(0) if held is None else held[0][held[1]] for held in self._held]
             shards = self._execute([*values, *self._weights]).disassemble_into_single_device_arrays()
             results = [(kind, name, value) for (kind, name), (value,) in zip(self._kinds, shards, strict=True)]
             if broken := [name for kind, name, value in results if kind == "check" and not value]:
                 raise ArtifactError(f"'{self._name}' was captured under assumptions that do not hold: {broken[0]}")
             program.state.update((name, value) for kind, name, value in results if kind == "state")
-            arrays = [value for kind, _, value in results if kind not in ("state", "check")]
+            sizes = {name: int(value) for kind, name, value in results if kind == "size"}
+            shaped = [(v, s) for (k, _, v), s in zip(results, self._shapes, strict=True) if k not in self._inside]
+            arrays = [v[tuple(slice(sizes.get(n)) for n in s)] if sizes and s else v for v, s in shaped]
             if torch and results and not arrays:  # nothing else waits until the inputs are read
                 results[0][2].block_until_ready()
         outputs = [to_torch(torch, one, program.device) for one in arrays] if torch else arrays
@@ -298,8 +300,9 @@ def _constants_of(artifact: bytes) -> dict[str, list[str]]:
 
 
 def _bindings() -> Any:
-    names = "ir", "dialects.func", "dialects.stablehlo"
-    return tuple(importlib.import_module(f"jaxlib.mlir.{name}") for name in names)
+    return tuple(
+        importlib.import_module(f"jaxlib.mlir.{name}") for name in ("ir", "dialects.func", "dialects.stablehlo")
+    )
 
 
 # --- arrays ---------------------------------------------------------------------------------------------------------
@@ -317,8 +320,7 @@ def shape_of(kind: Any, passed_as: str | None = None) -> tuple[tuple[int, ...], 
 def wait_for_torch(torch: Any, device: Any) -> None:
     """Make ``device`` read tensors of PyTorch only after the work that its current stream has now."""
     if device.platform != "cpu":
-        event = torch.cuda.current_stream(device.local_hardware_id).record_event()
-        _external_stream(torch, device).wait_event(event)
+        _external_stream(torch, device).wait_event(torch.cuda.current_stream(device.local_hardware_id).record_event())
 
 
 @functools.cache
@@ -431,10 +433,9 @@ def _of_file(folder: Path, record: Any) -> Any:
         raise ArtifactError(f"there is no file '{path}', which has the weight '{record['name']}'")
     if path.stat().st_size < record["file"]["offset"] + record["file"]["nbytes"]:
         raise ArtifactError(f"'{path}' is too short for the weight '{record['name']}'")
-    if not record["file"]["nbytes"]:
+    if not (count := record["file"]["nbytes"]):
         return np.zeros(shape, dtype)
-    raw = np.memmap(path, np.uint8, "r", record["file"]["offset"], (record["file"]["nbytes"],))
-    return raw.view(dtype).reshape(shape)
+    return np.memmap(path, np.uint8, "r", record["file"]["offset"], (count,)).view(dtype).reshape(shape)
 
 
 def _initial_state(manifest: Any, folder: Path, passed: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -43,6 +43,17 @@ class Selection:
         wide = emit(before, aten._to_copy.default, self.mask, dtype=torch.int64)
         return emit(before, aten.sum.default, wide)
 
+    def places(self, before: fx.Node) -> fx.Node:
+        """Return the positions of the selected elements, in order, and then zeros: int64 [n]."""
+        position = emit(before, aten.arange.default, self.size, dtype=torch.int64)
+        dropped = emit(before, aten.zeros.default, [1], dtype=torch.int64)
+        up_to = emit(before, aten.cumsum.default, emit(before, aten._to_copy.default, self.mask, dtype=torch.int64), 0)
+        beyond = emit(before, aten.scalar_tensor.default, self.size, dtype=torch.int64)
+        rank = emit(before, aten.where.self, self.mask, emit(before, aten.sub.Tensor, up_to, 1), beyond)
+        places = emit(before, aten.cat.default, [emit(before, aten.zeros_like.default, position), dropped])
+        places = emit(before, aten.index_put.default, places, [rank], position)
+        return emit(before, aten.slice.Tensor, places, 0, 0, self.size)
+
 
 @dataclass(frozen=True)
 class Selected:
@@ -158,16 +169,7 @@ class Selections:
     def compacted(self, before: fx.Node, node: fx.Node, axis: int) -> fx.Node:
         """Return the selected elements of ``node`` along ``axis`` first, in order. A single one is repeated."""
         whole, selection = self.whole(node), self.axes(node)[axis]
-        position = emit(before, aten.arange.default, selection.size, dtype=torch.int64)
-        dropped = emit(before, aten.zeros.default, [1], dtype=torch.int64)
-        up_to = emit(
-            before, aten.cumsum.default, emit(before, aten._to_copy.default, selection.mask, dtype=torch.int64), 0
-        )
-        beyond = emit(before, aten.scalar_tensor.default, selection.size, dtype=torch.int64)
-        rank = emit(before, aten.where.self, selection.mask, emit(before, aten.sub.Tensor, up_to, 1), beyond)
-        places = emit(before, aten.cat.default, [emit(before, aten.zeros_like.default, position), dropped])
-        places = emit(before, aten.index_put.default, places, [rank], position)
-        places = emit(before, aten.slice.Tensor, places, 0, 0, selection.size)
+        places = selection.places(before)
         first = emit(before, aten.slice.Tensor, places, 0, 0, 1)
         is_one = emit(before, aten.eq.Scalar, selection.count(before), 1)
         places = emit(before, aten.where.self, is_one, first, places)

@@ -2,35 +2,65 @@
 
 ``z[..., mask] += 1`` reads as many elements as the mask has true ones. Computed for all elements, and written where the
 mask is true, it needs no size that is known at run time only. So do reductions of selected elements, to which the
-others are neutral, and products of matrices with selected rows. A result whose own size depends on values stays.
+others are neutral, and products of matrices with selected rows. An output whose own size depends on values is padded.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.fx_graph.aliasing import graphs_of
-from fx_importer.fx_graph.emission import value_of
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_graph.programs import with_graph, with_rewritten_modules
+from fx_importer.fx_graph.result_sizes import ResultSize, with_result_sizes
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 from fx_importer.fx_passes.node_rewriting import is_in_place
 from fx_importer.fx_passes.selections.elementwise import is_pointwise, pointwise
 from fx_importer.fx_passes.selections.rules import MOVES, RULES, SOURCES
-from fx_importer.fx_passes.selections.selected import Selected, Selections, nodes_in
+from fx_importer.fx_passes.selections.selected import Selected, Selection, Selections, nodes_in
 
 
 def without_selections(program: ExportedProgram, context: FxContext) -> ExportedProgram:
     """Return ``program`` with selected elements as all elements and masks, where their results can be expressed."""
+    calls = (node.target for graph in graphs_of(program.graph_module) for node in graph.nodes)
+    if operators := {target for target in calls if isinstance(target, OpOverload) and target.name() in _COMPOSITES}:
+        program = context.decompose_calls(program, operators)
     if not any(_selects(node) for graph in graphs_of(program.graph_module) for node in graph.nodes):
         return program
-    return with_rewritten_graphs(context.functionalize(program), lambda graph, _: rewrite(graph))
+    program = context.functionalize(program)
+    kinds = [spec.kind for spec in program.graph_signature.output_specs]
+    sizes: list[tuple[ResultSize, str]] = []
+
+    def rewrite_module(graph: fx.Graph, module: fx.GraphModule) -> None:
+        state = rewrite(graph)
+        if state is not None and module is program.graph_module:
+            sizes.extend(_pad_results(graph, kinds, state))
+        graph.eliminate_dead_code()
+
+    root = with_rewritten_modules(program.graph_module, rewrite_module)
+    padded = with_result_sizes(program, sizes) if sizes else program
+    return with_graph(padded, root.graph, padded.graph_signature, root=root)
+
+
+_COMPOSITES = frozenset(
+    (
+        *("aten::_unique", "aten::_unique2", "aten::unique_consecutive", "aten::unique_dim_consecutive"),
+        "torchvision::nms",
+    )
+)
+"""Operators that select elements by a mask which they compute."""
 
 
 def _selects(node: fx.Node) -> bool:
@@ -49,10 +79,10 @@ def _is_data_dependent(node: fx.Node) -> bool:
     return any(isinstance(size, SymInt) and free_unbacked_symbols(size) for leaf in tensors for size in leaf.shape)
 
 
-def rewrite(graph: fx.Graph) -> None:
-    """Rewrite ``graph``, which writes to no memory."""
+def rewrite(graph: fx.Graph) -> Selections | None:
+    """Rewrite ``graph``, which writes to no memory. Return the selected values that are left."""
     if any(is_in_place(node) for node in graph.nodes):
-        return
+        return None
     state = Selections()
     for node in list(graph.nodes):
         state.numbers.of(node)
@@ -75,7 +105,39 @@ def rewrite(graph: fx.Graph) -> None:
         elif result is not None:
             node.replace_all_uses_with(result.whole if isinstance(result, Selected) else result)
     _read_sizes(state)
-    graph.eliminate_dead_code()
+    return state
+
+
+def _pad_results(graph: fx.Graph, kinds: Sequence[OutputKind], state: Selections) -> Iterator[tuple[ResultSize, str]]:
+    """Return all elements of selected outputs, the selected ones first, and then the numbers of these.
+
+    Yields:
+        Each number's record, and the name of its node.
+    """
+    ending = graph.output_node()
+    results: list[Any] = list(ending.args[0])  # type: ignore[arg-type]
+    outputs = [position for position, kind in enumerate(kinds) if kind is OutputKind.USER_OUTPUT]
+    places: dict[int, fx.Node] = {}
+    selections: dict[int, Selection] = {}
+    names: dict[int, str] = {}
+    axes: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for leaf, position in enumerate(outputs):
+        result = results[position]
+        if not isinstance(result, fx.Node) or result not in state.selected:
+            continue
+        whole = state.whole(result)
+        for axis, selection in state.axes(result).items():
+            number = selection.number
+            if number not in places:
+                places[number], selections[number] = selection.places(ending), selection
+                names[number] = str(value_of(result).shape[axis])
+            whole = emit(ending, aten.index_select.default, whole, axis, places[number])
+            axes[number].append((leaf, axis))
+        results[position] = whole
+    counts = [selections[number].count(ending) for number in axes]
+    ending.args = ([*results, *counts],)
+    for number, count in zip(axes, counts, strict=True):
+        yield ResultSize(names[number], tuple(axes[number])), count.name
 
 
 def _size(node: fx.Node, state: Selections) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import MutatedStateError, UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.assumptions import FROZEN, assumptions_of, nested_assumptions
 from fx_importer.fx_graph.programs import call_structure, is_empty
+from fx_importer.fx_graph.result_sizes import ResultSize, result_sizes
 from fx_importer.importing.names import with_names
 from fx_importer.importing.pytrees import symbol_ranges, tree_of, value_type
 from fx_importer.importing.signatures.program_inputs import ProgramInputs, SignaturePolicy
@@ -52,6 +53,8 @@ def results_of(program: ExportedProgram, unsupported: list[UnsupportedNode]) -> 
     outputs = tree_of(call_structure(program)[1], "output").leaves
     inputs = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     returned: Any = program.graph.output_node().args[0]
+    sizes = result_sizes(program)
+    first_size = sum(spec.kind is OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs) - len(sizes)
     leaf = -1
     for spec, value in zip(program.graph_signature.output_specs, returned, strict=True):
         if spec.kind is OutputKind.TOKEN:
@@ -64,6 +67,9 @@ def results_of(program: ExportedProgram, unsupported: list[UnsupportedNode]) -> 
         name, position = spec.target or spec.arg.name, None
         if kind == "output":
             leaf += 1
+            if leaf >= first_size:
+                yield value, manifest.Result("size", sizes[leaf - first_size].name, value_type(example_of(value)))
+                continue
             # A joint graph may have fewer outputs than the model. It records the loss, but not its position.
             name, position = outputs[leaf].path if leaf < len(outputs) else spec.arg.name, leaf
         elif kind == "input":
@@ -180,17 +186,31 @@ def _function_record(
     given = [s.arg.value if isinstance(s.arg, ConstantArgument) else nodes[s.arg.name] for s in specs]
     returned: Any = program.graph.output_node().args[0]
     kinds = zip(program.graph_signature.output_specs, returned, strict=True)
+    sizes = result_sizes(program)
     user = [value for spec, value in kinds if RESULT_KINDS.get(spec.kind) == "output"]
     inputs, outputs = (
         replace(tree, leaves=(*map(_leaf, tree.leaves, values), *tree.leaves[len(values) :]))
-        for tree, values in ((inputs, given), (outputs, user))
+        for tree, values in ((inputs, given), (outputs, user[: len(user) - len(sizes)]))
     )
+    outputs = replace(outputs, leaves=_with_sizes(outputs.leaves, sizes))
     records = tuple(map(_argument_record, arguments))
     guards = guard_texts(program)
     lines = {guard: line for guard, line in guards.items() if line}
     return manifest.Function(
         inputs, outputs, records, tuple(results), symbol_ranges(program), tuple(guards), guard_lines=lines
     )
+
+
+def _with_sizes(leaves: tuple[manifest.Leaf, ...], sizes: Iterable[ResultSize]) -> tuple[manifest.Leaf, ...]:
+    """Return ``leaves`` with the sizes that depend on values, of which the function returns padded tensors."""
+    changed = list(leaves)
+    for size in sizes:
+        for position, axis in size.axes:
+            leaf = changed[position]
+            if leaf.type is not None and leaf.type.shape is not None:
+                shape = (*leaf.type.shape[:axis], size.name, *leaf.type.shape[axis + 1 :])
+                changed[position] = replace(leaf, type=replace(leaf.type, shape=shape))
+    return tuple(changed)
 
 
 def _leaf(leaf: manifest.Leaf, value: Any) -> manifest.Leaf:
