@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,16 @@ from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
-from fx_importer.engines.vela.vela import ARRAYS, Estimate, check_accelerator, compile_with_vela, has_resize
+from fx_importer.engines.vela.vela import (
+    ARRAYS,
+    Estimate,
+    RefusedError,
+    Scales,
+    check_accelerator,
+    compile_with_vela,
+    has_resize,
+    tensor_scales,
+)
 from fx_importer.errors import UsageError
 from fx_importer.mlir.output_files import check_writable
 from fx_importer.options import Options
@@ -100,8 +109,30 @@ def _estimates(
             resizes = has_resize(name)
             if resizes not in lowered:
                 lowered[resizes] = followed.lowered = lower_to_integers(quantized, resizes)
-            estimates.append(compile_with_vela(lowered[resizes].module, name, output, options, scales))
+            estimates.append(_compile(lowered[resizes], name, output, options, scales))
     return estimates
+
+
+def _compile(
+    lowered: Lowered, accelerator: str, output: Path | None, options: tuple[str, ...], scales: tuple[Scales, Scales]
+) -> Estimate:
+    """Compile the model for the NPU, and what that does not run as C for the processor next to it."""
+    floats = floating_operators(lowered)
+    reason = _listed("Ethos-U computes in integers, but these stay in floating point:", floats)
+    if not floats:
+        try:
+            return compile_with_vela(lowered.module, accelerator, output, options, scales)
+        except RefusedError as error:
+            reason = str(error)
+    if output is not None and output.suffix != ARRAYS:
+        raise UsageError(f"{reason}\nThe file '{output.with_suffix(ARRAYS)}' would have them as C for the processor")
+    from fx_importer.native.divided_program import divide_program
+    from fx_importer.native.divided_source import write_divided
+
+    program = divide_program(lowered.module, accelerator, options, floats)
+    if output is not None:
+        write_divided(lowered, program, output, scales)
+    return replace(program.estimate, inputs=tensor_scales(scales[0]), outputs=tensor_scales(scales[1]))
 
 
 def quantized_call(
@@ -133,13 +164,9 @@ def quantized_call(
 
 
 def lower_to_integers(quantized: tuple[torch.fx.GraphModule, Inputs], resizes: bool = True) -> Lowered:
-    """Lower what `quantized_call` returns to TOSA; without ``resizes``, ``tosa.resize`` is left only where it must be.
-
-    Raises:
-        UsageError: if an operator has no integer form, with all of these and the reasons.
-    """
+    """Lower the result of `quantized_call` to TOSA; without ``resizes``, ``tosa.resize`` is left where it must be."""
     module, inputs = quantized
-    lowered = lower(
+    return lower(
         module,
         *inputs.args,
         kwargs=dict(inputs.kwargs),
@@ -149,12 +176,17 @@ def lower_to_integers(quantized: tuple[torch.fx.GraphModule, Inputs], resizes: b
         tosa_target="version=1.0 extensions=int16",
         lowerings=() if resizes else WITHOUT_RESIZE,
     )
-    floats = [remark for remark in lowered.trace.stages[0].remarks if remark.startswith("float: ")]
-    if floats:
-        rest = [f"and {len(floats) - _SHOWN} more"] if len(floats) > _SHOWN else []
-        shown = [remark.removeprefix("float: ") for remark in floats[:_SHOWN]] + rest
-        raise UsageError("\n  ".join(["Ethos-U computes in integers, but these stay in floating point:", *shown]))
-    return lowered
+
+
+def _listed(head: str, lines: Sequence[str]) -> str:
+    rest = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "\n  ".join([head, *lines[:_SHOWN], *rest])
+
+
+def floating_operators(lowered: Lowered) -> list[str]:
+    """Return the operators that have no integer form, with the reasons."""
+    remarks = lowered.trace.stages[0].remarks
+    return [remark.removeprefix("float: ") for remark in remarks if remark.startswith("float: ")]
 
 
 def _quantized(value: Any, scale: tuple[float, int] | None, dtype: torch.dtype | None) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,19 +40,24 @@ _TEMPLATE = """/* {title}: made by fx_importer with Vela {version} for {accelera
 """
 
 
+def read_raw(content: bytes) -> dict[str, Any]:
+    """Return the entries of a file that Vela writes with ``--output-format raw``."""
+    with np.load(io.BytesIO(content), allow_pickle=True) as file:  # Vela's own file, of this call
+        return dict(file)
+
+
 def c_arrays(
-    raw: Path,
+    raw: bytes,
     title: str,
     accelerator: str,
     version: str,
     scales: tuple[Sequence[tuple[float, int] | None], Sequence[tuple[float, int] | None]],
 ) -> str:
-    """Return the header for what Vela wrote to ``raw`` (``--output-format raw``).
+    """Return the header for ``raw``, Vela's file (``--output-format raw``).
 
     ``scales`` are scale and zero point of inputs and of results, None for a tensor without.
     """
-    with np.load(raw, allow_pickle=True) as file:  # Vela's own file, of this call
-        data = dict(file)
+    data = read_raw(raw)
     name = re.sub(r"\W", "_", title, flags=re.ASCII)
     name = name if re.match(r"[A-Za-z_]", title) else f"model_{name}"
     upper = name.upper()
@@ -67,10 +72,6 @@ def c_arrays(
     for kind, values in zip(("input", "output"), scales, strict=True):
         for i, scale in enumerate(values):
             macros += ["", *_tensor(f"{upper}_{kind.upper()}_{i}", data, kind, i, scale)]
-    arrays = [
-        f"static const uint8_t {name}_{what}[] {upper}_ALIGNED = {{\n{_bytes(data[key])}\n}};"
-        for what, key in (("command_stream", "cmd_data"), ("weights", "weight_data"))
-    ]
     return _TEMPLATE.format(
         title=title.replace("*/", "* /"),
         version=version,
@@ -78,7 +79,15 @@ def c_arrays(
         name=name,
         upper=upper,
         macros="\n".join(macros),
-        arrays="\n\n".join(arrays),
+        arrays=byte_arrays(name, f"{upper}_ALIGNED", data),
+    )
+
+
+def byte_arrays(name: str, alignment: str, data: Mapping[str, Any]) -> str:
+    """Return the command stream and the weights as arrays of C."""
+    return "\n\n".join(
+        f"static const uint8_t {name}_{what}[] {alignment} = {{\n{_bytes(data[key])}\n}};"
+        for what, key in (("command_stream", "cmd_data"), ("weights", "weight_data"))
     )
 
 
@@ -98,5 +107,6 @@ def _tensor(prefix: str, data: dict[str, Any], kind: str, index: int, scale: tup
 
 def _bytes(value: Any) -> str:
     data = value.tobytes()  # numpy drops trailing zeros of bytes when it converts to a Python object
+    data = data or bytes(1)
     rows = (data[start : start + _PER_LINE] for start in range(0, len(data), _PER_LINE))
     return "\n".join("    " + ", ".join(f"0x{byte:02x}" for byte in row) + "," for row in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import importlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ _BEFORE_REASON = "Compilation failed: "
 """Before the reason, in the exception that Vela ends with."""
 _ERROR = "RuntimeError: "
 """Before the exception."""
+_NOT_ON_NPU = r"Non-passthrough operation \((\w+)\) could not run on NPU"
+"""The exception for an operator that an accelerator lacks."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Estimate:
     inputs: Sequence[TensorScale] = ()
     """Scales of the inputs, in the order of the program."""
     outputs: Sequence[TensorScale] = ()
+    on_processor: Sequence[str] = ()
+    """What the NPU does not run and why, where a program is divided."""
 
     @property
     def milliseconds(self) -> float:
@@ -86,6 +91,8 @@ class Estimate:
             for i, tensor in enumerate(tensors):
                 if tensor.scale is not None:
                     rows[f"{kind} {i}"] = f"scale {tensor.scale:.9g}, zero point {tensor.zero_point}"
+        for i, text in enumerate(self.on_processor):
+            rows["on the CPU" + " " * i] = text
         head = f"{self.accelerator}, system {self.system}, memory mode {self.memory_mode}"
         return "\n".join([head, *(f"  {name:<16} {text}" for name, text in rows.items())])
 
@@ -106,6 +113,15 @@ def has_resize(accelerator: str) -> bool:
     return accelerator.startswith("ethos-u85")
 
 
+class RefusedError(UsageError):
+    """Vela refuses a program."""
+
+    def __init__(self, accelerator: str, output: str) -> None:
+        self.reasons = reasons_of(output)
+        """Why, by names of operators as Vela spells them; empty where it names none."""
+        super().__init__(f"Vela does not compile it for {accelerator}: {refused(output)}")
+
+
 def compile_with_vela(
     module: ir.Module,
     accelerator: str,
@@ -120,48 +136,67 @@ def compile_with_vela(
 
     Raises:
         NotInstalledError: without Vela or ``tosa-tools``.
-        UsageError: for an unknown accelerator, a module that is not of `TARGET`, and operators that Vela rejects.
+        UsageError: for an unknown accelerator, and a module that is not of `TARGET`.
+        RefusedError: for operators that Vela rejects.
     """
+    as_arrays = output is not None and output.suffix == ARRAYS
+    estimate, content = run_vela(module, accelerator, (*options, *(("--output-format", "raw") if as_arrays else ())))
+    if output is not None and as_arrays:
+        content = c_arrays(content, output.stem, accelerator, vela_version(), scales).encode()
+    if output is not None:
+        save_bytes(content, output)
+    return replace(estimate, inputs=tensor_scales(scales[0]), outputs=tensor_scales(scales[1]))
+
+
+def run_vela(module: ir.Module, accelerator: str, options: Sequence[str]) -> tuple[Estimate, bytes]:
+    """Return Vela's estimate, and the file that it writes; raises as `compile_with_vela` does."""
     check_accelerator(accelerator)
     if not is_installed("tosa_reference_model"):
         raise NotInstalledError("vela", "tosa-tools", "tosa")
     with Scratch() as folder:
         write_flatbuffer(module, folder / "model.tosa", TARGET)
         arguments = ["--accelerator-config", accelerator, "--output-dir", str(folder), *options]
-        as_arrays = output is not None and output.suffix == ARRAYS
-        if as_arrays:
-            arguments += ["--output-format", "raw"]
-        command = [sys.executable, "-m", "ethosu.vela", str(folder / "model.tosa"), *arguments]
-        ran = output_of(command, _MINUTES * 60)
+        ran = output_of([sys.executable, "-m", "ethosu.vela", str(folder / "model.tosa"), *arguments], _MINUTES * 60)
         (summary, *_) = [*folder.glob("model_summary_*.csv"), None]
         if ran.returncode or summary is None:
-            raise UsageError(f"Vela does not compile it for {accelerator}: {refused(ran.stderr + ran.stdout)}")
-        if output is not None and as_arrays:
-            arrays = c_arrays(folder / "model_vela.npz", output.stem, accelerator, version("ethos-u-vela"), scales)
-            save_bytes(arrays.encode(), output)
-        elif output is not None:
-            save_bytes((folder / "model_vela.tflite").read_bytes(), output)
+            raise RefusedError(accelerator, ran.stderr + ran.stdout)
         with summary.open(newline="") as file:
             estimate = _estimate(accelerator, next(iter(csv.DictReader(file))), ran.stdout)
-        inputs, outputs = ([TensorScale(*(scale or (None, None))) for scale in part] for part in scales)
-        return replace(estimate, inputs=inputs, outputs=outputs)
+        (written,) = (path for path in folder.glob("model_vela.*") if path.suffix in (".npz", ".tflite"))
+        return estimate, written.read_bytes()
+
+
+def vela_version() -> str:
+    """Return the version of Vela."""
+    return version("ethos-u-vela")
+
+
+def tensor_scales(scales: Scales) -> list[TensorScale]:
+    """Return ``scales`` as records, those of integers without a scale included."""
+    return [TensorScale(*(scale or (None, None))) for scale in scales]
+
+
+def reasons_of(output: str) -> dict[str, list[str]]:
+    """Return why Vela rejects a program, by operator, from its output; empty where that names none."""
+    _, reason, listed = output.rpartition(_BEFORE_REASON)
+    if not reason:
+        return {match[1]: [match[0]] for match in re.finditer(_NOT_ON_NPU, output)}
+    reasons: dict[str, list[str]] = {}
+    for line in listed.splitlines():
+        if line.endswith(":") and not line.startswith((" ", "Validation error")):
+            reasons.setdefault(line[:-1], [])
+        elif line.startswith(" - ") and reasons:
+            reasons[list(reasons)[-1]].append(line.removeprefix(" - "))
+    return reasons
 
 
 def refused(output: str) -> str:
     """Return the operators that Vela rejects, as ``operator: reason``, or the end of its output."""
-    _, found_reason, said = output.rpartition(_BEFORE_REASON)
-    if not found_reason:
-        reasons = [line.removeprefix(_ERROR) for line in output.splitlines() if line.startswith(_ERROR)]
-        return f"\n  {reasons[-1]}" if reasons else "\n  ".join(["", *output.splitlines()[-3:]])
-    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Validation error")]
-    found: dict[str, list[str]] = {}
-    for line in lines:
-        if line.endswith(":") and not line.startswith(" "):
-            found.setdefault(line[:-1], [])
-        elif line.startswith(" - ") and found:
-            found[list(found)[-1]].append(line.removeprefix(" - "))
-    if found:
-        return "".join(f"\n  {name}: {', '.join(dict.fromkeys(reasons))}" for name, reasons in found.items())
+    if (reasons := reasons_of(output)) and _BEFORE_REASON in output:
+        return "".join(f"\n  {name}: {', '.join(dict.fromkeys(texts))}" for name, texts in reasons.items())
+    errors = [line.removeprefix(_ERROR) for line in output.splitlines() if line.startswith(_ERROR)]
+    if errors and _BEFORE_REASON not in output:
+        return f"\n  {errors[-1]}"
     return "\n  ".join(["", *output.splitlines()[-3:]])
 
 

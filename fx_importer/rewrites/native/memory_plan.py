@@ -16,6 +16,7 @@ from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.llvm.arena import ALIGNMENT, aligned, view_of_block
 from fx_importer.rewrites.llvm.entry_point import entry_point, required_fact, write_fact
 from fx_importer.rewrites.llvm.processor import processor_of
+from fx_importer.rewrites.native.buffer_offsets import Lifetime, place
 from fx_importer.rewrites.native.destinations import INPUTS
 from fx_importer.rewrites.native.linkage import EXPORTED
 from fx_importer.rewrites.native.size_slices import CheckedSlice, SizeSlice
@@ -175,52 +176,14 @@ def _element_bytes(kind: ir.MemRefType, index_bits: int) -> int:
     return DTYPES[name][0].itemsize
 
 
-_PLANS = 200
-"""Orders that are tried where the first one takes more than the buffers in use at once."""
-
-
 def _place(buffers: Sequence[_Buffer], index_bits: int) -> int:
-    """Set the offsets, and return the size of the block.
-
-    A buffer is at the lowest place that is free, of the largest one first. If that takes more than the largest sum of
-    buffers in use at once, those at the end of the block come before those in their way, again and again, and the best
-    order is kept.
-    """
-    sized = [(each, aligned(math.prod(each.type.shape) * _element_bytes(each.type, index_bits))) for each in buffers]
-    bound = max(
-        (sum(size for other, size in sized if other.first <= each.first <= other.last) for each in buffers), default=0
-    )
-    order = sorted(sized, key=lambda pair: -pair[1])
-    best = _place_in_order(order)
-    offsets = [each.offset for each in buffers]
-    for number in range(min(_PLANS, 20_000_000 // max(len(buffers), 1) ** 3)):
-        if best <= bound:
-            break
-        last = max(range(len(order)), key=lambda at: (order[at][0].offset + order[at][1], -at))
-        before = [at for at in range(last) if order[at][0].overlaps(order[last][0])]
-        if not before:
-            break
-        order.insert(before[number % len(before)], order.pop(last))
-        if (size := _place_in_order(order)) < best:
-            best, offsets = size, [each.offset for each in buffers]
-    for each, offset in zip(buffers, offsets, strict=True):
-        each.offset = offset
-    return best
-
-
-def _place_in_order(order: Sequence[tuple[_Buffer, int]]) -> int:
-    placed: list[tuple[_Buffer, int]] = []
-    for buffer, size in order:
-        offset = 0
-        for other, taken in sorted(placed, key=lambda each: each[0].offset):
-            if not buffer.overlaps(other) or other.offset + taken <= offset:
-                continue
-            if other.offset - offset >= size:
-                break
-            offset = other.offset + taken
+    """Set the offsets, and return the size of the block."""
+    sizes = [aligned(math.prod(each.type.shape) * _element_bytes(each.type, index_bits)) for each in buffers]
+    lifetimes = [Lifetime(size, each.first, each.last) for size, each in zip(sizes, buffers, strict=True)]
+    offsets, end = place(lifetimes)
+    for buffer, offset in zip(buffers, offsets, strict=True):
         buffer.offset = offset
-        placed.append((buffer, size))
-    return max((buffer.offset + size for buffer, size in placed), default=0)
+    return end
 
 
 def _place_in_slots(
