@@ -205,8 +205,8 @@ class Manifest:
         functions = dict(self.functions)
         for name, (inputs, outputs) in scales.items():
             if inputs or outputs:
-                arguments = tuple(scaled(each, "input", inputs) for each in functions[name].arguments)
-                results = tuple(scaled(each, "output", outputs) for each in functions[name].results)
+                arguments = tuple(scaled(argument, "input", inputs) for argument in functions[name].arguments)
+                results = tuple(scaled(result, "output", outputs) for result in functions[name].results)
                 functions[name] = dataclasses.replace(functions[name], arguments=arguments, results=results)
         return dataclasses.replace(self, functions=functions)
 

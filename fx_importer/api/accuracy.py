@@ -117,8 +117,8 @@ def accuracy(
                 steps[name] = max(count, steps.get(name, 0))
             result.add(*_results(reference, quantized, call, given))  # both advance their state
     found = [
-        LayerAccuracy(name, each.module, each.operator, each.alone.ratio, each.whole.ratio, steps.get(name))
-        for name, each in layers.items()
+        LayerAccuracy(name, layer.module, layer.operator, layer.alone.ratio, layer.whole.ratio, steps.get(name))
+        for name, layer in layers.items()
     ]
     ordered = tuple(sorted(found, key=lambda each: each.alone))
     return Accuracy(result.ratio, ordered, _tried(f, reference, ordered, calls, tries))
@@ -162,7 +162,7 @@ def _results(
         for each, result, scale in zip(expected, found, scales or [None] * len(found), strict=True)
         if isinstance(each, Tensor)
     ]
-    if any(expected.shape != found.shape for expected, found in pairs):
+    if any(expected.shape != actual.shape for expected, actual in pairs):
         raise UsageError(_OTHER)
     vectors = (torch.cat([pair[side].double().reshape(-1) for pair in pairs]) for side in (0, 1))
     return next(vectors), next(vectors)
@@ -173,12 +173,12 @@ def _given(quantized: torch.fx.GraphModule, call: Call) -> list[Any]:
     leaves = flat(*call)
     scales = quantized.meta.get("input_scales") or [None] * len(leaves)
     found: list[Any] = []
-    for each, scale, node in zip(leaves, scales, quantized.graph.find_nodes(op="placeholder"), strict=True):
+    for leaf, scale, node in zip(leaves, scales, quantized.graph.find_nodes(op="placeholder"), strict=True):
         if scale is not None:
             kind = next(user.args[5] for user in node.users if kind_of(user) == "dequantize")
             limits = torch.iinfo(kind)
-            each = (each / scale[0] + scale[1]).round().clamp(limits.min, limits.max).to(kind)
-        found.append(each)
+            leaf = (leaf / scale[0] + scale[1]).round().clamp(limits.min, limits.max).to(kind)
+        found.append(leaf)
     return found
 
 

@@ -14,7 +14,7 @@ from fx_importer.option_fields import Option
 from fx_importer.options import CALL_OPTIONS, GROUPS, KEYWORDS, OPTIONS, Keywords, Mutation, Options
 from fx_importer.output_types import OutputType, TosaTarget
 
-_WITH_OPTIONS = {each.keyword for each in CALL_OPTIONS} - {"experimental_support_mutation"}
+_WITH_OPTIONS = {call_option.keyword for call_option in CALL_OPTIONS} - {"experimental_support_mutation"}
 """The keywords that can be passed together with ``options``."""
 
 

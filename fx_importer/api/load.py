@@ -190,14 +190,14 @@ def _options_of(manifest: Manifest) -> Options:
     arguments = [argument for function in manifest.functions.values() for argument in function.arguments]
     results = [result for function in manifest.functions.values() for result in function.results]
     weights = Weights.EXTERNAL if manifest.weights else Weights.INLINE
-    if any(each.kind == "weight" for each in arguments):
+    if any(argument.kind == "weight" for argument in arguments):
         weights = Weights.ARGS
-    mutation = Mutation.FUNCTIONAL if any(each.kind in ("state", "input") for each in results) else Mutation.ERROR
-    if any(each.overwritten for each in arguments):
+    mutation = Mutation.FUNCTIONAL if any(result.kind in ("state", "input") for result in results) else Mutation.ERROR
+    if any(argument.overwritten for argument in arguments):
         mutation = Mutation.MUTABLE
     mesh = ",".join(f"{axis}={size}" for axis, size in manifest.mesh.items())
     narrows = target_for(kind).narrows
-    passed = [(each.type.dtype, each.passed_as) for each in (*arguments, *results)]
+    passed = [(argument.type.dtype, argument.passed_as) for argument in (*arguments, *results)]
     plan = Plan.of(manifest.functions)
     name = next(iter(manifest.functions)) if len(manifest.functions) == 1 else "main"
     return Options(

@@ -185,5 +185,5 @@ def request_of(
 
 def operators_of(program: ExportedProgram) -> list[OpOverload]:
     """Return the operators that ``program`` calls, in its subgraphs too."""
-    graphs = [each.graph for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
     return list({node.target: None for graph in graphs for node in graph.nodes if isinstance(node.target, OpOverload)})

@@ -186,7 +186,7 @@ def measure(
     if runs[0].problem:
         raise UsageError(f"the model does not load and run in eager PyTorch: {runs[0].problem}")
     with ThreadPoolExecutor(loading_at_once) as pool:
-        for started in counted([pool.submit(each) for each in others], "engines"):
+        for started in counted([pool.submit(other) for other in others], "engines"):
             started.result()
     for run in runs:
         run.choose_calls(limits)

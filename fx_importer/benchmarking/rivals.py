@@ -40,7 +40,7 @@ def onnx_runtime(example: Example) -> Callable[..., Any]:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = runtime.InferenceSession(exported.file, options, providers=["CPUExecutionProvider"])
-    inputs = [each.name for each in session.get_inputs()]
+    inputs = [input_.name for input_ in session.get_inputs()]
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return _tensors(session.run(None, exported.arrays(inputs, args, kwargs)))
@@ -62,7 +62,7 @@ def openvino(example: Example) -> Callable[..., Any]:
         "EXECUTION_MODE_HINT": "ACCURACY",  # float32 stays float32 on processors that are faster with bfloat16
     }
     compiled = core.compile_model(exported.file, "CPU", settings)
-    inputs = [each.any_name for each in compiled.inputs]
+    inputs = [input_.any_name for input_ in compiled.inputs]
 
     def call(*args: Any, **kwargs: Any) -> Any:
         found = compiled(exported.arrays(inputs, args, kwargs))
@@ -106,4 +106,4 @@ def _check_pure(program: ExportedProgram, rival: str) -> None:
 
 
 def _tensors(arrays: Any) -> list[torch.Tensor]:
-    return [torch.from_numpy(each) for each in arrays]
+    return [torch.from_numpy(array) for array in arrays]

@@ -93,11 +93,11 @@ class DenseArguments:
         if self._recurring.matches(arguments) and has_memory(arguments):
             return arguments
         if self._recurring_with_gradients.matches(arguments) and has_memory(arguments):
-            return [each.detach() for each in arguments]
+            return [argument.detach() for argument in arguments]
         self._signature.check(arguments)
         made = [dense(argument) if isinstance(argument, torch.Tensor) else argument for argument in arguments]
         if all(isinstance(each, torch.Tensor) and _same(each, new) for each, new in zip(arguments, made, strict=True)):
-            needs_gradients = any(each.requires_grad for each in arguments)
+            needs_gradients = any(argument.requires_grad for argument in arguments)
             (self._recurring_with_gradients if needs_gradients else self._recurring).accept(arguments)
         return made
 

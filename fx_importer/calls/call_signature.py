@@ -165,9 +165,9 @@ def read_signature(function: func_d.FuncOp, convention: CallingConvention = JIT)
     kinds: dict[str, list[Kind]] = {}
     strange: list[str] = []
     for role, types in (("argument", function.type.inputs), ("result", function.type.results)):
-        found = [_kind(type_, convention) for type_ in types]
-        strange += [f"{role} {i} is {types[i]}" for i, kind in enumerate(found) if kind is None]
-        kinds[role] = [kind for kind in found if kind is not None]
+        types_ = [_kind(type_, convention) for type_ in types]
+        strange += [f"{role} {i} is {types[i]}" for i, kind in enumerate(types_) if kind is None]
+        kinds[role] = [kind for kind in types_ if kind is not None]
     if strange:
         scalars = f", and scalars of {', '.join(_SCALARS)}" if convention.scalars else ", and no scalars"
         raise UsageError(
@@ -186,8 +186,8 @@ def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:
         return ()
 
     def name(attributes: ir.DictAttr) -> str | None:
-        found = [key for key in ("fx_importer.name", "fx_importer.state", "fx_importer.weight") if key in attributes]
-        return ir.StringAttr(attributes[found[0]]).value if found else None
+        keys = [key for key in ("fx_importer.name", "fx_importer.state", "fx_importer.weight") if key in attributes]
+        return ir.StringAttr(attributes[keys[0]]).value if keys else None
 
     return tuple(name(ir.DictAttr(each)) for each in ir.ArrayAttr(function.attributes["arg_attrs"]))
 

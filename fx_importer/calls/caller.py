@@ -41,9 +41,9 @@ class Caller:
         self._only = next(iter(manifest.functions)) if len(manifest.functions) == 1 else None
         self._plans: dict[str, CallPlan] = {}
         _require("function", manifest.functions, functions)
-        given = state or {}
-        _require("state", manifest.state, given)
-        self.state = State({name: _checked_tensor("state", name, given[name]).clone() for name in manifest.state})
+        initial = state or {}
+        _require("state", manifest.state, initial)
+        self.state = State({name: _checked_tensor("state", name, initial[name]).clone() for name in manifest.state})
         """The current state, by name in the state dict."""
         weights = {
             argument.name: argument
@@ -51,8 +51,8 @@ class Caller:
             for argument in function.arguments
             if argument.kind == "weight"
         }
-        _require("weight", weights, given)
-        self.weights = {name: _checked_tensor("weight", name, given[name]) for name in weights}
+        _require("weight", weights, initial)
+        self.weights = {name: _checked_tensor("weight", name, initial[name]) for name in weights}
         """The weights that functions take, by name in the state dict."""
         self.lock: AbstractContextManager[Any] = threading.RLock()
         """Held while a function that reads or writes state or gradients runs."""
@@ -108,6 +108,6 @@ def _checked_tensor(what: str, name: str, value: Any) -> torch.Tensor:
     return value.detach()
 
 
-def _require(what: str, needed: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    if missing := [name for name in needed if name not in given]:
+def _require(what: str, needed: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    if missing := [name for name in needed if name not in values]:
         raise UsageError(f"no {what} was given for {', '.join(map(repr, missing))}")

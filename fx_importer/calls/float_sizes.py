@@ -56,7 +56,7 @@ def fold_scalars(block: ir.Block) -> bool:
         if fold is None or len(operation.results) != 1 or (dtype := _dtype_of(operation.results[0])) is None:
             continue
         operands = [_constant_value(operand) for operand in operation.operands]
-        if any(each is None or not np.isfinite(each) for each in operands):
+        if any(operand is None or not np.isfinite(operand) for operand in operands):
             continue
         with np.errstate(all="ignore"):
             number = fold(*operands)

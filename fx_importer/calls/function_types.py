@@ -52,8 +52,8 @@ def _fits(value: Argument | Result, type_: ir.Type) -> bool:
         return type_.rank == 0
     if value.type.dtype.startswith("complex") and value.passed_as is not None:
         shape = (*shape, 2)
-    held = [str(each).removeprefix("torch.") for each in _ELEMENTS.get(str(type_.element_type), ())]
-    return dtype in held and _same_sizes(shape, type_)
+    dtypes = [str(each).removeprefix("torch.") for each in _ELEMENTS.get(str(type_.element_type), ())]
+    return dtype in dtypes and _same_sizes(shape, type_)
 
 
 def _same_sizes(shape: Sequence[int | str], type_: ir.RankedTensorType) -> bool:

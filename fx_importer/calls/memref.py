@@ -50,11 +50,11 @@ def adopt(results: Sequence[Result]) -> list[torch.Tensor]:
     largest = {result[0]: result for result in sorted(results, key=_allocated_bytes)}
     blocks = {address: _owned(address, _allocated_bytes(result)) for address, result in largest.items()}
     tensors: list[torch.Tensor] = []
-    taken: set[int] = set()
+    adopted: set[int] = set()
     for result in results:
         tensor = _view(blocks[result[0]], result)
-        tensors.append(tensor.clone() if result[0] in taken else tensor)
-        taken.add(result[0])
+        tensors.append(tensor.clone() if result[0] in adopted else tensor)
+        adopted.add(result[0])
     return tensors
 
 

@@ -36,7 +36,7 @@ class MeshCaller:
     ):
         self._meetings = {name: _Meeting(function, len(states)) for name, function in functions.items()}
         self.ranks = tuple(
-            Caller(manifest, {name: partial(each.call, rank) for name, each in self._meetings.items()}, state)
+            Caller(manifest, {name: partial(meeting.call, rank) for name, meeting in self._meetings.items()}, state)
             for rank, state in enumerate(states)
         )
         """One caller per rank, with its own state and weights. A call on one rank waits for calls on all others."""

@@ -38,7 +38,7 @@ class Flattener:
         args, kwargs = self._spec.child(0), self._spec.child(1)
         self._order: Sequence[str] = kwargs.context
         children = [each.child(i) for each in (args, kwargs) for i in range(each.num_children)]
-        self._positional = args.num_children if all(each.is_leaf() for each in children) else -1
+        self._positional = args.num_children if all(child.is_leaf() for child in children) else -1
         """The number of positional inputs if no input is nested, else -1."""
 
     def flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:

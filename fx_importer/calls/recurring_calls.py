@@ -42,9 +42,9 @@ class RecurringCall:
 
     def accept(self, arguments: Sequence[Any]) -> None:
         """Recognize calls that match ``arguments`` from now on, if all are tensors."""
-        if arguments and all(type(each) in PLAIN for each in arguments):
+        if arguments and all(type(argument) in PLAIN for argument in arguments):
             sizes: Any = [
                 list(argument.shape) for argument in arguments
             ]  # torch's stub types it as for a single tensor
-            strides: Any = [list(each.stride()) for each in arguments]
+            strides: Any = [list(argument.stride()) for argument in arguments]
             self._check = TensorGuards(*arguments, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check

@@ -56,10 +56,10 @@ class SizeChecks:
         sizes = {symbol: number for symbol, (number, _) in met.items()}
         names = {symbol: linear.name for symbol, (_, linear) in met.items()}
         for size, expression in self._computed:
-            found = size.of(leaves)
-            if found is not None and expression.symbols <= sizes.keys() and expression.value(sizes) != found:
+            size_ = size.of(leaves)
+            if size_ is not None and expression.symbols <= sizes.keys() and expression.value(sizes) != size_:
                 declared = expression.described(names)
-                yield f"{size.described(found)}, but the program was exported for {declared}, {expression.value(sizes)}"
+                yield f"{size.described(size_)}, but the program was exported for {declared}, {expression.value(sizes)}"
         broken = [guard for guard in self._guards if guard.symbols <= sizes.keys() and not guard.value(sizes)]
         for guard in broken:
             if line := self._lines.get(guard.text):

@@ -64,7 +64,7 @@ class Specialized:
         self.signature.check(arguments)
         tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor | OnDevice)]
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
-        numbers = tuple(_integer(each) for each in tensors)
+        numbers = tuple(_integer(tensor) for tensor in tensors)
         keys = (shapes, (shapes, numbers))
         if (loaded := next((self.held[key] for key in keys if key in self.held), None)) is not None:
             return loaded

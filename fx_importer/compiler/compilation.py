@@ -139,7 +139,7 @@ def _importing(options: Options, target: Target) -> ImportOptions:
 def _check_integer(options: Options) -> None:
     """Raise `UsageError` unless a program in integers can be lowered with ``options``."""
     if options.output_type.root not in EMITTERS:
-        able = ", ".join(each.value for each in EMITTERS)
+        able = ", ".join(emitter.value for emitter in EMITTERS)
         raise UsageError(f"quantized='integer' is for {able}, and not for {options.output_type.value}")
     if options.importing.weights is not Weights.INLINE:
         raise UsageError(

@@ -59,7 +59,7 @@ def in_chosen_arithmetic(
     )
     kind = options.output_type
     if kind.root not in EMITTERS:
-        reason = f"{kind.value} has no integer operators, and {', '.join(each.value for each in EMITTERS)} have"
+        reason = f"{kind.value} has no integer operators, and {', '.join(emitter.value for emitter in EMITTERS)} have"
         from_quantize = False  # nothing to warn of: another lowering follows
     elif from_quantize or compilation.target.integer_quantized:
         chosen = _in_integers(programs, compilation, check, remark)

@@ -12,7 +12,7 @@ from fx_importer.output_types import OutputType, TosaTarget
 
 def options_with_text(group: str) -> list[str]:
     """Return the names of the options of a field of `Options` that have a text form."""
-    return [each.name for each in OPTIONS if each.group == group and each.has_text]
+    return [option.name for option in OPTIONS if option.group == group and option.has_text]
 
 
 def options_from_text(values: Mapping[str, Any]) -> Options:

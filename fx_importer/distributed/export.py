@@ -141,7 +141,7 @@ def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | No
         pytree.register_constant(DTensorSpec)
     with _built(build, mesh, rank) as (module, inputs, device_mesh):
         layouts = {name: _layout(name, held, mesh) for name, held in module.state_dict().items()}
-        if strange := [name for name, held in module.named_buffers() if is_dtensor(held) and name not in layouts]:
+        if strange := [name for name, buffer in module.named_buffers() if is_dtensor(buffer) and name not in layouts]:
             raise UsageError(f"the buffers {', '.join(map(repr, strange))} are DTensors and not in the state dict")
         of_copies = warnings_filtered("ignore", ".*LeafSpec", FutureWarning)  # torch warns of its own copies
         with of_copies, slices_at_run_time():
@@ -180,7 +180,7 @@ def _is_of_a_mask(error: Exception) -> bool:
 
     frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
     return "fake tensor in the exported program constant" in str(error) or any(
-        isinstance(each, _MaskPartial) for each in frames
+        isinstance(frame, _MaskPartial) for frame in frames
     )
 
 

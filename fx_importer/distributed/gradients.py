@@ -38,7 +38,7 @@ def export_gradients(
     if unknown := [axis for axis in averaged if axis not in mesh.mesh_dim_names]:
         raise UsageError(f"gradients= names {', '.join(unknown)}, and the mesh has {', '.join(mesh.mesh_dim_names)}")
     held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    trained = [name for name, each in module.named_parameters() if each.requires_grad]
+    trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     found: list[str] = []
 
     def step(parts: Mapping[str, torch.Tensor], *given: Any) -> list[torch.Tensor]:
@@ -49,7 +49,7 @@ def export_gradients(
             _check_loss(loss)
             loss = loss.full_tensor() if is_dtensor(loss) else loss
             gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
-        by_name = {name: each for name, each in zip(trained, gradients, strict=True) if each is not None}
+        by_name = {name: gradient for name, gradient in zip(trained, gradients, strict=True) if gradient is not None}
         found[:] = by_name
         placed = [_placed(each, held[name], mesh, averaged) for name, each in by_name.items()]
         return [_averaged(loss.detach(), mesh, averaged), *placed]
@@ -114,12 +114,12 @@ class _Step(torch.nn.Module):
 def _with_gradients(program: ExportedProgram, names: Sequence[str]) -> ExportedProgram:
     """Name the outputs of ``program`` as a loss and the gradients of the parameters ``names``."""
     signature = program.graph_signature
-    outputs = [each for each in signature.output_specs if each.kind == OutputKind.USER_OUTPUT]
+    outputs = [spec for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
     loss, *gradients = outputs
     made: dict[Any, Any] = {id(loss): replace(loss, kind=OutputKind.LOSS_OUTPUT)}
     for spec, name in zip(gradients, names, strict=True):
         made[id(spec)] = replace(spec, kind=OutputKind.GRADIENT_TO_PARAMETER, target=name)
-    signature.output_specs = [made.get(id(each), each) for each in signature.output_specs]
+    signature.output_specs = [made.get(id(spec), spec) for spec in signature.output_specs]
     call = program.module_call_graph[0].signature
     assert call is not None
     call.out_spec = pytree.tree_structure(0)  # the loss alone

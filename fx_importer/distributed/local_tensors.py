@@ -82,13 +82,13 @@ def _of_parts(
     """Insert before ``node`` what it calls with the parts of DTensors, and return the nodes of its results."""
     inputs = [operand for operand in node.all_input_nodes if isinstance(values[operand], torch.Tensor)]
     known: dict[fx.Node, Any] = {each: values[each] for each in node.all_input_nodes if each not in inputs}
-    places = {each: _Place(at) for at, each in enumerate(inputs)}
+    places = {input_: _Place(at) for at, input_ in enumerate(inputs)}
     arguments = map_arg((node.args, node.kwargs), {**known, **places}.__getitem__)
-    key = repr((node.target, arguments, [_kind(values[each]) for each in inputs]))
+    key = repr((node.target, arguments, [_kind(values[input_]) for input_ in inputs]))
     if key not in traces:
 
         def compute(*given: torch.Tensor) -> Any:
-            whole = {each: as_dtensor(part, values[each]) for each, part in zip(inputs, given, strict=True)}
+            whole = {input_: as_dtensor(part, values[input_]) for input_, part in zip(inputs, given, strict=True)}
             args, kwargs = map_arg((node.args, node.kwargs), {**known, **whole}.__getitem__)
             called: Any = node.target
             return pytree.tree_map(local, called(*args, **kwargs))
@@ -99,13 +99,13 @@ def _of_parts(
             traces[key] = make_fx(compute)(*examples).graph
     placeholders = traces[key].find_nodes(op="placeholder")
     copies: dict[fx.Node, Any] = {
-        placeholder: parts.get(each, each) for placeholder, each in zip(placeholders, inputs, strict=True)
+        placeholder: parts.get(input_, input_) for placeholder, input_ in zip(placeholders, inputs, strict=True)
     }
     given = set(copies.values())
     with node.graph.inserting_before(node):
         results = node.graph.graph_copy(traces[key], copies)
-    for each in set(copies.values()) - given:
-        each.meta |= {name: node.meta[name] for name in ("stack_trace", "nn_module_stack") if name in node.meta}
+    for copy in set(copies.values()) - given:
+        copy.meta |= {name: node.meta[name] for name in ("stack_trace", "nn_module_stack") if name in node.meta}
     return results
 
 

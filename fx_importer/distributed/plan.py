@@ -62,7 +62,7 @@ class Plan:
     @classmethod
     def of(cls, functions: Mapping[str, Function]) -> Self | None:
         """Return the plan that `sharded` made the shardings of ``functions`` from; None if they have none."""
-        sided = [each for function in functions.values() for each in (*function.arguments, *function.results)]
+        sided = [argument for function in functions.values() for argument in (*function.arguments, *function.results)]
         found = {each.name: each.sharding for each in sided if each.sharding is not None}
         entries = {
             name: {axis: dim for dim, axes in enumerate(sharding) for axis in axes} for name, sharding in found.items()
@@ -76,7 +76,7 @@ class Plan:
         """Return the entry of ``name``: its own, or else the first whose ``*`` match; None if there is none."""
         if name in self.entries:
             return self.entries[name]
-        return next((each for pattern, each in self.entries.items() if _matches(pattern, name)), None)
+        return next((entry for pattern, entry in self.entries.items() if _matches(pattern, name)), None)
 
     def sharded(self, functions: Mapping[str, Function], mesh: Mesh) -> dict[str, Function]:
         """Return ``functions`` with shardings of their arguments and results.
@@ -88,7 +88,7 @@ class Plan:
             UsageError: listing entries that name nothing, and those that do not fit the tensor.
         """
         wrong: dict[str, None] = {}
-        named = [each for function in functions.values() for each in (*function.arguments, *function.results)]
+        named = [argument for function in functions.values() for argument in (*function.arguments, *function.results)]
         for pattern in self.entries:
             if not any(_matches(pattern, each.name) for each in named):
                 some = ", ".join(dict.fromkeys(f"'{each.name}'" for each in named[:4]))

@@ -116,7 +116,7 @@ def _set(function: func_d.FuncOp, mesh: Mesh | None, shardings: Mapping[str, lis
 
 
 def _read(function: func_d.FuncOp, key: str) -> list[Sharding | None]:
-    found = [_frontend(each).get(_SHARDY) for each in _dictionaries(function, key)]
+    found = [_frontend(dictionary).get(_SHARDY) for dictionary in _dictionaries(function, key)]
     return [None if each is None else _of_shardy(ir.StringAttr(each).value) for each in found]
 
 

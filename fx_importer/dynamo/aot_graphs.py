@@ -77,8 +77,8 @@ class Graph:
         drawn = [node for node in graph.find_nodes(op="placeholder") if node not in positions]
         positions |= {node: Drawn(i) for i, node in enumerate(drawn)}
 
-        given = {node: position for node, position in positions.items() if isinstance(position, Given)}
-        returned, effects, computed = _apart(graph, given)
+        passed = {node: position for node, position in positions.items() if isinstance(position, Given)}
+        returned, effects, computed = _apart(graph, passed)
         if not computed and not effects:
             return cls(None, (), (), returned, {})
         graph.output_node().args = ((*effects, *computed),)
@@ -106,7 +106,7 @@ def sizes_of(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | N
     for position, example in enumerate(examples):
         if isinstance(example, SymInt):
             sources.setdefault(example.node.expr, (position, None))
-    return {symbol: place for symbol, place in sources.items() if symbol.is_symbol}
+    return {symbol: source for symbol, source in sources.items() if symbol.is_symbol}
 
 
 def measure_sizes(

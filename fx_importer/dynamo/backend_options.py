@@ -59,25 +59,25 @@ class GraphOptions:
                 f"mode={mode!r} is Inductor's: backend 'fx_importer' accepts 'default', and 'max-autotune', which "
                 "tries engines on the first call and keeps the fastest"
             )
-        given = {} if options is None else options
-        if not isinstance(given, Mapping):
-            raise UsageError(f"options is a dictionary of options by name, not {given!r}")
-        if unknown := [name for name in given if name not in (*_OWN, *LOWERING)]:
+        settings = {} if options is None else options
+        if not isinstance(settings, Mapping):
+            raise UsageError(f"options is a dictionary of options by name, not {settings!r}")
+        if unknown := [name for name in settings if name not in (*_OWN, *LOWERING)]:
             raise UsageError(
                 f"backend 'fx_importer' has no option {', '.join(map(repr, unknown))}: accepted are "
                 f"{', '.join(map(repr, _OWN))}, and of those of `fx_importer.lower` "
                 f"{', '.join(map(repr, sorted(LOWERING)))}"
             )
-        engine = given.get("engine")
-        output_type = OutputType.get(given.get("output_type", output_type_for(engine)))
-        dynamic = given.get("dynamic_shapes", target_for(output_type).dynamic_shapes)
-        cache = given.get("cache", True)
+        engine = settings.get("engine")
+        output_type = OutputType.get(settings.get("output_type", output_type_for(engine)))
+        dynamic = settings.get("dynamic_shapes", target_for(output_type).dynamic_shapes)
+        cache = settings.get("cache", True)
         for name, value in (("dynamic_shapes", dynamic), ("cache", cache)):
             if not isinstance(value, bool):
                 raise UsageError(f"option '{name}' is True or False, not {value!r}")
         _check_runs(engine, output_type)
         # Results equal eager PyTorch; integers may differ by a step.
-        lowering = {"quantized": "float"} | {name: value for name, value in given.items() if name in LOWERING}
+        lowering = {"quantized": "float"} | {name: value for name, value in settings.items() if name in LOWERING}
         return cls(engine or DEFAULT_ENGINE, output_type, dynamic, cache, mode == "max-autotune", lowering)
 
     @property

@@ -104,11 +104,11 @@ class CapturedGraph:
 
     def _symbols(self) -> Iterator[tuple[Any, SizeInput]]:
         """Yield each symbolic size of the inputs, with the position of the input and the axis."""
-        for place, node in reversed(list(enumerate(self.module.graph.find_nodes(op="placeholder")))):
+        for number, node in reversed(list(enumerate(self.module.graph.find_nodes(op="placeholder")))):
             if isinstance(example := node.meta.get("example_value"), Tensor):
                 for axis, size in enumerate(example.shape):
                     if isinstance(size, SymInt):
-                        yield size.node.expr, SizeInput(place, axis)
+                        yield size.node.expr, SizeInput(number, axis)
 
     def _views(self, name: str) -> Iterator[tuple[int, ViewInput]]:
         """Yield the inputs that are views of a contiguous one, where the graph writes to the memory that they share.
@@ -262,14 +262,14 @@ class _Recorder:
     def _keep(self, captured: CapturedGraph, values: Sequence[Any]) -> None:
         """Keep the inputs of a graph, before it runs."""
         sources = captured.sources
-        held = {i for i, value in enumerate(values) if id(value) in self._held}
-        captured.names = {i: self._name(values[i], sources[i]) for i in sorted(held)}
-        apart = copied([None if i in held else value for i, value in enumerate(values)])
-        captured.values = [_aliased(values[i]) if i in held else value for i, value in enumerate(apart)]
+        state = {i for i, value in enumerate(values) if id(value) in self._held}
+        captured.names = {i: self._name(values[i], sources[i]) for i in sorted(state)}
+        apart = copied([None if i in state else value for i, value in enumerate(values)])
+        captured.values = [_aliased(values[i]) if i in state else value for i, value in enumerate(apart)]
         captured.made_in_call = frozenset(
             i
             for i, value in enumerate(values)
-            if i not in held and _LOCAL.fullmatch(sources[i]) and _has_storage(value)
+            if i not in state and _LOCAL.fullmatch(sources[i]) and _has_storage(value)
             if storage_key(value) not in self._given
         )
 
@@ -353,11 +353,11 @@ def _held_tensors() -> Iterator[Tensor]:
 
 def _classes_below(base: type) -> set[type]:
     """Return ``base`` and all classes that derive from it."""
-    found = {base}
+    classes = {base}
     for derived in type.__subclasses__(base):
-        if derived not in found:
-            found |= _classes_below(derived)
-    return found
+        if derived not in classes:
+            classes |= _classes_below(derived)
+    return classes
 
 
 def _aliased(tensor: Tensor) -> Tensor:

@@ -101,9 +101,9 @@ class DynamoCompiler:
         primary = self.primary_registry
         assert isinstance(primary, OpsRegistry)
         others = [
-            Lowerings(rule for rule in each.given() if rule.operators[0] not in primary)
-            for each in REGISTRIES
-            if each is not primary
+            Lowerings(rule for rule in registry.given() if rule.operators[0] not in primary)
+            for registry in REGISTRIES
+            if registry is not primary
         ]
         lowered = lower(
             program,
@@ -204,9 +204,9 @@ def _tensors_of(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, An
         parts = [(f"{name}[{key!r}]", each) for key, each in value.items()]
     else:
         parts = [(f"{name}.{key}", each) for key, each in getattr(value, "__dict__", {}).items()]
-    for path, each in parts:
-        if not isinstance(each, int):  # a number in an object is not a result
-            yield from _tensors_of(each, path, seen)
+    for path, part in parts:
+        if not isinstance(part, int):  # a number in an object is not a result
+            yield from _tensors_of(part, path, seen)
 
 
 def _captured(

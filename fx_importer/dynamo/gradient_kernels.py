@@ -39,14 +39,14 @@ def with_gradient_kernels(settings: GraphOptions, graph: fx.Graph) -> Mapping[st
     they and the values are found at once. Rules of the user come first; other engines, and TOSA, which validates every
     operation, get the decompositions.
     """
-    given = settings.lowering
+    options = settings.lowering
     engine = engine_of(settings.engine)
     calls_torch = engine is not None and engine.runs_stubs and settings.output_type in engine.default_for
-    if not calls_torch or _CHOOSES & given.keys():
-        return given
+    if not calls_torch or _CHOOSES & options.keys():
+        return options
     _keep_freed_memory()
     pools = (_pools_at_once(),) if _has_indices(graph) else ()
-    return {**given, "lowerings": (*listed(given.get("lowerings", ())), _KERNELS, *pools)}
+    return {**options, "lowerings": (*listed(options.get("lowerings", ())), _KERNELS, *pools)}
 
 
 def _has_indices(graph: fx.Graph) -> bool:

@@ -149,8 +149,8 @@ class _Function:
     def __init__(self, graph: Graph, caller: Callable[..., Sequence[Any]]):
         self._graph = graph
         self._caller = caller
-        given = [take.position for take in graph.takes if isinstance(take, Given)]
-        self._take = _taking(given) if len(given) == len(graph.takes) else self._with_draws
+        inputs = [take.position for take in graph.takes if isinstance(take, Given)]
+        self._take = _taking(inputs) if len(inputs) == len(graph.takes) else self._with_draws
         """Returns what the program takes."""
         self._as_computed = [*graph.gives] == [ComputedOutput(i, None) for i in range(len(graph.gives))]
         """Whether the results are those of the program."""

@@ -68,7 +68,7 @@ class NamedGraph(nn.Module):
         code: str,
         inputs: Sequence[GraphInput],
         parameters: Sequence[str],
-        held: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor],
         written: Sequence[int] = (),
     ) -> NamedGraph:
         """Return a module for ``graph``.
@@ -87,7 +87,7 @@ class NamedGraph(nn.Module):
         module.__dict__["graph"] = graph  # not a submodule: the graph has all its tensors as inputs
         module.code = code
         module.inputs, module.written = tuple(inputs), tuple(written)
-        for path, tensor in held.items():
+        for path, tensor in tensors.items():
             module.hold(path, tensor)
         module.sign(parameters)
         return module

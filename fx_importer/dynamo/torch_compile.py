@@ -52,10 +52,10 @@ def backend(
     def compile_graph(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
         run = compiled(graph, settings)
 
-        def call(given: list[Any]) -> list[Any]:
-            taken = list(given)
-            given.clear()  # frees AOTAutograd's saved values as early as possible
-            return run(taken)
+        def call(boxed: list[Any]) -> list[Any]:
+            arguments = list(boxed)
+            boxed.clear()  # frees AOTAutograd's saved values as early as possible
+            return run(arguments)
 
         call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]: what AOTAutograd looks for
         return call
@@ -83,7 +83,7 @@ def with_checks(module: fx.GraphModule) -> fx.GraphModule:
 
     A program may drop its assertions, but not its checks.
     """
-    if not any(_assertions(each.graph) for each in _graph_modules(module)):
+    if not any(_assertions(graph_module.graph) for graph_module in _graph_modules(module)):
         return module
     result = fx.GraphModule(module, copy.deepcopy(module.graph), type(module).__name__)
     for name, child in result.named_children():

@@ -73,8 +73,8 @@ def _symbols(operation: ir.Operation) -> set[str]:
 
 def check_dialects(module: ir.Module, dialects: Collection[str], convention: CallingConvention) -> None:
     """Raise `UsageError` with every operation outside of ``dialects``."""
-    if found := [name for name in operation_names(module) if name.partition(".")[0] not in dialects]:
+    if foreign := [name for name in operation_names(module) if name.partition(".")[0] not in dialects]:
         raise UsageError(
-            f"{convention.runner} runs {convention.output_type}, but the module holds {', '.join(found)}, which it "
+            f"{convention.runner} runs {convention.output_type}, but the module holds {', '.join(foreign)}, which it "
             "does not know"
         )

@@ -36,8 +36,8 @@ class IsolatedBackend:
         """
         written = tuple(
             position
-            for position, each in enumerate(function_named(module, func_name).type.inputs)
-            if isinstance(each, ir.MemRefType)
+            for position, input_ in enumerate(function_named(module, func_name).type.inputs)
+            if isinstance(input_, ir.MemRefType)
         )
         unregistered = module.context.allow_unregistered_dialects
         process = self.worker.running()
@@ -85,8 +85,8 @@ class _Function:
     limits: Limits
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        given = [_without_extra_storage(each) for each in arguments]
-        results, written = self.process.request(self.name, self.limits, "call", self.key, given, self.written)
+        compact = [_without_extra_storage(each) for each in arguments]
+        results, written = self.process.request(self.name, self.limits, "call", self.key, compact, self.written)
         for position, value in zip(self.written, written, strict=True):
             argument = arguments[position]
             assert isinstance(argument, torch.Tensor)

@@ -101,13 +101,13 @@ def aliases_of_written(program: ExportedProgram) -> dict[int, str]:
     outputs = [spec for spec in program.graph_signature.output_specs if spec.kind in _OUTPUTS]
     returned: Any = program.graph.output_node().args[0]
     values = returned[len(returned) - len(outputs) :]  # after new values of state
-    found: dict[int, str] = {}
+    aliases: dict[int, str] = {}
     for leaf, value in enumerate(values):
         bases = list(view_bases(value)) if isinstance(value, fx.Node) else []
         for base in bases:
             if base.name in written and _dtype(base) == _dtype(value):
-                found[leaf] = names[base.name]
-    return found
+                aliases[leaf] = names[base.name]
+    return aliases
 
 
 def _dtype(node: fx.Node) -> torch.dtype | None:

@@ -97,7 +97,7 @@ def quantized_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def quantized_error(tensors: Iterable[tuple[str, torch.Tensor]]) -> UsageError:
     """Return the error about ``tensors`` of quantized dtypes, with their names."""
-    listed = ", ".join(f"{name} ({each.dtype})" for name, each in tensors)
+    listed = ", ".join(f"{name} ({tensor.dtype})" for name, tensor in tensors)
     return UsageError(
         f"torch.export takes no tensors of quantized dtypes: {listed}. "
         "Hold their integers, `int_repr()`, with scale and zero point, and dequantize in the model"

@@ -86,7 +86,7 @@ class _NamedDevicesOnCpu(TorchFunctionMode):
         if func is Tensor.cuda:
             return args[0]
         if func is Tensor.to:
-            args = [_on_cpu(each) if isinstance(each, str | torch.device) else each for each in args]
+            args = [_on_cpu(argument) if isinstance(argument, str | torch.device) else argument for argument in args]
         keywords = dict(kwargs or {})
         if keywords.get("device") is not None:
             keywords["device"] = _on_cpu(keywords["device"])

@@ -107,6 +107,6 @@ def _attributes_kept(module: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for each, old in attributes:
-            vars(each).clear()
-            vars(each).update(old)
+        for attribute, old in attributes:
+            vars(attribute).clear()
+            vars(attribute).update(old)

@@ -85,8 +85,8 @@ class SizeConditions:
 
         def guard_bool(node: Any, file: str, line: int) -> bool:
             answer = evaluate(node, file, line)
-            if node.expr.free_symbols and (place := _place_of_question(sys._getframe(1))) is not None:
-                self._add(plain(node.expr), answer, place)
+            if node.expr.free_symbols and (where := _place_of_question(sys._getframe(1))) is not None:
+                self._add(plain(node.expr), answer, where)
             return answer
 
         replace = FIXED_SIZE.resolved().read()
@@ -130,20 +130,20 @@ class SizeConditions:
         def compared(size: torch.SymInt, other: Any) -> Any:
             answer = compare(size, other)
             known = not (isinstance(answer, torch.SymBool) and answer.node.expr.free_symbols)
-            if known and answer is not NotImplemented and (place := _place_of_question(sys._getframe(1), True)):
+            if known and answer is not NotImplemented and (where := _place_of_question(sys._getframe(1), True)):
                 condition = relation(plain(size.node.expr), plain(_expression(other)))
                 if isinstance(answer, torch.SymInt):
                     condition, answer_holds = sympy.Eq(condition, plain(answer.node.expr)), True
                 else:
                     answer_holds = bool(answer)
-                self._add(condition, answer_holds, place)
+                self._add(condition, answer_holds, where)
             return answer
 
         return compared
 
-    def _add(self, condition: sympy.Basic, answer: bool, place: str) -> None:
+    def _add(self, condition: sympy.Basic, answer: bool, where: str) -> None:
         if condition.free_symbols:
-            self.lines.setdefault(condition if answer else sympy.Not(condition), place)
+            self.lines.setdefault(condition if answer else sympy.Not(condition), where)
 
 
 def _expression(number: Any) -> sympy.Basic:

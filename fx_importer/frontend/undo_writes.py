@@ -49,7 +49,7 @@ def values_restored(root: Any, *, warn: bool = False) -> Iterator[None]:
     attributes of the modules that it exports. With ``warn``, warn of tensors that the body has set, and restore no
     other variables, which other threads may have changed.
     """
-    items = [(each, copy.copy(each)) for each in _containers(root)]
+    items = [(container, copy.copy(container)) for container in _containers(root)]
     functions = [each for each in _reachable(root) if isinstance(each, types.FunctionType)]
     cells = [(cell, cell.cell_contents) for function in functions for cell in _cells(function)]
     variables = [(function.__globals__, _globals(function)) for function in functions]
@@ -98,8 +98,8 @@ def reachable_tensors(root: Any, without: Sequence[str] = ()) -> Iterator[torch.
 def _containers(root: Any) -> Iterator[Container]:
     """Yield the lists, sets, dictionaries and attributes reachable from ``root`` that are not its modules' own."""
     modules = [*root.modules()] if isinstance(root, torch.nn.Module) else []
-    known = {id(vars(each)) for each in modules}
-    known |= {id(value) for each in modules for name, value in vars(each).items() if name in _OF_MODULES}
+    known = {id(vars(module)) for module in modules}
+    known |= {id(value) for module in modules for name, value in vars(module).items() if name in _OF_MODULES}
     for each in _reachable(root):
         own = each if isinstance(each, list | dict | set | deque) else getattr(each, "__dict__", None)
         if isinstance(own, list | dict | set | deque) and id(own) not in known:
@@ -226,8 +226,8 @@ class WritesUndone(TorchDispatchMode):
     def mutated(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Yield each mutated tensor, with its elements before and now."""
         for tensor, old, _ in self.before.values():
-            place = old.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
-            yield tensor, torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(*place), tensor.detach().clone()
+            view = old.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+            yield tensor, torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(*view), tensor.detach().clone()
 
     def undo(self) -> None:
         """Restore the elements of all mutated memory."""

@@ -55,13 +55,13 @@ def frame_of_user(frame: FrameType | None, asks: tuple[str, ...]) -> tuple[Frame
 
 def call_that_raised(error: BaseException) -> UserCall:
     """Return the innermost call of a model's code in the traceback of ``error``."""
-    found, function = None, ""
+    innermost, function = None, ""
     for entry in _entries(error.__traceback__):
         if _is_users(entry.tb_frame):
-            found, function = entry, ""
+            innermost, function = entry, ""
         else:
             function = function or _function_in(entry.tb_frame)
-    return UserCall(found.tb_frame.f_code.co_filename, found.tb_lineno, function) if found else UserCall()
+    return UserCall(innermost.tb_frame.f_code.co_filename, innermost.tb_lineno, function) if innermost else UserCall()
 
 
 def frames_of(error: BaseException) -> Iterator[FrameType]:

@@ -38,8 +38,8 @@ def on_host(program: ExportedProgram) -> ExportedProgram:
                 _cast_as_recorded(graph)
 
         program = with_rewritten_graphs(program, move)
-    held = pytree.tree_leaves((program.state_dict, program.constants, program.example_inputs))
-    if all(is_on_host(value) for value in held):
+    tensors = pytree.tree_leaves((program.state_dict, program.constants, program.example_inputs))
+    if all(is_on_host(value) for value in tensors):
         return program
     weights = HostTensors()
     changed = copy.copy(program)
@@ -94,7 +94,7 @@ def _autocast_regions(program: ExportedProgram) -> set[fx.GraphModule]:
         for node in module.graph.find_nodes(op="call_function", target=_AUTOCAST)
         if _is_autocast(node)
     ]
-    return {each for root in roots for each in root.modules() if isinstance(each, fx.GraphModule)}
+    return {module for root in roots for module in root.modules() if isinstance(module, fx.GraphModule)}
 
 
 def _cast_as_recorded(graph: fx.Graph) -> None:

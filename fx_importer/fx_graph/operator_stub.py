@@ -78,30 +78,30 @@ TRITON_IR_ATTRIBUTE = "fx_importer.triton_ir"
 """The attribute of a Triton kernel's declaration whose value is a list: the IR of each variant, in Triton's dialect."""
 
 
-def operator_stub_from_json(found: Any) -> OperatorStub:
+def operator_stub_from_json(record: Any) -> OperatorStub:
     """Return the stub of a JSON object; raise ValueError, KeyError, TypeError or AttributeError if it is none."""
     return OperatorStub(
-        name_from_json(found["operator"]),
-        tuple(map(_operator_argument, found["arguments"])),
-        tuple(type_from_json(each) for each in found["takes"]),
-        tuple(Returned(type_from_json(each["type"]), _path(each.get("path", ()))) for each in found["returns"]),
-        names_from_json(found.get("places", ())),
-        None if found.get("kernel") is None else triton_kernel_from_json(found["kernel"]),
+        name_from_json(record["operator"]),
+        tuple(map(_operator_argument, record["arguments"])),
+        tuple(type_from_json(each) for each in record["takes"]),
+        tuple(Returned(type_from_json(each["type"]), _path(each.get("path", ()))) for each in record["returns"]),
+        names_from_json(record.get("places", ())),
+        None if record.get("kernel") is None else triton_kernel_from_json(record["kernel"]),
     )
 
 
-def _path(found: Any) -> tuple[int, ...]:
-    if not isinstance(found, list | tuple) or any(type(each) is not int or each < 0 for each in found):
-        raise ValueError(f"{found!r} are no indices")
-    return tuple(found)
+def _path(indices: Any) -> tuple[int, ...]:
+    if not isinstance(indices, list | tuple) or any(type(each) is not int or each < 0 for each in indices):
+        raise ValueError(f"{indices!r} are no indices")
+    return tuple(indices)
 
 
-def _operator_argument(found: Any) -> OperatorArgument:
-    if isinstance(found, list):
-        return tuple(map(_operator_argument, found))
-    if isinstance(found, dict):
-        passed = Passed(**found)
+def _operator_argument(record: Any) -> OperatorArgument:
+    if isinstance(record, list):
+        return tuple(map(_operator_argument, record))
+    if isinstance(record, dict):
+        passed = Passed(**record)
         if type(passed.argument) is not int or passed.argument < 0:
-            raise ValueError(f"{found} is not an argument")
+            raise ValueError(f"{record} is not an argument")
         return passed
-    return found
+    return record

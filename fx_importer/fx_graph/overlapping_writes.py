@@ -19,14 +19,14 @@ def refuse_overlapping_writes(program: ExportedProgram) -> ExportedProgram:
         UnsupportedProgramError: naming the operators that write.
     """
     nodes = [node for graph in graphs_of(program.graph_module) for node in graph.nodes if _is_write(node)]
-    found = [(node, each) for node in nodes for each in mutated_arguments(node) if _is_expanded(value_of(each))]
-    if found:
+    writes = [(node, each) for node in nodes for each in mutated_arguments(node) if _is_expanded(value_of(each))]
+    if writes:
         raise UnsupportedProgramError(
             "the program writes to tensors whose elements share memory. Write to the tensor before it is expanded, or "
             "to a clone():",
             [
                 unsupported_node(node, f"'{each.name}' has the strides {tuple(value_of(each).stride())}")
-                for node, each in found
+                for node, each in writes
             ],
         )
     return program

@@ -252,12 +252,12 @@ def read_objects(saved: bytes | Path) -> Any:
     with zipfile.ZipFile(file) as archive:
         _check_expansion(archive, size)
     opened = file if isinstance(file, Path) else io.BytesIO(file.getvalue())
-    found = torch.load(opened, map_location="cpu", weights_only=True)
-    for tensor in pytree.tree_leaves(found):
+    objects = torch.load(opened, map_location="cpu", weights_only=True)
+    for tensor in pytree.tree_leaves(objects):
         if not isinstance(tensor, torch.Tensor) or tensor.is_meta:
             continue
         if tensor.is_nested:
             raise ValueError("a nested tensor is not read from a file")
         if tensor.layout == torch.strided and tensor.untyped_storage().nbytes() > max(size, _MAX_EXPANDED):
             raise ValueError(f"a tensor of {tensor.untyped_storage().nbytes():,} bytes is larger than its file")
-    return found
+    return objects

@@ -200,9 +200,9 @@ def with_own_meta_storages(program: ExportedProgram) -> ExportedProgram:
     """
     first: dict[Any, torch.Tensor] = {}
     changed = {
-        name: torch.empty_like(held)
-        for name, held in program.state_dict.items()
-        if isinstance(held, torch.Tensor) and held.is_meta and first.setdefault(storage_key(held), held) is not held
+        name: torch.empty_like(meta)
+        for name, meta in program.state_dict.items()
+        if isinstance(meta, torch.Tensor) and meta.is_meta and first.setdefault(storage_key(meta), meta) is not meta
     }
     return with_tensors(program, changed) if changed else program
 
@@ -276,17 +276,17 @@ def add_examples(graph: fx.Graph) -> None:
     These are meta tensors, in ``node.meta["val"]``. Nodes whose sizes are symbolic are left as they are.
     """
     for node in graph.nodes:
-        if "val" not in node.meta and (found := node.meta.get("tensor_meta")) is not None:
-            several = isinstance(found, list | tuple) and not isinstance(found, TensorMetadata)
-            examples = [_example(each) for each in (found if several else [found])]
+        if "val" not in node.meta and (entry := node.meta.get("tensor_meta")) is not None:
+            several = isinstance(entry, list | tuple) and not isinstance(entry, TensorMetadata)
+            examples = [_example(each) for each in (entry if several else [entry])]
             if all(example is not None for example in examples):
                 node.meta["val"] = tuple(examples) if several else examples[0]
 
 
-def _example(found: Any) -> torch.Tensor | None:
-    if not isinstance(found, TensorMetadata) or not all(type(size) is int for size in (*found.shape, *found.stride)):
+def _example(entry: Any) -> torch.Tensor | None:
+    if not isinstance(entry, TensorMetadata) or not all(type(size) is int for size in (*entry.shape, *entry.stride)):
         return None
-    return torch.empty_strided(found.shape, found.stride, dtype=found.dtype, device="meta")
+    return torch.empty_strided(entry.shape, entry.stride, dtype=entry.dtype, device="meta")
 
 
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # export's module name for nodes that it added itself

@@ -34,7 +34,7 @@ def check_types_of_results(program: ExportedProgram, exported: ExportedProgram) 
     """
     computed, expected = _results(program), _results(exported)
     pairs = list(zip(computed, expected, strict=True)) if len(computed) == len(expected) else []
-    wrong = [each for ours, theirs in pairs for each in _differences(ours, theirs, exported)]
+    wrong = [difference for ours, theirs in pairs for difference in _differences(ours, theirs, exported)]
     if wrong:
         subject = "1 result has" if len(wrong) == 1 else f"{len(wrong)} results have"
         raise UnsupportedProgramError(
@@ -81,9 +81,9 @@ def may_be(size: int | SymInt, lowered: int, program: ExportedProgram) -> bool:
     for offset in range(len(_TRIED)):
         values: dict[Any, int] = {}
         for number, symbol in enumerate(sorted(expression.free_symbols, key=str)):
-            found, tried = ranges.get(symbol), _TRIED[(offset + number) % len(_TRIED)]
-            within = found is None or bool(found.lower <= tried <= found.upper)
-            values[symbol] = tried if found is None or within else int(found.lower)
+            bounds, tried = ranges.get(symbol), _TRIED[(offset + number) % len(_TRIED)]
+            within = bounds is None or bool(bounds.lower <= tried <= bounds.upper)
+            values[symbol] = tried if bounds is None or within else int(bounds.lower)
         if expression.subs(values) != lowered:
             return False
     return True
@@ -126,17 +126,17 @@ def with_one_result(program: ExportedProgram, number: int, *, without: int = 0) 
     graph = copied_graph(program.graph)
     signature, output = program.graph_signature, graph.output_node()
     returned: Any = output.args[0]
-    user = [place for place, spec in enumerate(signature.output_specs) if spec.kind is OutputKind.USER_OUTPUT]
-    kept = [place for place in range(len(returned)) if place not in user or place == user[number]]
-    output.args = (tuple(returned[place] for place in kept),)
+    user = [at for at, spec in enumerate(signature.output_specs) if spec.kind is OutputKind.USER_OUTPUT]
+    kept = [at for at in range(len(returned)) if at not in user or at == user[number]]
+    output.args = (tuple(returned[at] for at in kept),)
     graph.eliminate_dead_code()
 
     call = program.module_call_graph[0].signature
     assert call is not None
     args, kwargs = pytree.tree_unflatten(list(range(call.in_spec.num_leaves)), call.in_spec)
     gone, called = args[len(args) - without :], call.forward_arg_names
-    given = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
-    names = {given[place].arg.name for place in gone}
+    specs = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    names = {specs[at].arg.name for at in gone}
     erased, others = [], []
     for node in graph.find_nodes(op="placeholder"):
         (erased if node.name in names else others).append(node)
@@ -146,7 +146,7 @@ def with_one_result(program: ExportedProgram, number: int, *, without: int = 0) 
     changed = with_graph(
         program,
         graph,
-        ExportGraphSignature(list(signature.input_specs), [signature.output_specs[place] for place in kept]),
+        ExportGraphSignature(list(signature.input_specs), [signature.output_specs[at] for at in kept]),
     )
     if guards := getattr(program, "_guards_code", None):  # tracing again evaluates them
         changed._guards_code = [guard for guard in guards if not any(f"L['{name}']" in guard for name in names)]

@@ -129,7 +129,7 @@ def _few_overrides(program: ExportedProgram, rules: Mapping[Any, object]) -> dic
     if not all(patch.exists() for patch in (COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS)):
         return {}  # another torch
     nodes = [node for module in _modules(program) for node in module.graph.nodes]
-    operators = {each for each in (*rules, *(node.target for node in nodes)) if isinstance(each, OpOverload)}
+    operators = {rule for rule in (*rules, *(node.target for node in nodes)) if isinstance(rule, OpOverload)}
     composites = {operator for operator in operators if _is_composite(operator)}
     values: dict[Patch, Any] = {COMPOSITES: lambda: composites, IS_COMPOSITE: _is_composite}
     tensors = (leaf for node in nodes for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor))

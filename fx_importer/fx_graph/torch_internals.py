@@ -198,17 +198,17 @@ PRIVATE_NAMES = (
 
 def lacking() -> Iterator[str]:
     """Yield a sentence for each name in `PRIVATE_NAMES`, and each patched one, that the installed torch lacks."""
-    for each in PRIVATE_NAMES:
+    for private_name in PRIVATE_NAMES:
         try:
-            module = importlib.import_module(each.module)
+            module = importlib.import_module(private_name.module)
         except ImportError:
-            yield f"torch has no {each.module}: use {each.replacement}"
+            yield f"torch has no {private_name.module}: use {private_name.replacement}"
             continue
-        for name in each.names:
+        for name in private_name.names:
             try:
                 operator.attrgetter(name)(module)
             except AttributeError:
-                yield f"torch has no {each.module}.{name}: use {each.replacement}"
+                yield f"torch has no {private_name.module}.{name}: use {private_name.replacement}"
     for patch in PATCHES:
         if patch.target.startswith("torch.") and not patch.creates and not patch.exists():
             yield f"torch has no {patch.target.replace(':', '.')}, which is patched until {patch.until}"

@@ -158,7 +158,7 @@ def to_plain(value: Any) -> Any:
         return tree_to_json(value)
     if dataclasses.is_dataclass(value):
         pairs = [(field_, getattr(value, field_.name)) for field_ in dataclasses.fields(value)]
-        return {each.name: to_plain(found) for each, found in pairs if found != each.default}
+        return {field.name: to_plain(content) for field, content in pairs if content != field.default}
     if isinstance(value, Mapping):
         return {key: to_plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -50,22 +50,22 @@ class TritonKernel:
     """One, or the configurations of an autotuned kernel."""
 
 
-def triton_kernel_from_json(found: Any) -> TritonKernel:
+def triton_kernel_from_json(record: Any) -> TritonKernel:
     """Return the kernel of a JSON object; raise ValueError, KeyError, TypeError or AttributeError if it is none."""
     return TritonKernel(
-        name_from_json(found["name"]),
-        name_from_json(found["digest"]),
-        names_from_json(found["parameters"]),
-        names_from_json(found["writes"]),
-        tuple(map(_variant, found["variants"])),
+        name_from_json(record["name"]),
+        name_from_json(record["digest"]),
+        names_from_json(record["parameters"]),
+        names_from_json(record["writes"]),
+        tuple(map(_variant, record["variants"])),
     )
 
 
-def _variant(found: Any) -> KernelVariant:
-    options = {name: found[name] for name in LAUNCH_OPTIONS if found.get(name) is not None}
+def _variant(record: Any) -> KernelVariant:
+    options = {name: record[name] for name in LAUNCH_OPTIONS if record.get(name) is not None}
     if any(type(option) is not int or option < 1 for option in options.values()):
-        raise ValueError(f"{found} is not a configuration of a kernel")
-    return KernelVariant({name_from_json(name): value for name, value in found["constants"].items()}, **options)
+        raise ValueError(f"{record} is not a configuration of a kernel")
+    return KernelVariant({name_from_json(name): value for name, value in record["constants"].items()}, **options)
 
 
 @dataclass(frozen=True)

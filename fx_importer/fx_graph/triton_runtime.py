@@ -153,7 +153,7 @@ def _reduced_in_float32(method: Callable[..., Any]) -> Callable[..., Any]:
     import triton.language as tl
 
     def applied(operation: Any, operands: Any) -> Any:
-        if not isinstance(operands, tuple) or not any(_is_bfloat16(each.handle) for each in operands):
+        if not isinstance(operands, tuple) or not any(_is_bfloat16(operand.handle) for operand in operands):
             return method(operation, operands)
         wide = tuple(
             _typed(each, _widened(each.handle), tl.float32) if _is_bfloat16(each.handle) else each for each in operands

@@ -123,8 +123,8 @@ def may_overlap(value: Tensor) -> bool:
 
 
 def _numbers(sizes: Sequence[int | SymInt]) -> list[int] | None:
-    found = [size.node.hint if isinstance(size, SymInt) else size for size in sizes]
-    return None if any(each is None for each in found) else [int(each) for each in found]
+    hints = [size.node.hint if isinstance(size, SymInt) else size for size in sizes]
+    return None if any(each is None for each in hints) else [int(each) for each in hints]
 
 
 def _check_order(node: fx.Node, written: fx.Node, views: Sequence[fx.Node]) -> None:
@@ -138,7 +138,7 @@ def _check_order(node: fx.Node, written: fx.Node, views: Sequence[fx.Node]) -> N
 
 def _is_same_when_repeated(node: fx.Node) -> bool:
     others = [operand.meta.get("val") for operand in node.all_input_nodes[1:]]
-    alike = all(isinstance(each, Tensor) and all(size == 1 for size in each.shape) for each in others)
+    alike = all(isinstance(other, Tensor) and all(size == 1 for size in other.shape) for other in others)
     return alike and (node.target in _SAME_WHEN_REPEATED or node.target is aten.copy_.default)
 
 
@@ -177,8 +177,8 @@ def _write_back(node: fx.Node, written: fx.Node, made: fx.Node, views: Sequence[
         numbers = (*part.shape, *part.stride(), part.storage_offset())
         if any(isinstance(number, SymInt) for number in numbers) or part.dtype != base.meta["val"].dtype:
             _refuse(node, f"'{written.name}' is a view of windows, of dynamic sizes or another dtype")
-        place = part.storage_offset()
-        alone = emit(node, aten.as_strided.default, base, list(part.shape), list(part.stride()), place)
+        offset = part.storage_offset()
+        alone = emit(node, aten.as_strided.default, base, list(part.shape), list(part.stride()), offset)
         emit(node, aten.copy_.default, alone, made)
     else:
         sizes = [

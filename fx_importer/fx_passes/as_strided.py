@@ -89,7 +89,7 @@ def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
     positions = _positions(node, list(sizes), list(strides), _minus(node, offset, memory.start))  # type: ignore[arg-type]
     positions, source = (emit(node, aten.reshape.default, each, [-1]) for each in (positions, source))
     written = emit(node, aten.index_put.default, memory.flat, [positions], source)
-    shape, strides = [_size_argument(node, each) for each in value.shape], list(value.stride())
+    shape, strides = [_size_argument(node, size) for size in value.shape], list(value.stride())
     return _read(node, _Memory(written, memory.start), shape, strides, value.storage_offset())
 
 
@@ -139,16 +139,16 @@ def _viewed(node: fx.Node) -> fx.Node | None:
     if not isinstance(call, fx.Node) or not isinstance(call.target, OpOverload):
         return None
     shared = may_share_memory_with(call)
-    if len(shared) != 1 or not isinstance(given := value_of(shared[0]), Tensor):
+    if len(shared) != 1 or not isinstance(source := value_of(shared[0]), Tensor):
         return None
-    with torch.no_grad(), fake_mode_of_values(call, given):
-        alias = given.detach()  # an in-place view would change the example value
+    with torch.no_grad(), fake_mode_of_values(call, source):
+        alias = source.detach()  # an in-place view would change the example value
         args, kwargs = map_aggregate(
             (call.args, dict(call.kwargs)), lambda each: alias if each is shared[0] else value_of(each)
         )
         result = call.target(*args, **kwargs)
         result = result if call is node else result[node.args[1]]
-        return shared[0] if result.untyped_storage()._cdata == given.untyped_storage()._cdata else None
+        return shared[0] if result.untyped_storage()._cdata == source.untyped_storage()._cdata else None
 
 
 def _read(node: fx.Node, memory: _Memory, sizes: list[Any], strides: list[Any], offset: Any) -> fx.Node:

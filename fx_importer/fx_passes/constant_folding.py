@@ -33,8 +33,8 @@ def _with_constants(
     program: ExportedProgram, constants: Constants, *, in_place: bool
 ) -> tuple[ExportedProgram, Collection[str]]:
     """Return ``program`` with the ``constants`` of its graph folded, and the weights read for that."""
-    found = constants.roots()
-    if not found:
+    roots = constants.roots()
+    if not roots:
         return program, ()
     program = with_rewritten_graphs(program, lambda graph, owner: None, in_place=in_place)
     copied = {node.name: node for node in program.graph.nodes}
@@ -43,11 +43,11 @@ def _with_constants(
     # In a program without inputs, the constants come after the other placeholders.
     placeholders = program.graph.find_nodes(op="placeholder")
     before = placeholders[first] if first < len(placeholders) else (placeholders or [program.graph._root])[-1].next
-    held = dict(program.constants)
+    constants_ = dict(program.constants)
     read = set[str]()
-    names = [f"{constants.first_held(node) or node.name}_folded" for node in found]
+    names = [f"{constants.first_held(node) or node.name}_folded" for node in roots]
     placed: dict[int, fx.Node] = {}
-    for (node, value), name in zip(found.items(), names, strict=True):
+    for (node, value), name in zip(roots.items(), names, strict=True):
         folded = copied[node.name]
         if id(value) in placed:
             folded.replace_all_uses_with(placed[id(value)])
@@ -56,10 +56,10 @@ def _with_constants(
         read |= {constants.held[source] for source in constants.nodes[node]}
         target = name
         for copy in itertools.count(1):
-            if target not in held and target not in program.state_dict:
+            if target not in constants_ and target not in program.state_dict:
                 break
             target = f"{name}_{copy}"
-        held[target] = value
+        constants_[target] = value
         with program.graph.inserting_before(before):
             constant = program.graph.placeholder(re.sub(r"\W", "_", target))
         constant.meta |= {key: node.meta[key] for key in ("val", "model_val") if key in node.meta}
@@ -68,7 +68,7 @@ def _with_constants(
         placed[id(value)] = constant
     program.graph.eliminate_dead_code()
     signature = ExportGraphSignature(specs, program.graph_signature.output_specs)
-    return with_graph(program, program.graph, signature, root=program.graph_module, constants=held), read
+    return with_graph(program, program.graph, signature, root=program.graph_module, constants=constants_), read
 
 
 def random_nodes(program: ExportedProgram) -> list[fx.Node]:

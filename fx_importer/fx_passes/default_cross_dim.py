@@ -31,11 +31,11 @@ def fix_axis_of_cross(program: ExportedProgram) -> ExportedProgram:
     if not crosses:
         return program
     guards = guards_of(program)
-    if found := [node for node in crosses if not isinstance(_size_of_axis(node, guards), int)]:
+    if wrong := [node for node in crosses if not isinstance(_size_of_axis(node, guards), int)]:
         raise UnsupportedProgramError(
             "the axis of cross without dim is the first one of size 3, which depends on a dynamic size. Pass dim to "
             "torch.cross, or use torch.linalg.cross, whose axis is the last:",
-            [unsupported_node(node, f"its result has the sizes {[*map(str, value_of(node).shape)]}") for node in found],
+            [unsupported_node(node, f"its result has the sizes {[*map(str, value_of(node).shape)]}") for node in wrong],
         )
     return with_rewritten_graphs(program, lambda graph, _: _write_axes(graph))
 

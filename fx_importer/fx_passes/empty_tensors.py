@@ -65,7 +65,7 @@ def _is_empty_part(part: fx.Node) -> bool:
 def _sizes(part: fx.Node) -> list[Any]:
     """Return the sizes of a slice: those that are dynamic are of its operand."""
     whole, shape = part.args[0], value_of(part).shape
-    return [each if isinstance(each, int) else emit(part, aten.sym_size.int, whole, i) for i, each in enumerate(shape)]
+    return [size if isinstance(size, int) else emit(part, aten.sym_size.int, whole, i) for i, size in enumerate(shape)]
 
 
 def _drop_empty_operands(cat: fx.Node) -> None:
@@ -113,8 +113,8 @@ def _product_sizes(product: fx.Node) -> list[Any]:
     left, right = product.args
     rank = value_of(left).dim()
     return [
-        emit(product, aten.sym_size.int, left if i < rank - 1 else right, i) if not isinstance(each, int) else each
-        for i, each in enumerate(value_of(product).shape)
+        emit(product, aten.sym_size.int, left if i < rank - 1 else right, i) if not isinstance(size, int) else size
+        for i, size in enumerate(value_of(product).shape)
     ]
 
 

@@ -52,7 +52,7 @@ class _Scales:
 
     def _chain(self, node: fx.Node, channels: int) -> list[tuple[fx.Node, Any]]:
         """Return the scales and shifts of the result of ``node``, in order, each with its constant operand."""
-        found: list[tuple[fx.Node, Any]] = []
+        chain: list[tuple[fx.Node, Any]] = []
         while len(node.users) == 1:
             user = next(iter(node.users))
             if (
@@ -66,9 +66,9 @@ class _Scales:
                 break
             if value_of(user).dtype != value_of(node).dtype or not self._is_by_channel(other, node, channels):
                 break
-            found.append((user, other))
+            chain.append((user, other))
             node = user
-        return found
+        return chain
 
     def _fold(self, node: fx.Node, chain: list[tuple[fx.Node, Any]], channels: int) -> None:
         """Replace ``node`` and the ``chain`` of scales and shifts after it by one operator with other weights."""

@@ -55,21 +55,21 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
         UnsupportedProgramError: listing every tensor of an unsupported dtype, and every operator on complex or
             unsigned tensors that cannot be emulated.
     """
-    found = {dtype for node in nodes_of(program) for dtype in dtypes_of(node)}
+    present = {dtype for node in nodes_of(program) for dtype in dtypes_of(node)}
     unsupported_nodes = [*_sparse_inputs(program, dtypes)]
-    if found & dtypes.inside_only:
+    if present & dtypes.inside_only:
         unsupported_nodes += _unsupported_at_the_boundary(program, dtypes)
-    if found & {*dtypes.lacks, *dtypes.moves}:
+    if present & {*dtypes.lacks, *dtypes.moves}:
         unsupported_nodes = [
             *_unsupported_dtypes(program, dtypes),
             *_unsupported_arithmetic(program, dtypes),
             *unsupported_nodes,
         ]
     pairs, signless = ComplexPairs(dtypes.pairs), SignlessEmulation()
-    if found & {*dtypes.pairs} and not unsupported_nodes:
+    if present & {*dtypes.pairs} and not unsupported_nodes:
         program = with_rewritten_graphs(program, pairs.rewrite)
         unsupported_nodes = pairs.unsupported_nodes
-    if not dtypes.unsigned and found & {*SIGNED_DTYPES} and not unsupported_nodes:
+    if not dtypes.unsigned and present & {*SIGNED_DTYPES} and not unsupported_nodes:
         program = with_rewritten_graphs(program, signless.rewrite)
         unsupported_nodes = signless.unsupported_nodes
     if unsupported_nodes:
@@ -101,26 +101,26 @@ def legalize_graph(module: fx.GraphModule, dtypes: Dtypes) -> fx.GraphModule:
 
 def _unsupported_dtypes(program: ExportedProgram, dtypes: Dtypes) -> list[UnsupportedNode]:
     """Return every node that introduces an unsupported dtype, without the nodes that compute from it."""
-    found: list[UnsupportedNode] = []
+    nodes: list[UnsupportedNode] = []
     if not dtypes.lacks:
-        return found
+        return nodes
     names = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
     for node in nodes_of(program):
         new = dtypes_of(node) & dtypes.lacks
         if new and not any(dtypes_of(source) & dtypes.lacks for source in node.all_input_nodes):
             what = f"'{names[node.name]}' is a tensor" if node.name in names else "a tensor"
-            found.append(unsupported_node(node, f"{what} of {_joined_names(new)}, which {dtypes.name} does not have"))
-    return found
+            nodes.append(unsupported_node(node, f"{what} of {_joined_names(new)}, which {dtypes.name} does not have"))
+    return nodes
 
 
 def _unsupported_at_the_boundary(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
     """Yield every input and result of a dtype that only the inside of a program may have."""
     results = program.graph.output_node().all_input_nodes
     for node in dict.fromkeys((*program.graph.find_nodes(op="placeholder"), *results)):
-        held = node.op == "placeholder" and node.name not in program.graph_signature.user_inputs
-        if not held and (found := dtypes_of(node) & dtypes.inside_only):
+        is_weight = node.op == "placeholder" and node.name not in program.graph_signature.user_inputs
+        if not is_weight and (kinds := dtypes_of(node) & dtypes.inside_only):
             what = "an input" if node.op == "placeholder" else "a result"
-            reason = f"{what} of {_joined_names(found)}, which {dtypes.name} does not have"
+            reason = f"{what} of {_joined_names(kinds)}, which {dtypes.name} does not have"
             yield unsupported_node(node, f"{reason}: narrow_floats=True passes its parts in float32")
 
 
@@ -134,11 +134,11 @@ def _unsupported_arithmetic(program: ExportedProgram, dtypes: Dtypes) -> Iterato
             and node.target not in free
             and any(isinstance(e, torch.Tensor) for e in tree_leaves(value_of(node)))
         ):
-            given = {dtype for source in node.all_input_nodes for dtype in dtypes_of(source)} & dtypes.moves
-            if given:
+            moved = {dtype for source in node.all_input_nodes for dtype in dtypes_of(source)} & dtypes.moves
+            if moved:
                 yield unsupported_node(
                     node,
-                    f"it computes with tensors of {_joined_names(given)}, which {dtypes.name} can hold, but for which "
+                    f"it computes with tensors of {_joined_names(moved)}, which {dtypes.name} can hold, but for which "
                     "it lacks this operation: use real numbers, as of torch.view_as_real",
                 )
 

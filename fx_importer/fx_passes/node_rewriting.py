@@ -65,8 +65,8 @@ def remember_dtypes(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if isinstance(node.target, OpOverload) and node.target.namespace not in ("aten", "prims"):
             names = [argument.name for argument in node.target._schema.arguments]
-            given = dict(zip(names, node.args, strict=False)) | node.kwargs
-            values = map_aggregate([*(given.get(name) for name in names), node], value_of)
+            arguments = dict(zip(names, node.args, strict=False)) | node.kwargs
+            values = map_aggregate([*(arguments.get(name) for name in names), node], value_of)
             dtypes = [leaf.dtype for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
             if any(dtype.is_complex or not (dtype.is_signed or dtype is torch.bool) for dtype in dtypes):
                 node.meta.setdefault("model_dtypes", dtypes)

@@ -55,11 +55,11 @@ def _outlined(module: fx.GraphModule) -> fx.GraphModule:
 
 def _results(group: Sequence[Layer]) -> list[int]:
     """Return the positions in the layer of the nodes that are used outside of any layer of ``group``."""
-    found: set[int] = set()
+    results: set[int] = set()
     for layer in group:
         own = set(layer.nodes)
-        found |= {place for place, node in enumerate(layer.nodes) if not own.issuperset(node.users)}
-    return sorted(found)
+        results |= {number for number, node in enumerate(layer.nodes) if not own.issuperset(node.users)}
+    return sorted(results)
 
 
 def _function(group: Sequence[Layer], results: Sequence[int], owner: fx.GraphModule) -> fx.GraphModule:
@@ -68,11 +68,11 @@ def _function(group: Sequence[Layer], results: Sequence[int], owner: fx.GraphMod
     Repeated layers in it are outlined too.
     """
     copy, layer = _Copy(owner), group[0]
-    for given in zip(*(each.inputs for each in group), strict=True):
-        copy.input(given[0], always=len(set(given)) == 1)
+    for inputs in zip(*(each.inputs for each in group), strict=True):
+        copy.input(inputs[0], always=len(set(inputs)) == 1)
     for node in layer.nodes:
         copy.node(node)
-    returned = tuple(copy.values[layer.nodes[place]] for place in results)
+    returned = tuple(copy.values[layer.nodes[result]] for result in results)
     copy.graph.output(returned).meta["val"] = tuple(map(value_of, returned))
     return _outlined(copy.module())
 
@@ -112,11 +112,11 @@ class _Copy:
         function = self.graph.get_attr(name)
         operands = (self.values[node] for node in layer.inputs)
         made = self.graph.call_function(INVOKE, (function, name, *operands))
-        nodes = [layer.nodes[place] for place in results]
+        nodes = [layer.nodes[result] for result in results]
         made.meta |= {"val": tuple(map(value_of, nodes)), **_origin(layer)}
-        for place, node in enumerate(nodes):
-            taken = self.values[node] = self.graph.call_function(operator.getitem, (made, place))
-            taken.meta |= node.meta
+        for number, node in enumerate(nodes):
+            item = self.values[node] = self.graph.call_function(operator.getitem, (made, number))
+            item.meta |= node.meta
         for node in layer.moved:
             self.node(node)
 

@@ -38,23 +38,23 @@ def repeated_layers(graph: fx.Graph, owner: torch.nn.Module) -> list[list[Layer]
     """Return groups of two or more layers of equal structure, preferring larger layers. Layers do not overlap."""
     labels = _Labels(owner)
     order = {node: position for position, node in enumerate(graph.nodes)}
-    taken = bytearray(len(order))
-    found: list[list[Layer]] = []
+    covered = bytearray(len(order))
+    groups: list[list[Layer]] = []
     for layers in _groups_by_structure(_calls(graph), labels):
         group: list[Layer] = []
         places: list[slice] = []
         for layer in layers:
-            place = slice(order[layer.nodes[0]], order[layer.nodes[-1]] + 1)
-            if any(taken[place]) or (places and place.start < places[-1].stop):
+            span = slice(order[layer.nodes[0]], order[layer.nodes[-1]] + 1)
+            if any(covered[span]) or (places and span.start < places[-1].stop):
                 continue
             if (moved := _after(layer)) is not None:
                 group.append(Layer(layer.module, layer.nodes, layer.inputs, moved))
-                places.append(place)
+                places.append(span)
         if len(group) > 1:
-            found.append(group)
-            for place in places:
-                taken[place] = b"\1" * (place.stop - place.start)
-    return found
+            groups.append(group)
+            for span in places:
+                covered[span] = b"\1" * (span.stop - span.start)
+    return groups
 
 
 def _calls(graph: fx.Graph) -> Iterator[tuple[str, list[fx.Node]]]:
@@ -97,17 +97,17 @@ def _is_passed(node: fx.Node) -> bool:
 def _after(layer: Layer) -> list[fx.Node] | None:
     """Return the interleaved nodes that depend on ``layer``; None if it depends on one of them in turn."""
     own = set(layer.nodes)
-    found: dict[fx.Node, None] = {}
+    dependent: dict[fx.Node, None] = {}
     node = layer.nodes[0]
     while node is not layer.nodes[-1]:
         node = node.next
-        depends = not found.keys().isdisjoint(node.all_input_nodes)
+        depends = not dependent.keys().isdisjoint(node.all_input_nodes)
         if node in own:
             if depends:
                 return None
         elif depends or not own.isdisjoint(node.all_input_nodes):
-            found[node] = None
-    return list(found)
+            dependent[node] = None
+    return list(dependent)
 
 
 class _Labels:
@@ -124,26 +124,26 @@ class _Labels:
     def structure(self, nodes: Iterable[fx.Node]) -> tuple[Hashable, list[fx.Node]]:
         """Return a key that is equal for graphs of equal structure, and the nodes from elsewhere that they use."""
         own: dict[fx.Node, int] = {}
-        given: dict[fx.Node, int] = {}
+        outer: dict[fx.Node, int] = {}
         key: list[Hashable] = []
         for node in nodes:
             label, operands = self._label(node)
             key.append(label)
             key += [
-                own[operand] if operand in own else -1 - given.setdefault(operand, len(given)) for operand in operands
+                own[operand] if operand in own else -1 - outer.setdefault(operand, len(outer)) for operand in operands
             ]
             own[node] = len(own)
-        key += [self._number(_type(value_of(each))) for each in given]
-        return tuple(key), list(given)
+        key += [self._number(_type(value_of(each))) for each in outer]
+        return tuple(key), list(outer)
 
     def _label(self, node: fx.Node) -> tuple[int, list[fx.Node]]:
-        found = self._known.get(node)
-        if found is None:
+        label = self._known.get(node)
+        if label is None:
             operands: list[fx.Node] = []
             arguments = self._comparable(node.args, operands), self._comparable(node.kwargs, operands)
             number = self._number((node.target, *arguments, _type(value_of(node))))
-            found = self._known[node] = number, operands
-        return found
+            label = self._known[node] = number, operands
+        return label
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))

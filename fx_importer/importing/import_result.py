@@ -45,8 +45,8 @@ class ImportResult:
         manifest = Manifest(
             OutputType.RAW.value,
             {name: function.signature for name, function in functions.items()},
-            {name: held for function in functions.values() for name, held in function.state.items()},
-            {name: held for function in functions.values() for name, held in function.constants.items()},
+            {name: tensor for function in functions.values() for name, tensor in function.state.items()},
+            {name: constant for function in functions.values() for name, constant in function.constants.items()},
             weights=weights,
         )
         return cls(module, manifest, defined)

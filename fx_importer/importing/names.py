@@ -25,9 +25,9 @@ def with_names(function: Function, inputs: Sequence[str], outputs: Sequence[str]
     if inputs:
         if any(result.kind == "gradient" for result in function.results):
             raise UsageError("input_names does not name the inputs of a program that returns gradients")
-        given = [argument for argument in function.arguments if argument.kind == "input"]
-        _check("input_names", inputs, given)
-        names = {each.leaf: name for each, name in zip(given, inputs, strict=True)}
+        passed = [argument for argument in function.arguments if argument.kind == "input"]
+        _check("input_names", inputs, passed)
+        names = {each.leaf: name for each, name in zip(passed, inputs, strict=True)}
         function = replace(
             function,
             arguments=tuple(

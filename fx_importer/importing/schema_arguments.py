@@ -39,12 +39,12 @@ class OverloadPlan:
     tensors: tuple[int, ...]
     """Which arguments are tensors."""
 
-    def bind(self, given: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def bind(self, passed: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return the arguments of a call in the schema's order, defaults filled in."""
-        missing = self.arguments[len(given) :]
+        missing = self.arguments[len(passed) :]
         if not missing:
-            return list(given)
-        return [*given, *(kwargs.get(argument.name, argument.default) for argument in missing)]
+            return list(passed)
+        return [*passed, *(kwargs.get(argument.name, argument.default) for argument in missing)]
 
     def misplaced_scalars(self, arguments: list[Any]) -> tuple[int, ...]:
         """Return the positions at which the schema has a tensor and the graph a number."""
@@ -175,10 +175,10 @@ def _number(build: NodeBuilder, value: Any) -> ir.Value:
         )
     if isinstance(value, bool):
         return build.constant(int(value))
-    found = build.value(value)
-    if str(found.type) == "!torch.bool":
-        return build.op("torch.aten.Int.bool", [build.types.parse("!torch.int")], [found]).result
-    return found
+    number = build.value(value)
+    if str(number.type) == "!torch.bool":
+        return build.op("torch.aten.Int.bool", [build.types.parse("!torch.int")], [number]).result
+    return number
 
 
 def _generator(build: NodeBuilder, value: Any) -> ir.Value:

@@ -42,8 +42,8 @@ class Callees:
 
         When it is first imported, its unsupported nodes are added to ``build.unsupported``.
         """
-        if (found := self._known.get(module)) is not None:
-            return found
+        if (known := self._known.get(module)) is not None:
+            return known
         importer = self._importer
         inputs = module.graph.find_nodes(op="placeholder")
         held = [

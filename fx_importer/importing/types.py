@@ -174,12 +174,12 @@ class TypeCache:
         A symbolic dimension becomes ``?``. ``stored`` is the encoding of a sparse tensor. Raises `UnknownDtype`.
         """
         key = (dtype, mutable, stored, *[d if type(d) is int else static_dimension(d) for d in shape])
-        found = self._tensors.get(key)
-        if found is None:
-            found = self._tensors[key] = self.parse(
+        type_ = self._tensors.get(key)
+        if type_ is None:
+            type_ = self._tensors[key] = self.parse(
                 str(TorchTensor(tuple(key[3:]), self.element(dtype), mutable, stored or ""))
             )
-        return found
+        return type_
 
     def literal(self, dtype: torch.dtype, shape: Sequence[int]) -> ir.Type:
         """Return the builtin tensor type of a literal's attribute."""

@@ -50,8 +50,8 @@ class TensorAttributes:
             tensor = torch.empty(tensor.shape, dtype=tensor.dtype)  # all elements are present
         check_importable(tensor)
         key = storage_view_key(tensor)
-        if (found := self._known.get(key)) is not None:
-            return found[1]
+        if (known := self._known.get(key)) is not None:
+            return known[1]
         if self.elided and (number := self.elided.get((key, name), self.elided.get(key))) is not None:
             made = WeightHandle(HandleScope.CACHE, number).attribute(self._types.literal(tensor.dtype, tensor.shape))
         else:
@@ -70,8 +70,8 @@ class TensorAttributes:
             UnknownDtype: for a dtype that the torch dialect cannot spell.
         """
         key = ("external", *storage_view_key(tensor))
-        if (found := self._known.get(key)) is not None:
-            return found[1]
+        if (known := self._known.get(key)) is not None:
+            return known[1]
         other, made = self._external.get(name, (None, None))
         if other is None or made is None:
             made = elided_resource(name, self._types.literal(tensor.dtype, tensor.shape))

@@ -97,9 +97,9 @@ class Checkup:
             )
         for title, findings in self._sections():
             table.add_section()
-            for each in findings:
-                style = "" if each.works else "yellow" if each.extra else "bold red"
-                table.add_row(each.name, title, Text(each.verdict, style), Text(each.message))
+            for finding in findings:
+                style = "" if finding.works else "yellow" if finding.extra else "bold red"
+                table.add_row(finding.name, title, Text(finding.verdict, style), Text(finding.message))
         table.add_section()
         for each in self.neighbours:
             table.add_row(each.name, "other MLIR", "imported" if each.loaded else "installed", each.where)
@@ -140,8 +140,8 @@ def doctor() -> Checkup:
         packages(),
         torch_mlir_here(),
         lowering.findings("wheel", "wheel"),
-        tuple(found for kind in OutputType for found in lowering.findings(kind.value, "lower", kind.value)),
-        tuple(found for name in names for found in _Trials(broken).findings(name, "run", name)),
+        tuple(finding for kind in OutputType for finding in lowering.findings(kind.value, "lower", kind.value)),
+        tuple(finding for name in names for finding in _Trials(broken).findings(name, "run", name)),
         _compiler(),
         neighbours(),
         _dump_directory(),
@@ -191,7 +191,7 @@ def _dump_directory() -> Finding:
     name = "dump directory"
     chosen = os.environ.get("FX_IMPORTER_DUMP_DIR")
     place = Path(chosen or tempfile.gettempdir())
-    existing = next(each for each in (place.absolute(), *place.absolute().parents) if each.exists())
+    existing = next(parent for parent in (place.absolute(), *place.absolute().parents) if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         return Finding(name, False, f"no directory can be made in '{existing}': set FX_IMPORTER_DUMP_DIR")
     free = shutil.disk_usage(existing).free / 2**30

@@ -58,7 +58,7 @@ def _tried(name: str, look: Callable[[], str]) -> Finding:
 
 def _passes() -> str:
     """Parse every pass of the package's pipelines, with its options."""
-    stages = [*(stage for each in PIPELINES.values() for stage in each.stages), *TO_LINALG.values()]
+    stages = [*(stage for pipeline in PIPELINES.values() for stage in pipeline.stages), *TO_LINALG.values()]
     passes = dict.fromkeys(text for stage in stages for step in stage.passes for text in _spelled(step))
     context, unknown = new_context(), []
     for text in passes:
@@ -111,7 +111,7 @@ def _opt() -> str:
 def _torch_internals() -> str:
     if missing := [*lacking()]:
         raise LookupError("; ".join(missing))
-    return f"all {sum(len(each.names) for each in PRIVATE_NAMES)} that the package uses are there"
+    return f"all {sum(len(private_name.names) for private_name in PRIVATE_NAMES)} that the package uses are there"
 
 
 WHEEL: dict[str, Callable[[], str]] = {

@@ -71,8 +71,8 @@ class BatchModel(LanguageModel):
 
     def _log_probabilities(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         tokens, padding = self._rows(rows, "texts")
-        found = self._scores(tokens, padding)
-        return [tuple(found[number, found.shape[1] - len(each) + 1 :].tolist()) for number, each in enumerate(rows)]
+        scores = self._scores(tokens, padding)
+        return [tuple(scores[number, scores.shape[1] - len(row) + 1 :].tolist()) for number, row in enumerate(rows)]
 
     def _scores(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
         """Return the log-probabilities of all of ``tokens`` [B, n] but the first, [B, n - 1]."""
@@ -114,8 +114,8 @@ class BatchModel(LanguageModel):
                 "context that the module was imported with"
             )
         rows = [*sequences, *[sequences[0]] * (batch - len(sequences))]  # extra rows are computed and dropped
-        padding = [longest - len(each) for each in rows]
-        tokens = [[0] * zeros + list(each) for zeros, each in zip(padding, rows, strict=True)]
+        padding = [longest - len(row) for row in rows]
+        tokens = [[0] * zeros + list(row) for zeros, row in zip(padding, rows, strict=True)]
         return torch.tensor(tokens), torch.tensor(padding)
 
     def _prefill(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
@@ -143,10 +143,10 @@ class BatchModel(LanguageModel):
         length, chunk = tokens.shape[1], self.settings.chunk
         size = chunk or most
         for done in range(0, length, size):
-            given = min(size, length - done)
-            parts = [each[:, done : done + given] for each in (tokens, *others)]
-            first, *rest = [_filled(each, chunk - given if chunk else 0) for each in parts]
-            yield function(first, torch.tensor(start + done), padding, torch.tensor(given - 1), *rest)
+            count = min(size, length - done)
+            parts = [other[:, done : done + count] for other in (tokens, *others)]
+            first, *rest = [_filled(part, chunk - count if chunk else 0) for part in parts]
+            yield function(first, torch.tensor(start + done), padding, torch.tensor(count - 1), *rest)
 
 
 def _filled(rows: torch.Tensor, more: int) -> torch.Tensor:
@@ -172,7 +172,7 @@ class _FirstRow(CachedSequence):
         settings, first = self._model.settings, len(self.tokens)
         filled = filled_draft(tokens, settings.draft)
         if first + len(filled) > settings.context:  # the padding does not fit
-            return torch.cat([self.append([each]) for each in tokens])
+            return torch.cat([self.append([token]) for token in tokens])
         padding = torch.zeros(settings.batch, dtype=torch.int64)
         rows = torch.tensor([filled]).repeat(settings.batch, 1)
         logits = self._model.caller["verify"](rows, torch.tensor(first), padding)

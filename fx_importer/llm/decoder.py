@@ -66,8 +66,8 @@ class _Decoder(torch.nn.Module):
 
         def logits(keep: int | Tensor) -> Tensor:
             with nullcontext() if uses_interface(self._model) else own_attention():
-                found = call(keep)
-            return found if self._keeps or not isinstance(keep, Tensor) else found.index_select(1, keep)
+                scores = call(keep)
+            return scores if self._keeps or not isinstance(keep, Tensor) else scores.index_select(1, keep)
 
         def call(keep: int | Tensor) -> Tensor:
             inputs = {"input_ids": tokens if embedded is None else None, "inputs_embeds": embedded}

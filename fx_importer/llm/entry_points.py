@@ -178,29 +178,29 @@ def export_programs(
     adapter = {} if adapters is None else {"adapter": no_adapter(adapters.form)}
     rest = [tree_map(lambda _: None, each) for each in adapter.values()]
     with torch.no_grad():
-        place, shapes = form.place(form.prompts, chunk)
+        position, shapes = form.place(form.prompts, chunk)
         tokens = torch.zeros(form.prompts, length, dtype=torch.int64)
-        arguments, given = (tokens, *place, torch.tensor(length - 1)), (steps, *shapes, None)
+        arguments, sizes = (tokens, *position, torch.tensor(length - 1)), (steps, *shapes, None)
         # Clone: torch.export treats the same tensor, passed twice, as one argument.
-        both = _exported(decoder, (*arguments, tokens.clone()), adapter, (*given, steps, *rest))
+        both = _exported(decoder, (*arguments, tokens.clone()), adapter, (*sizes, steps, *rest))
         if takes_images(model):
             hidden = model.get_input_embeddings().weight
             images = {"images": torch.zeros(*tokens.shape, hidden.shape[1], dtype=hidden.dtype)}
-            programs["prefill"] = _exported(decoder, arguments, images | adapter, (*given, steps, *rest))
+            programs["prefill"] = _exported(decoder, arguments, images | adapter, (*sizes, steps, *rest))
         else:
             programs["prefill"] = with_one_result(both, 0, without=1)
         programs["score"] = with_one_result(both, 1)
-        place, shapes = form.place(form.batch, None)
+        position, shapes = form.place(form.batch, None)
         one = torch.zeros(form.batch, 1, dtype=torch.int64)
-        programs["decode"] = _exported(decoder, (one, *place), adapter, (None, *shapes, *rest))
+        programs["decode"] = _exported(decoder, (one, *position), adapter, (None, *shapes, *rest))
         if takes_images(model):
             programs["encode_image"] = _exported(ImageEncoder(model), (example_image(model),), {}, None)
         if form.source is not None:
             programs["encode"] = _encoder(decoder, form, is_dynamic=chunk is None)
         if draft is not None:
             several = torch.zeros(form.batch, draft + 1, dtype=torch.int64)
-            place, shapes = form.place(form.batch, draft + 1)
-            programs["verify"] = _exported(decoder, (several, *place), adapter, (None, *shapes, *rest))
+            position, shapes = form.place(form.batch, draft + 1)
+            programs["verify"] = _exported(decoder, (several, *position), adapter, (None, *shapes, *rest))
     return programs, chunk
 
 

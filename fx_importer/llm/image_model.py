@@ -25,7 +25,7 @@ class ImageModel(BatchModel):
         Raises:
             UsageError: if the images have another size than the model's.
         """
-        return torch.cat([self.caller["encode_image"](each.unsqueeze(0)) for each in pixel_values])
+        return torch.cat([self.caller["encode_image"](pixel_value.unsqueeze(0)) for pixel_value in pixel_values])
 
     def generate(
         self, prompts: str | Sequence[str], *, images: Sequence[torch.Tensor] = (), **options: Any
@@ -61,17 +61,17 @@ class ImageModel(BatchModel):
         return super().tokens(prompts, max_new_tokens, sampling, seed)
 
     def _prefill(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-        given, self._images = list(self._images), ()
+        queue, self._images = list(self._images), ()
         embedded = self._no_images(tokens)
         for row, each in enumerate(tokens == self.settings.image_token):
-            images = given[row if row < len(given) else 0] if given else None  # unused rows repeat the first prompt
-            found = torch.empty(0, embedded.shape[2]) if images is None else self.encode_image(images).flatten(0, 1)
-            if len(found) != int(each.sum()):
+            images = queue[row if row < len(queue) else 0] if queue else None  # unused rows repeat the first prompt
+            rows = torch.empty(0, embedded.shape[2]) if images is None else self.encode_image(images).flatten(0, 1)
+            if len(rows) != int(each.sum()):
                 raise UsageError(
-                    f"prompt {row} has {int(each.sum())} image tokens, and its images {len(found)} embeddings: "
+                    f"prompt {row} has {int(each.sum())} image tokens, and its images {len(rows)} embeddings: "
                     "write one token for each"
                 )
-            embedded[row, each] = found.to(embedded.dtype)
+            embedded[row, each] = rows.to(embedded.dtype)
         *_, logits = self._in_chunks(self._prefill_part, tokens, padding, embedded, most=MOST)
         return logits
 
@@ -84,6 +84,6 @@ class ImageModel(BatchModel):
         return self.caller["prefill"](tokens, position, padding, last, images=images[0])
 
     def _no_images(self, tokens: torch.Tensor) -> torch.Tensor:
-        (given,) = [each for each in self.caller.manifest.functions["prefill"].arguments if each.name == "images"]
-        hidden = int((given.type.shape or (0,))[-1])
-        return torch.zeros(*tokens.shape, hidden, dtype=getattr(torch, given.type.dtype))
+        (input_,) = [each for each in self.caller.manifest.functions["prefill"].arguments if each.name == "images"]
+        hidden = int((input_.type.shape or (0,))[-1])
+        return torch.zeros(*tokens.shape, hidden, dtype=getattr(torch, input_.type.dtype))

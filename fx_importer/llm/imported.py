@@ -128,7 +128,7 @@ def import_model(
     adapters = None if adapter_rank is None else AdapterArguments(model, adapter_rank, adapter_targets)
     fused = language_model_engines()[default_engine].fuses_sums
     programs, chunk = _exported(form, model, chunk, positions, fused=fused, draft=draft, adapters=adapters)
-    programs = {name: rename_state(each, loaded.names) for name, each in programs.items()}
+    programs = {name: rename_state(program, loaded.names) for name, program in programs.items()}
     lowered = lower(
         programs, output_type=kind, mutation="functional", weights="external", extra=gguf_blocks.DECOMPOSITIONS
     )
@@ -222,11 +222,11 @@ def _save(lowered: Lowered, loaded: LoadedModel, source: Path, target: Path, *, 
     Unless ``partly``, all weights are written if any of them differs.
     """
     listed = lowered.manifest.weights_by_name
-    held = lowered.held(listed)
+    weights = lowered.held(listed)
     changed = {
-        name: held[name]
+        name: weights[name]
         for name, weight in listed.items()
-        if not any(_is_same(loaded.stored.get(each), held[name]) for each in (name, *weight.also))
+        if not any(_is_same(loaded.stored.get(each), weights[name]) for each in (name, *weight.also))
     }
     if changed and not partly:
         lowered.save(target / MODULE, weights=target / WEIGHTS)
@@ -248,5 +248,5 @@ def _is_same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
 
 
 def _stop_tokens(model: Any) -> tuple[int, ...]:
-    found = model.generation_config.eos_token_id
-    return () if found is None else tuple(found) if isinstance(found, list) else (found,)
+    tokens = model.generation_config.eos_token_id
+    return () if tokens is None else tuple(tokens) if isinstance(tokens, list) else (tokens,)

@@ -86,7 +86,7 @@ class LanguageModel(ABC):
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         streams = [TextStream(self.tokenizer, stop) for _ in texts]
         done: set[int] = set()
-        tokens = [self._inputs(each) for each in texts]
+        tokens = [self._inputs(text) for text in texts]
         for number, token in self._generated(tokens, max_new_tokens, Sampling(temperature, top_k, top_p), seed, done):
             stream = streams[number]
             added = stream.end() if token in self.settings.stop_tokens else stream.add(token)
@@ -105,10 +105,10 @@ class LanguageModel(ABC):
         Raises:
             UsageError: if there are too many texts, or one has a single token or is longer than the context.
         """
-        rows = [self.tokenizer(each)["input_ids"] for each in ([texts] if isinstance(texts, str) else texts)]
-        if any(len(each) == 1 for each in rows):
+        rows = [self.tokenizer(text)["input_ids"] for text in ([texts] if isinstance(texts, str) else texts)]
+        if any(len(row) == 1 for row in rows):
             raise UsageError("a text of one token: the model says how likely a token is after others")
-        return [Score(tuple(row), found) for row, found in zip(rows, self._log_probabilities(rows), strict=True)]
+        return [Score(tuple(row), logs) for row, logs in zip(rows, self._log_probabilities(rows), strict=True)]
 
     def _inputs(self, prompt: Any) -> Any:
         """Return what `tokens` takes for one prompt of `generate`."""

@@ -65,12 +65,12 @@ def load(
     # Before the module is compiled, which takes longer than any error should.
     matrices = None if lora is None and settings.adapter is None else matrices_for(settings.adapter, lora)
     tokenizer = _tokenizer(path)
-    source = [path / each for each in settings.weights]
+    source = [path / weight for weight in settings.weights]
     state = empty_state(manifest)
     backend = backend_named(engine)
     if isinstance(backend, TakesWeights):
-        held = read_weights(manifest, source)
-        passed = {key: as_passed(held[each.name], each) for key, each in manifest.weights.items()}
+        weights = read_weights(manifest, source)
+        passed = {key: as_passed(weights[weight.name], weight) for key, weight in manifest.weights.items()}
         backend, module = backend.with_weights(passed), read_untrusted_module(path / MODULE)
     else:
         module = link(path / MODULE, source, manifest)

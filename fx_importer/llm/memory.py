@@ -40,4 +40,4 @@ def available_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    return next((1024 * int(each.split()[1]) for each in lines if each.startswith("MemAvailable:")), None)
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)

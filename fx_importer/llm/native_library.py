@@ -56,7 +56,7 @@ def build(
         stored |= stored_in(path / source)
     tensors = read_weights(manifest, stored)
     lowered = load(path / MODULE, weights=tensors)
-    functions = {name: each for name, each in manifest.functions.items() if name != "score"}
+    functions = {name: function for name, function in manifest.functions.items() if name != "score"}
     lowered = replace(
         lowered,
         tensors={**lowered.tensors, **empty_state(manifest)},
@@ -69,7 +69,7 @@ def build(
             built = build_native(lowered, new / made.name, target, kind, "file", threads, mapped, constants)
     except OSError as error:
         raise UsageError(f"'{made}' cannot be written: {error}") from None
-    return replace(built, files=tuple(made / each.name for each in built.files))
+    return replace(built, files=tuple(made / file.name for file in built.files))
 
 
 def _constants(settings: Settings, manifest: Manifest) -> Mapping[str, str]:
@@ -80,7 +80,7 @@ def _constants(settings: Settings, manifest: Manifest) -> Mapping[str, str]:
         "CONTEXT": settings.context,
         "CHUNK": settings.chunk,
         "VOCABULARY": next(
-            each.type.sizes[-1] for each in manifest.functions["decode"].results if each.kind == "output"
+            result.type.sizes[-1] for result in manifest.functions["decode"].results if result.kind == "output"
         ),
         "PAGES": settings.pages,
         "PAGE_SIZE": settings.page_size,

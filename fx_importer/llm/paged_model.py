@@ -61,10 +61,10 @@ class PagedModel(LanguageModel):
         """
         start = time.perf_counter()
         nothing: tuple[int, Sequence[int], int] = (0, (), 0)
-        given = [rows.get(row, nothing) for row in range(self.settings.batch)]
-        table = self._table([pages for _, pages, _ in given], max(length for *_, length in given) + 1)
-        tokens = torch.tensor([[token] for token, *_ in given])
-        logits = self.caller["decode"](tokens, table, torch.tensor([length for *_, length in given]))
+        requests = [rows.get(row, nothing) for row in range(self.settings.batch)]
+        table = self._table([pages for _, pages, _ in requests], max(length for *_, length in requests) + 1)
+        tokens = torch.tensor([[token] for token, *_ in requests])
+        logits = self.caller["decode"](tokens, table, torch.tensor([length for *_, length in requests]))
         self.seconds_of_decode += time.perf_counter() - start
         self.steps += 1
         return logits
@@ -81,7 +81,7 @@ class PagedModel(LanguageModel):
     ) -> torch.Tensor:
         """Call a function on a part of one sequence, padded to the chunk size."""
         size = self.settings.chunk or len(tokens)
-        rows = [torch.tensor([[*each, *[0] * (size - len(each))]]) for each in (tokens, *others)]
+        rows = [torch.tensor([[*other, *[0] * (size - len(other))]]) for other in (tokens, *others)]
         table = self._table([pages], length + size)
         return self.caller[function](rows[0], table, torch.tensor([length]), torch.tensor(len(tokens) - 1), *rows[1:])
 
@@ -98,10 +98,10 @@ class PagedModel(LanguageModel):
         """Yield the next token of each prompt, step by step, until one of the prompts has no more."""
         columns: list[list[int]] = []
         for number, token in self._generated(prompts, max_new_tokens, sampling or Sampling(), seed, ()):
-            place = next((each for each in columns if each[number] < 0), None)
-            if place is None:
-                columns.append(place := [-1] * len(prompts))
-            place[number] = token
+            free = next((column for column in columns if column[number] < 0), None)
+            if free is None:
+                columns.append(free := [-1] * len(prompts))
+            free[number] = token
             while columns and -1 not in columns[0]:
                 yield columns.pop(0)
 
@@ -120,8 +120,8 @@ class PagedModel(LanguageModel):
         self.seconds_of_prefill, self.seconds_of_decode, self.steps = 0.0, 0.0, 0
         scheduler = Scheduler(self)
         requests = [
-            scheduler.add(each, max_new_tokens=max_new_tokens, sampling=sampling, seed=seed + number)
-            for number, each in enumerate(prompts)
+            scheduler.add(prompt, max_new_tokens=max_new_tokens, sampling=sampling, seed=seed + number)
+            for number, prompt in enumerate(prompts)
         ]
         try:
             while not scheduler.is_idle:
@@ -136,22 +136,22 @@ class PagedModel(LanguageModel):
                 scheduler.cancel(request)
 
     def _log_probabilities(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        if any(not 1 < len(each) <= self.settings.context for each in rows):
-            lengths = ", ".join(str(len(each)) for each in rows)
+        if any(not 1 < len(row) <= self.settings.context for row in rows):
+            lengths = ", ".join(str(len(row)) for row in rows)
             raise UsageError(f"texts of {lengths} tokens: accepted is 2 to {self.settings.context}, the context")
-        return [self._log_probabilities_of(each) for each in rows]
+        return [self._log_probabilities_of(row) for row in rows]
 
     def _log_probabilities_of(self, row: Sequence[int]) -> tuple[float, ...]:
         pages = self.take_pages(self.pages_for(len(row)))
-        targets, found = [*row[1:], 0], []
+        targets, probabilities = [*row[1:], 0], []
         try:
             for start in range(0, len(row), self.most):
                 tokens = row[start : start + self.most]
                 part = self._append("score", tokens, pages, start, targets[start : start + self.most])
-                found += part[0, : len(tokens)].tolist()
+                probabilities += part[0, : len(tokens)].tolist()
         finally:
             self.free_pages += pages
-        return tuple(found[:-1])
+        return tuple(probabilities[:-1])
 
 
 class _OwnPages(CachedSequence):

@@ -44,9 +44,9 @@ class Sampling:
         highest = logits.amax(-1)  # NaN if one is
         if not bool(highest.isfinite().all()):
             row = int((~highest.isfinite()).nonzero()[0])
-            found = "NaN" if bool(highest[row].isnan()) else "infinite"
+            value = "NaN" if bool(highest[row].isnan()) else "infinite"
             raise LogitsError(
-                f"the logits of prompt {row} are {found}, so the next token has no probability: compare the model with "
+                f"the logits of prompt {row} are {value}, so the next token has no probability: compare the model with "
                 "eager PyTorch on this prompt"
             )
         if self.temperature == 0:

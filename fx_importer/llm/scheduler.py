@@ -119,18 +119,18 @@ class Scheduler:
         with an ``error``, and the others continue.
         """
         self._admit()
-        found: list[tuple[Request, int]] = []
-        running = [each for each in self.slots if each is not None]
+        chosen: list[tuple[Request, int]] = []
+        running = [slot for slot in self.slots if slot is not None]
         joining = [each for each in running if each.in_prefill]
         decoding = [each for each in running if not each.in_prefill]
         if joining:
-            found += self._prefill(joining[0])
+            chosen += self._prefill(joining[0])
         if decoding:
-            found += self._decode(decoding)
-        for request, _ in found:
+            chosen += self._decode(decoding)
+        for request, _ in chosen:
             if len(request.tokens) == request.max_new_tokens:
                 self._end(request)
-        return found
+        return chosen
 
     def _admit(self) -> None:
         while self.waiting and None in self.slots:
@@ -148,11 +148,11 @@ class Scheduler:
         return [] if request.in_prefill else self._chosen([request], logits)
 
     def _decode(self, requests: list[Request]) -> list[tuple[Request, int]]:
-        rows = [self.slots.index(each) for each in requests]
-        given = {row: (each.tokens[-1], each.pages, each.cached) for row, each in zip(rows, requests, strict=True)}
-        logits = self.model.decode(given)
-        for each in requests:
-            each.cached += 1
+        rows = [self.slots.index(request) for request in requests]
+        rows_ = {row: (each.tokens[-1], each.pages, each.cached) for row, each in zip(rows, requests, strict=True)}
+        logits = self.model.decode(rows_)
+        for request in requests:
+            request.cached += 1
         return self._chosen(requests, logits[rows])
 
     def _chosen(self, requests: Sequence[Request], logits: torch.Tensor) -> list[tuple[Request, int]]:

@@ -84,14 +84,14 @@ class Settings:
         """Read ``llm.json``. Raises `UsageError` if there is none in ``folder``."""
         path = folder / SETTINGS
         try:
-            found = parse_json(path.read_bytes())
-            form = found.get("adapter")
-            found["adapter"] = None if form is None else AdapterForm(**form)
-            source = found.get("source")
-            found["source"] = None if source is None else _source_form(source)
-            stamps = found.get("files")
-            found["files"] = None if stamps is None else {name: Stamp(**each) for name, each in stamps.items()}
-            settings = cls(**found | {name: tuple(found[name]) for name in ("stop_tokens", "weights")})
+            fields = parse_json(path.read_bytes())
+            form = fields.get("adapter")
+            fields["adapter"] = None if form is None else AdapterForm(**form)
+            source = fields.get("source")
+            fields["source"] = None if source is None else _source_form(source)
+            stamps = fields.get("files")
+            fields["files"] = None if stamps is None else {name: Stamp(**stamp) for name, stamp in stamps.items()}
+            settings = cls(**fields | {name: tuple(fields[name]) for name in ("stop_tokens", "weights")})
             sizes = [
                 each or 1
                 for each in (settings.chunk, settings.page_size, settings.pages, settings.draft, settings.image_token)

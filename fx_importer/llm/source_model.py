@@ -93,10 +93,10 @@ class SourceModel(BatchModel):
         start = self._start(None)
         targets = [self.tokenizer(text_target=text)["input_ids"] for text in listed]
         self.encode([self._inputs(each) for each in given])
-        found = self._log_probabilities([[*start, *target] for target in targets])
+        rows = self._log_probabilities([[*start, *target] for target in targets])
         return [
             Score((start[-1], *target), probabilities[len(start) - 1 :])
-            for target, probabilities in zip(targets, found, strict=True)
+            for target, probabilities in zip(targets, rows, strict=True)
         ]
 
     def tokens(
@@ -127,15 +127,15 @@ class SourceModel(BatchModel):
     def _start(self, start: str | Sequence[int] | None) -> tuple[int, ...]:
         """Return the tokens that the decoder starts with."""
         if isinstance(start, str):
-            found: tuple[int, ...] = tuple(self.tokenizer(start, add_special_tokens=False)["input_ids"])
+            tokens: tuple[int, ...] = tuple(self.tokenizer(start, add_special_tokens=False)["input_ids"])
         else:
-            found = self.form.start if start is None else tuple(start)
-        if not found:
+            tokens = self.form.start if start is None else tuple(start)
+        if not tokens:
             raise UsageError(
                 "no tokens to start with: pass start=, as '<|startoftranscript|><|en|><|transcribe|><|notimestamps|>' "
                 "for a Whisper of several languages"
             )
-        return found
+        return tokens
 
     def _inputs(self, prompt: Any) -> Any:
         return prompt if isinstance(prompt, torch.Tensor) else super()._inputs(prompt)

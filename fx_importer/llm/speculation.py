@@ -59,9 +59,9 @@ def _proposed(sequence: CachedSequence, text: Sequence[int], number: int) -> lis
     """Return the next ``number`` tokens that the draft model finds most likely after ``text``."""
     same = next((at for at, (old, new) in enumerate(zip(sequence.tokens, text, strict=False)) if old != new), None)
     sequence.cut(min(len(sequence.tokens) if same is None else same, len(text) - 1))
-    found: list[int] = []
+    proposed: list[int] = []
     new = text[len(sequence.tokens) :]
-    while len(found) < number:
-        found.append(int(sequence.append(new).argmax(-1)))
-        new = found[-1:]
-    return found
+    while len(proposed) < number:
+        proposed.append(int(sequence.append(new).argmax(-1)))
+        new = proposed[-1:]
+    return proposed

@@ -33,14 +33,14 @@ class TextStream:
         """Add ``token``, and return the new text that later tokens can no longer change."""
         self.tokens.append(token)
         self.text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
-        found = [at for each in self.stop if (at := self.text.find(each)) >= 0]
-        if found:
-            self.text, self.done = self.text[: min(found)], True
+        ends = [at for each in self.stop if (at := self.text.find(each)) >= 0]
+        if ends:
+            self.text, self.done = self.text[: min(ends)], True
             return self._until(len(self.text))
-        held = max((_overlap(self.text, each) for each in self.stop), default=0)  # a possible prefix of a stop string
+        kept = max((_overlap(self.text, each) for each in self.stop), default=0)  # a possible prefix of a stop string
         if self.text.endswith("\N{REPLACEMENT CHARACTER}"):  # an incomplete character
-            held = max(held, 1)
-        return self._until(len(self.text) - held)
+            kept = max(kept, 1)
+        return self._until(len(self.text) - kept)
 
     def end(self) -> str:
         """End the sequence, and return the text that was not returned yet."""

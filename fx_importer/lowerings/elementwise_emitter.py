@@ -88,7 +88,7 @@ class ElementwiseEmitter(Emitter, ABC):
         element = self.element(tensors[0])
         if other := [tensor for tensor in tensors if self.element(tensor) != element]:
             raise CannotEmit(f"operands of {element} and {self.element(other[0])}: cast one of them")
-        return [each if isinstance(each, ir.Value) else self.constant(each, element) for each in operands]
+        return [operand if isinstance(operand, ir.Value) else self.constant(operand, element) for operand in operands]
 
     def _broadcast_shape(self, tensors: Sequence[ir.Value]) -> Shape:
         shapes = [self.shape(tensor) for tensor in tensors]
@@ -98,7 +98,7 @@ class ElementwiseEmitter(Emitter, ABC):
         for sizes in zip(*padded, strict=True):
             known = {size for size in sizes if size not in (1, None)}
             if len(known) > 1:
-                raise CannotEmit(f"shapes {', '.join(str(list(each)) for each in shapes)} do not broadcast")
+                raise CannotEmit(f"shapes {', '.join(str(list(shape)) for shape in shapes)} do not broadcast")
             result.append(known.pop() if known else None if None in sizes else 1)
         return tuple(result)
 

@@ -51,9 +51,9 @@ class EmittedOperations:
         block = functions[0].entry_block if len(functions) == 1 and not functions[0].is_external else None
         if block is None:
             raise CannotEmit("the text has to hold one function, with a body")
-        wanted, given = [argument.type for argument in block.arguments], [operand.type for operand in operands]
-        if wanted != given:
-            texts = [", ".join(map(str, types)) for types in (wanted, given)]
+        wanted, passed = [argument.type for argument in block.arguments], [operand.type for operand in operands]
+        if wanted != passed:
+            texts = [", ".join(map(str, types)) for types in (wanted, passed)]
             raise CannotEmit(f"the function of the text takes ({texts[0]}), and is given ({texts[1]})")
         known = dict(zip(block.arguments, operands, strict=True))
         *body, end = block.operations

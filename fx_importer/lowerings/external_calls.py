@@ -44,8 +44,8 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
     names = (f"{external.symbol}{f'_{i}' if i else ''}" for i in itertools.count())
     with build.ambient():
         types = [build.types.of(each) for each, _ in returned]
-        found = iter(OperatorStubs(build.fx_importer.module_op).call(stub, call.operands, types, names).results)
-    return nested(found, examples, build.constant)
+        results = iter(OperatorStubs(build.fx_importer.module_op).call(stub, call.operands, types, names).results)
+    return nested(results, examples, build.constant)
 
 
 def nested(
@@ -61,5 +61,5 @@ def nested(
             return [next(values) for _ in example]
         return constant(None) if example is None and constant is not None else next(values)
 
-    found = [one(each) for each in examples]
+    found = [one(example) for example in examples]
     return found[0] if len(found) == 1 else found

@@ -94,12 +94,12 @@ def _handler(
             except NoMatch as reason:
                 unmatched.append(f"{rule} does not match{f': {reason}' if str(reason) else ''}")
         built_in.check(node, unmatched)
-        found = import_overload(node, build)
-        first = next(iter([found] if isinstance(found, ir.Value) else found or ()), None)
+        results = import_overload(node, build)
+        first = next(iter([results] if isinstance(results, ir.Value) else results or ()), None)
         if first is not None:
             reasons = ir.StringAttr.get("; ".join(unmatched), context=build.fx_importer.context)
             first.owner.attributes[NO_MATCH_ATTRIBUTE] = reasons
-        return found
+        return results
 
     return import_by_rules
 
@@ -107,15 +107,15 @@ def _handler(
 def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: NodeBuilder) -> Any:
     """Import an operator as a call of a function that ``rule`` lowers into ``into``. Raises as `_RuleCall` does."""
     context, importer = build.fx_importer.context, build.fx_importer
-    given = list(dict.fromkeys(node.all_input_nodes))
-    types = [build.type_of(each) for each in given]
+    inputs = list(dict.fromkeys(node.all_input_nodes))
+    types = [build.type_of(each) for each in inputs]
     module = ir.Module.create(build.location)
     with context, build.location, ir.InsertionPoint(module.body):
         function = func_d.FuncOp("other", ir.FunctionType.get(types, []))
         block = function.add_entry_block()
     inner = NodeBuilder(importer, build.owner, block)
     inner.location = build.location
-    for each, argument in zip(given, block.arguments, strict=True):
+    for each, argument in zip(inputs, block.arguments, strict=True):
         inner.environment.bind(each, argument)
     results = tree_leaves(_RuleCall(rule, node, inner, EMITTERS[into.root]).lowered())
     inner.op("func.return", [], results)
@@ -151,10 +151,10 @@ class _RuleCall:
             UnsupportedNodeError: if the rule fails, or returns other types than the operator.
         """
         emit = self._emit
-        lists = [isinstance(each, list | tuple) for each in self._examples()]
+        lists = [isinstance(example, list | tuple) for example in self._examples()]
         try:
             # Lists of tensors have no type: only the tensors in them. A rule returns them in a list.
-            types = [self._build.types.of(each) for each in self._flat_examples()]
+            types = [self._build.types.of(flat_example) for flat_example in self._flat_examples()]
             emit.results = tuple(map(emit.torch.builtin_type, types))
             arguments, keywords = self._arguments()
         except (UnsupportedRegionType, TypeError) as error:
@@ -203,7 +203,7 @@ class _RuleCall:
     def _as_torch_values(self, values: Sequence[Any], types: Sequence[ir.Type]) -> list[ir.Value]:
         if len(values) != len(types):
             raise self._mistake(f"returned {len(values)} values, but {self._node.target} returns {len(types)} here")
-        found: list[ir.Value] = []
+        converted: list[ir.Value] = []
         for value, kind, torch_type in zip(values, self._emit.results, types, strict=True):
             value = value.result if isinstance(value, ir.Operation | ir.OpView) else value
             if not isinstance(value, ir.Value):
@@ -212,10 +212,10 @@ class _RuleCall:
                 raise self._mistake(f"returned {value.type}, but {self._node.target} returns {kind} here")
             if value.type != kind:  # first the static sizes of the rule, then the sizes of the program
                 known = _torch_type(value.type, torch_type)
-                found.append(self._build.cast(self._emit.torch.from_builtin(value, known), torch_type))
+                converted.append(self._build.cast(self._emit.torch.from_builtin(value, known), torch_type))
             else:
-                found.append(self._emit.torch.from_builtin(value, torch_type))
-        return found
+                converted.append(self._emit.torch.from_builtin(value, torch_type))
+        return converted
 
     def _mistake(self, what: str) -> UnsupportedNodeError:
         return UnsupportedNodeError(f"the rule {self._rule} {what}")
@@ -227,31 +227,31 @@ class _RuleCall:
         keywords = {argument.name: value for argument, value in pairs if argument.kwarg_only}
         return [value for argument, value in pairs if not argument.kwarg_only], keywords
 
-    def _argument(self, given: Any) -> Any:
-        if isinstance(given, list | tuple):
-            return [self._argument(each) for each in given]
-        if not isinstance(given, fx.Node):
-            return given
-        binding = self._build.environment.binding(given)
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, list | tuple):
+            return [self._argument(each) for each in argument]
+        if not isinstance(argument, fx.Node):
+            return argument
+        binding = self._build.environment.binding(argument)
         if isinstance(binding, ir.Value):
             return self._emit.torch.to_builtin(binding)
         return [self._emit.torch.to_builtin(each) for each in binding or () if isinstance(each, ir.Value)]
 
 
-def _compatible(found: ir.Type, wanted: ir.Type) -> bool:
+def _compatible(actual: ir.Type, wanted: ir.Type) -> bool:
     """Whether two types are equal, where a dynamic size equals any other."""
-    if not (isinstance(found, ir.RankedTensorType) and isinstance(wanted, ir.RankedTensorType)):
-        return found == wanted
-    shapes = TargetEmitter.shape(found), TargetEmitter.shape(wanted)
-    same = found.element_type == wanted.element_type and len(shapes[0]) == len(shapes[1])
+    if not (isinstance(actual, ir.RankedTensorType) and isinstance(wanted, ir.RankedTensorType)):
+        return actual == wanted
+    shapes = TargetEmitter.shape(actual), TargetEmitter.shape(wanted)
+    same = actual.element_type == wanted.element_type and len(shapes[0]) == len(shapes[1])
     return same and all(a == b or None in (a, b) for a, b in zip(*shapes, strict=True))
 
 
-def _torch_type(found: ir.Type, like: ir.Type) -> ir.Type:
-    """Return the ``!torch.vtensor`` with the shape of ``found`` and the dtype of ``like``."""
+def _torch_type(type_: ir.Type, like: ir.Type) -> ir.Type:
+    """Return the ``!torch.vtensor`` with the shape of ``type_`` and the dtype of ``like``."""
     tensor = TorchTensor.read(like)
     assert tensor is not None, like
-    return tensor.with_shape(TargetEmitter.shape(found)).mlir(found.context)
+    return tensor.with_shape(TargetEmitter.shape(type_)).mlir(type_.context)
 
 
 def _value_text(value: Any) -> str:

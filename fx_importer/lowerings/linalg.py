@@ -167,7 +167,7 @@ class LinalgEmitter(TargetEmitter):
         *batch, rows, columns, inner = range(rank + 1)
         axes = ([*batch, rows, inner], [*batch, inner, columns], [*batch, rows, columns])
         attributes = {
-            "indexing_maps": self.linalg.affine_maps([self.linalg.select_axes(rank + 1, each) for each in axes]),
+            "indexing_maps": self.linalg.affine_maps([self.linalg.select_axes(rank + 1, axis) for axis in axes]),
             "operandSegmentSizes": self.segments(2, 1),
         }
 

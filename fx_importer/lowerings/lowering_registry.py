@@ -27,7 +27,7 @@ class Lowerings:
     def __init__(self, rules: Iterable[LoweringRule] = ()):
         """Raise `UsageError` for objects other than rules, and for two rules for an operator and output type."""
         self._rules = tuple(rules)
-        taken: dict[tuple[Any, OutputType], LoweringRule] = {}
+        rules_: dict[tuple[Any, OutputType], LoweringRule] = {}
         for rule in self._rules:
             if not isinstance(rule, LoweringRule):
                 raise UsageError(
@@ -36,7 +36,7 @@ class Lowerings:
                 )
             for operator in rule.operators:
                 for into in rule.into if isinstance(rule, Lowering) else OutputType:
-                    other = taken.setdefault((operator, into), rule)
+                    other = rules_.setdefault((operator, into), rule)
                     if other is not rule:
                         raise UsageError(
                             f"lowerings: {operator} has two rules for {into.value}, {named(other)} and {named(rule)}: "
@@ -63,7 +63,7 @@ def named(rule: LoweringRule) -> str:
     return described(rule.rule) if isinstance(rule, Decomposition) else str(rule)
 
 
-def layers(given: Iterable[Any]) -> list[Lowerings]:
+def layers(items: Iterable[Any]) -> list[Lowerings]:
     """Return the registries of the option ``lowerings`` in order of precedence.
 
     Single rules come first, as one registry; then each registry, given as such or by name: of an entry point of the
@@ -74,7 +74,7 @@ def layers(given: Iterable[Any]) -> list[Lowerings]:
     """
     single: list[Any] = []
     rest: list[Lowerings] = []
-    for each in given:
+    for each in items:
         if isinstance(each, Lowerings):
             rest.append(each)
         elif isinstance(each, str):
@@ -84,10 +84,10 @@ def layers(given: Iterable[Any]) -> list[Lowerings]:
     return [*([Lowerings(single)] if single else []), *rest]
 
 
-def listed(given: Any) -> tuple[Any, ...]:
+def listed(items: Any) -> tuple[Any, ...]:
     """Return the option ``lowerings``, one entry or several, as a tuple."""
-    one = isinstance(given, str | Lowerings) or not isinstance(given, Iterable)
-    return (given,) if one else tuple(given)
+    one = isinstance(items, str | Lowerings) or not isinstance(items, Iterable)
+    return (items,) if one else tuple(items)
 
 
 def table_with(layers: Iterable[Lowerings], table: DecompositionTable, output_type: OutputType) -> DecompositionTable:
@@ -107,12 +107,12 @@ def table_with(layers: Iterable[Lowerings], table: DecompositionTable, output_ty
 
 def stubs_of(layers: Iterable[Lowerings]) -> dict[str, Callable[..., Any]]:
     """Return the stubs of external calls, which PyTorch runs, by name of the operator."""
-    found: dict[str, Callable[..., Any]] = {}
+    stubs: dict[str, Callable[..., Any]] = {}
     for rule in (rule for layer in layers for rule in layer):
         if isinstance(rule, External) and rule.stub is not None:
             for operator in rule.operators:
-                found.setdefault(str(operator), rule.stub)
-    return found
+                stubs.setdefault(str(operator), rule.stub)
+    return stubs
 
 
 def _offered(name: str) -> Lowerings:
@@ -122,7 +122,7 @@ def _offered(name: str) -> Lowerings:
         module, _, attribute = name.partition(":")
         load = lambda: getattr(importlib.import_module(module), attribute)  # noqa: E731
     else:
-        points = {each.name: each for each in entry_points(group=GROUP)}
+        points = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
         if name not in points:
             there = f"there are {', '.join(sorted(points))}" if points else "none is installed"
             raise UsageError(
@@ -131,9 +131,9 @@ def _offered(name: str) -> Lowerings:
             )
         load = points[name].load
     try:
-        found = load()
+        offered = load()
     except Exception as error:
         raise UsageError(f"lowerings: '{name}' cannot be imported: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Iterable) or isinstance(found, str):
-        raise UsageError(f"lowerings: '{name}' is {found!r}, and not a Lowerings or a list of rules")
-    return found if isinstance(found, Lowerings) else Lowerings(found)
+    if not isinstance(offered, Iterable) or isinstance(offered, str):
+        raise UsageError(f"lowerings: '{name}' is {offered!r}, and not a Lowerings or a list of rules")
+    return offered if isinstance(offered, Lowerings) else Lowerings(offered)

@@ -96,16 +96,16 @@ def lowers(
     Raises:
         UsageError: for an argument that is not an operator, or an output type without an emitter.
     """
-    given = [into] if isinstance(into, str | OutputType) else list(into)
-    types = tuple(OutputType.get(each) for each in given)
+    kinds = [into] if isinstance(into, str | OutputType) else list(into)
+    types = tuple(OutputType.get(each) for each in kinds)
     wrong = [type_ for type_ in types if type_.root not in EMITTERS]
     if wrong or not types:
         refused = ", ".join(each.value for each in wrong) or "nothing"
         raise UsageError(f"a rule lowers into {', '.join(each.value for each in EMITTERS)}, and not into {refused}")
-    found = tuple(overloads(operators))
-    if not found:
+    targets = tuple(overloads(operators))
+    if not targets:
         raise UsageError("lowers(...) names no operator: lowers(torch.ops.mylib.twice.default, into=...)")
-    return lambda rule: Lowering(found, types, rule)
+    return lambda rule: Lowering(targets, types, rule)
 
 
 def external(*operators: Operator, symbol: str) -> External:

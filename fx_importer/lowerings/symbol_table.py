@@ -39,9 +39,9 @@ class SymbolTable(Mapping[tuple[Any, int], ir.Value]):
 
     def built_in(self, node: fx.Node) -> Any:
         """Return the results of ``node`` by the built-in lowering."""
-        found = import_overload(node, self.build)
+        result = import_overload(node, self.build)
         return (
-            self.emit.torch.to_builtin(found)
-            if isinstance(found, ir.Value)
-            else [self.emit.torch.to_builtin(each) for each in found]
+            self.emit.torch.to_builtin(result)
+            if isinstance(result, ir.Value)
+            else [self.emit.torch.to_builtin(each) for each in result]
         )

@@ -80,7 +80,7 @@ def torch_op_names() -> tuple[str, ...]:
     """Return the names of the torch dialect's operations: ``"torch.aten.add.Tensor"``."""
     from torch_mlir.dialects import torch  # only here: its classes take 12 MB
 
-    operations = [each for each in vars(torch).values() if hasattr(each, "OPERATION_NAME")]
+    operations = [var for var in vars(torch).values() if hasattr(var, "OPERATION_NAME")]
     return tuple(dict.fromkeys(operation.OPERATION_NAME for operation in operations))
 
 

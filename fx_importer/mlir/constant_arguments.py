@@ -21,8 +21,8 @@ def append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value
     argument = function.entry_block.add_argument(argument_type, function.location)
     update_function_type(function)
     if "arg_attrs" in function.attributes:
-        given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
-        function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, ir.DictAttr.get({})])
+        attributes = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([*attributes, ir.DictAttr.get({})])
     return argument
 
 
@@ -78,8 +78,8 @@ def name_resources(function: func_d.FuncOp, operation: str) -> list[ir.Attribute
 
 def resource_constants(function: func_d.FuncOp, operation: str) -> dict[ir.Attribute, list[ir.Operation]]:
     """Return the operations named ``operation`` in ``function`` that have a ``dense_resource``, by the resource."""
-    found: dict[ir.Attribute, list[ir.Operation]] = {}
+    by_value: dict[ir.Attribute, list[ir.Operation]] = {}
     for op in operations(function.operation, (operation,)):
         if (value := resource_of(op)) is not None:
-            found.setdefault(value, []).append(op)
-    return found
+            by_value.setdefault(value, []).append(op)
+    return by_value

@@ -71,12 +71,12 @@ class OperatorStubs:
 
 def stubs_in(module: ir.Operation) -> dict[str, OperatorStub]:
     """Return the operator stubs of ``module`` by the names of their functions, with the places of their calls."""
-    found: dict[str, OperatorStub] = {}
+    stubs: dict[str, OperatorStub] = {}
     for op in module.regions[0].blocks[0].operations:
         if isinstance(op, func_d.FuncOp) and STUB_ATTRIBUTE in op.attributes:
-            found[op.name.value] = OperatorStub.from_json(ir.StringAttr(op.attributes[STUB_ATTRIBUTE]).value)
-    places = places_of_calls(module) if found else {}
-    return {name: replace(stub, places=tuple(map(str, places[name]))) for name, stub in found.items()}
+            stubs[op.name.value] = OperatorStub.from_json(ir.StringAttr(op.attributes[STUB_ATTRIBUTE]).value)
+    places = places_of_calls(module) if stubs else {}
+    return {name: replace(stub, places=tuple(map(str, places[name]))) for name, stub in stubs.items()}
 
 
 def places_of_calls(module: ir.Operation) -> defaultdict[str, list[Place]]:

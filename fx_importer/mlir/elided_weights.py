@@ -54,12 +54,12 @@ class WeightHandle:
     @staticmethod
     def of(value: ir.Attribute, scope: HandleScope) -> WeightHandle | None:
         """Return the handle that the resource ``value`` is; None if it is none of ``scope``."""
-        found = _NAME.match(str(value))
-        if found is None or found[1] != scope.value:
+        parsed = _NAME.match(str(value))
+        if parsed is None or parsed[1] != scope.value:
             return None
-        if found[3] is None:
-            return WeightHandle(scope, int(found[2]))
-        return WeightHandle(scope, int(found[2]), _integers(found[3], "x"), _integers(found[4], "."))
+        if parsed[3] is None:
+            return WeightHandle(scope, int(parsed[2]))
+        return WeightHandle(scope, int(parsed[2]), _integers(parsed[3], "x"), _integers(parsed[4], "."))
 
 
 _SCOPES = "|".join(re.escape(each.value) for each in HandleScope)

@@ -38,14 +38,14 @@ def operation_names(module: ir.Module | ir.Operation) -> list[str]:
 
 def state_aliases(function: func_d.FuncOp) -> dict[int, int]:
     """Return the positions of results that are new values of state, and of the arguments with the old ones."""
-    given, returned = (
+    arguments, returned = (
         [
             str(each["fx_importer.state"]) if "fx_importer.state" in each else None
             for each in map(ir.DictAttr, ir.ArrayAttr(function.attributes[kind]) if kind in function.attributes else ())
         ]
         for kind in ("arg_attrs", "res_attrs")
     )
-    return {at: given.index(name) for at, name in enumerate(returned) if name is not None and name in given}
+    return {at: arguments.index(name) for at, name in enumerate(returned) if name is not None and name in arguments}
 
 
 def check_results(function: func_d.FuncOp) -> list[int]:

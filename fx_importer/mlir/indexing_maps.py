@@ -37,7 +37,7 @@ def axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
     """
     loops = PRODUCTS[op.name]
     if "indexing_maps" in op.attributes:
-        maps = [list(each.results) for each in indexing_maps(op)]
+        maps = [list(indexing_map.results) for indexing_map in indexing_maps(op)]
         if not all(isinstance(each, ir.AffineDimExpr) for results in maps for each in results):
             return None
         loops = tuple(tuple(ir.AffineDimExpr(each).position for each in results) for results in maps)

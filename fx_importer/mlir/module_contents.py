@@ -41,6 +41,6 @@ def with_module_paths(module: ir.Module) -> ir.Module:
         frames, names = read_location(op.location)
         if names and frames:  # without frames, it names a value
             op.location = ir.Location.name(f"{names[0].replace('.', '/')}/{op.name}", context=copy.context)
-    found = ir.Module.create(copy.location)
-    replace_contents(found, copy)
-    return found
+    wrapped = ir.Module.create(copy.location)
+    replace_contents(wrapped, copy)
+    return wrapped

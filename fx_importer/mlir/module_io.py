@@ -87,9 +87,9 @@ def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
 
 def _weight_bytes(module: ir.Module, external: Collection[str]) -> int:
     """Return the total size of the constant tensors of ``module`` in bytes, each counted once, splats left out."""
-    found = {value for _, _, value in constants_in(module.operation)}
+    values = {value for _, _, value in constants_in(module.operation)}
     return sum(
-        byte_size(value) for value in found if not (external and is_resource(value) and key_of(value) in external)
+        byte_size(value) for value in values if not (external and is_resource(value) and key_of(value) in external)
     )
 
 
@@ -114,9 +114,9 @@ def take_manifest(module: ir.Module, path: Path) -> str | None:
     attributes = module.operation.attributes
     if ATTRIBUTE not in attributes:
         return _last_comment(path)
-    found = attributes[ATTRIBUTE]
+    manifest = attributes[ATTRIBUTE]
     del attributes[ATTRIBUTE]
-    return found.value if isinstance(found, ir.StringAttr) else None
+    return manifest.value if isinstance(manifest, ir.StringAttr) else None
 
 
 def _last_comment(path: Path) -> str | None:

@@ -50,7 +50,7 @@ class ModuleSummary:
 
 def summary_of(module: ir.Operation, manifest: Manifest | None = None) -> ModuleSummary:
     """Return the summary of ``module``. Bytes of weights are not read."""
-    described = {} if manifest is None else {name: signature(each) for name, each in manifest.functions.items()}
+    described = {} if manifest is None else {name: signature(function) for name, function in manifest.functions.items()}
     typed = {
         ir.StringAttr(op.attributes["sym_name"]).value: str(op.attributes["function_type"])
         for op in operations(module, ("func.func",))
@@ -72,13 +72,13 @@ def operation_counts(module: ir.Operation) -> dict[str, int]:
 
 def _constants(module: ir.Operation, manifest: Manifest | None) -> tuple[ConstantSummary, ...]:
     outside = {} if manifest is None else manifest.weights
-    found: dict[ir.Attribute, ConstantSummary] = {}
+    summaries: dict[ir.Attribute, ConstantSummary] = {}
     for _, _, value in constants_in(module):
-        if value not in found and not isinstance(ir.ShapedType(value.type).element_type, ir.IndexType):
+        if value not in summaries and not isinstance(ir.ShapedType(value.type).element_type, ir.IndexType):
             key = key_of(value) if is_resource(value) else ""
             name = outside[key].name if key in outside else key
-            found[value] = ConstantSummary(name, str(value.type), byte_size(value), key not in outside)
-    return tuple(sorted(found.values(), key=lambda each: -each.nbytes))
+            summaries[value] = ConstantSummary(name, str(value.type), byte_size(value), key not in outside)
+    return tuple(sorted(summaries.values(), key=lambda each: -each.nbytes))
 
 
 def signature(function: Function) -> str:

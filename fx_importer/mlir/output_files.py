@@ -55,7 +55,7 @@ def check_directory(path: str | os.PathLike[str], *, new: bool = False) -> Path:
     path = Path(path)
     if new and path.exists():
         raise UsageError(f"'{path}' is there already: name another directory, or remove it")
-    existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     if not existing.is_dir():
         raise UsageError(f"cannot make the directory '{path}': '{existing}' is a file")
     if not os.access(existing, os.W_OK):
@@ -81,7 +81,7 @@ def save_files(files: Mapping[Path, bytes]) -> None:
     Raises:
         UsageError: if one cannot be written; no new files and directories are left then.
     """
-    directories = [each for each in dict.fromkeys(path.parent for path in files) if not each.exists()]
+    directories = [parent for parent in dict.fromkeys(path.parent for path in files) if not parent.exists()]
     try:
         with all_or_none(*files):
             for path, data in files.items():
@@ -167,7 +167,7 @@ def complete_directory(path: Path) -> Iterator[Path]:
     Files that ``path`` has under other names stay there. Raises `OSError` if it cannot be made.
     """
     path = path.resolve()
-    made = [each for each in (path, *path.parents) if not each.exists()]
+    made = [parent for parent in (path, *path.parents) if not parent.exists()]
     path.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))  # relative paths are the same there
     remove_when_killed(temporary)

@@ -43,11 +43,11 @@ def elided_resource(key: str, type_: ir.Type) -> ir.Attribute:
 
 def key_of(resource: ir.Attribute) -> str:
     """Return the name of a ``dense_resource``."""
-    found = re.match(r'dense_resource<(?:"([^"]*)"|([^>]*))>', str(resource))
-    assert found
-    if found[2] is not None:
-        return found[2]
-    raw = re.sub(rb"\\(\\|[0-9A-F]{2})", _unescaped, found[1].encode())
+    parsed = re.match(r'dense_resource<(?:"([^"]*)"|([^>]*))>', str(resource))
+    assert parsed
+    if parsed[2] is not None:
+        return parsed[2]
+    raw = re.sub(rb"\\(\\|[0-9A-F]{2})", _unescaped, parsed[1].encode())
     return raw.decode()
 
 
@@ -112,17 +112,17 @@ def _element_bytes(element: ir.Type) -> int:
 
 
 def _attributes_where(module: ir.Operation, wanted: Callable[[ir.Attribute], bool]) -> list[AttributeRef]:
-    found: list[AttributeRef] = []
+    attributes: list[AttributeRef] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         for name in op.attributes:
             value = _attribute(op, name)
             if value is not None and wanted(value):
-                found.append((op, name, value))
+                attributes.append((op, name, value))
         return ir.WalkResult.ADVANCE
 
     module.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return attributes
 
 
 def _attribute(op: ir.Operation, name: str) -> ir.Attribute | None:

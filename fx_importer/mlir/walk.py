@@ -136,12 +136,12 @@ def operations(root: ir.Operation, names: Container[str] | None = None) -> list[
 
     With ``names``, only those that have one of these names.
     """
-    found: list[ir.Operation] = []
+    collected: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if names is None or op.name in names:
-            found.append(op)
+            collected.append(op)
         return ir.WalkResult.ADVANCE
 
     root.walk(visit)
-    return found
+    return collected

@@ -122,21 +122,21 @@ class EntryPoint:
     @property
     def outputs(self) -> tuple[Value, ...]:
         """The results that have memory of their own."""
-        return tuple(each for each in self.results if each is not None)
+        return tuple(result for result in self.results if result is not None)
 
 
-def identifier(text: str, taken: Sequence[str] = ()) -> str:
-    """Return ``text`` as a name in C, other than ``taken``."""
+def identifier(text: str, names: Sequence[str] = ()) -> str:
+    """Return ``text`` as a name in C, other than ``names``."""
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "value"
     name = f"_{name}"[not name[0].isdigit() :]
     if name in _WORDS.split() or name.endswith("_t"):  # types end so
         name += "_"
-    return _unique(name, taken)
+    return _unique(name, names)
 
 
-def _unique(name: str, taken: Sequence[str]) -> str:
+def _unique(name: str, names: Sequence[str]) -> str:
     unique, number = name, 2
-    while unique in taken:
+    while unique in names:
         unique, number = f"{name}_{number}", number + 1
     return unique
 
@@ -157,17 +157,17 @@ def entry_of(module: ir.Module, name: str, manifest: Manifest) -> EntryPoint:
     Raises `UsageError` if a result has a size that does not follow from sizes of inputs.
     """
     function = manifest.functions[name]
-    taken: list[str] = []
+    names: list[str] = []
     (code,) = (each for each in functions_of(module).values() if each.name.value == name)
     arguments = tuple(
-        _argument(each, taken, isinstance(kind, ir.MemRefType))
-        for each, kind in zip(function.arguments, code.type.inputs, strict=False)
+        _argument(argument, names, isinstance(kind, ir.MemRefType))
+        for argument, kind in zip(function.arguments, code.type.inputs, strict=False)
     )
-    sizes = _sizes(function, arguments, taken)
+    sizes = _sizes(function, arguments, names)
     positions = required_fact(module, DESTINATIONS)
     results = tuple(
-        None if position < len(function.arguments) else _result(each, taken)
-        for each, position in zip(function.results, _in_manifest_order(positions, function), strict=True)
+        None if position < len(function.arguments) else _result(result, names)
+        for result, position in zip(function.results, _in_manifest_order(positions, function), strict=True)
     )
     known = {each.name for each in sizes}
     for value in results:
@@ -196,7 +196,7 @@ def _in_manifest_order(positions: Sequence[int], function: Function) -> Sequence
     if len(positions) == len(function.results):
         return positions
     returned = iter(positions)
-    names = {each.name: number for number, each in enumerate(function.arguments) if each.kind == "state"}
+    names = {argument.name: number for number, argument in enumerate(function.arguments) if argument.kind == "state"}
     missing = len(function.results) - len(positions)
     written: list[int] = []
     for result in function.results:
@@ -208,17 +208,17 @@ def _in_manifest_order(positions: Sequence[int], function: Function) -> Sequence
     return written
 
 
-def _argument(argument: Argument, taken: list[str], in_memory: bool) -> Value:
-    value = _value(argument.kind, argument, taken, argument.overwritten)
+def _argument(argument: Argument, names: list[str], in_memory: bool) -> Value:
+    value = _value(argument.kind, argument, names, argument.overwritten)
     return replace(value, in_memory=in_memory and value.shape is None)
 
 
-def _result(result: Result, taken: list[str]) -> Value:
-    value = _value("input" if result.kind == "input" else result.kind, result, taken, True)
+def _result(result: Result, names: list[str]) -> Value:
+    value = _value("input" if result.kind == "input" else result.kind, result, names, True)
     return value if value.shape is not None else replace(value, shape=())
 
 
-def _value(kind: str, described: Argument | Result, taken: list[str], written: bool) -> Value:
+def _value(kind: str, described: Argument | Result, names: list[str], written: bool) -> Value:
     dtype, shape = described.passed_as or described.type.dtype, described.type.shape
     if described.passed_as is not None and described.type.dtype.startswith("complex") and shape is not None:
         shape = (*shape, 2)
@@ -226,12 +226,12 @@ def _value(kind: str, described: Argument | Result, taken: list[str], written: b
         raise UsageError(f"'{described.name}' is of {dtype}, for which C has no type")
     prefix = {"gradient": "gradient_of_", "input": "new_" if isinstance(described, Result) else ""}.get(kind, "")
     name = described.name.removeprefix("output.") if kind == "output" else described.name
-    c_name = identifier(prefix + name, taken)
-    taken.append(c_name)
+    c_name = identifier(prefix + name, names)
+    names.append(c_name)
     return Value(kind, described.name, c_name, dtype, shape, written, scale=described.scale)
 
 
-def _sizes(function: Function, arguments: Sequence[Value], taken: list[str]) -> tuple[Size, ...]:
+def _sizes(function: Function, arguments: Sequence[Value], names: list[str]) -> tuple[Size, ...]:
     """Return the symbols that sizes of inputs are made of, in order."""
     ranges: Mapping[str, tuple[int, int | None]] = function.symbols
     found: list[Size] = []
@@ -240,7 +240,7 @@ def _sizes(function: Function, arguments: Sequence[Value], taken: list[str]) -> 
             for symbol in sorted(SizeExpression(size).symbols) if isinstance(size, str) else ():
                 if symbol not in [each.name for each in found]:
                     least, greatest = ranges.get(symbol, (0, None))
-                    c_name = identifier(symbol, taken)
-                    taken.append(c_name)
+                    c_name = identifier(symbol, names)
+                    names.append(c_name)
                     found.append(Size(symbol, c_name, least, greatest))
     return tuple(found)

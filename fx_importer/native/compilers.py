@@ -71,9 +71,9 @@ class Compiler:
             return [str(self.program), *rest]
         suffix = self.program.name.removeprefix("clang")
         names = (f"{tool}{suffix}", f"llvm-{tool}{suffix}", tool)
-        if (found := next(filter(None, map(shutil.which, names)), None)) is None:
+        if (path := next(filter(None, map(shutil.which, names)), None)) is None:
             raise UsageError(f"{self.program} comes without {names[0]}: install that, or the extra {EXTRA}")
-        return [found, *rest]
+        return [path, *rest]
 
 
 def find_compiler() -> Compiler:
@@ -108,7 +108,7 @@ def _clang_version(program: Path) -> int:
     if number := program.name.removeprefix("clang-").removeprefix("clang"):
         return int(number)
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+        version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    return int(found[1]) if (found := re.search(r"clang version (\d+)", said)) else 0
+    return int(match_[1]) if (match_ := re.search(r"clang version (\d+)", version)) else 0

@@ -24,7 +24,7 @@ def shared_suffix(target: NativeTarget) -> str | None:
 def link(library: Library, kind: str, objects: Sequence[Path], folder: Path) -> Path:
     """Return the file of ``kind`` that has the ``objects``."""
     target, name = library.target, library.name
-    inputs = [str(each) for each in objects]
+    inputs = [str(object_) for object_ in objects]
     if kind == "shared":
         output = folder / f"lib{name}{shared_suffix(target)}"
         if target.system == "linux":
@@ -130,4 +130,4 @@ def exports(library: Library) -> list[str]:
         names += ["map_weights", "unmap_weights"]
     for entry in library.entries:
         names += [entry.c_name, *[f"{entry.c_name}_arena_bytes"] * bool(entry.dimensions)]
-    return [f"{library.name}_{each}" for each in names]
+    return [f"{library.name}_{name}" for name in names]

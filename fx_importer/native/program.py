@@ -135,10 +135,10 @@ def _branch(library: Library, entry: EntryPoint) -> str:
         else:
             lines.append(f'    weights = fx_read(*next++, {library.macro("WEIGHTS_BYTES")}, "", 0, NULL);')
     if has_state(entry):
-        given = "weights, " if library.takes_weights else ""
+        first = "weights, " if library.takes_weights else ""
         size = library.macro("STATE_BYTES")
         lines.append(f"    {library.name}_state *state;")
-        lines.append(f"    fx_check({library.name}_create({given}fx_memory({size}), {size}, &state));")
+        lines.append(f"    fx_check({library.name}_create({first}fx_memory({size}), {size}, &state));")
         passed.append("state")
     passed += ["weights"] * library.takes_weights
     for size in entry.sizes:

@@ -103,7 +103,7 @@ def target_named(name: str | None) -> NativeTarget:
         raise UsageError(
             f"'{triple}' has pointers of 32 bits in registers of 64: take the ABI with pointers of 64 bits"
         )
-    base = next((each for each in _PRESETS if each.architecture == triple.partition("-")[0]), None)
+    base = next((preset for preset in _PRESETS if preset.architecture == triple.partition("-")[0]), None)
     processor = Processor(index_bits=64 if "64" in triple.partition("-")[0] else 32, fma=False)
     if base is not None:
         processor = replace(base.processor)

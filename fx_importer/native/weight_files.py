@@ -29,8 +29,8 @@ class MappedBlock:
             check.add(header)
             for start in samples(len(header), each.data.numel()):
                 check.add(each.data[start : start + SAMPLE].numpy().tobytes())
-            place = file_aligned(end_of(self.files))
-            self.files.append(WeightFile(each.path.name, each.data.numel(), len(header), 0, place, check.value))
+            offset = file_aligned(end_of(self.files))
+            self.files.append(WeightFile(each.path.name, each.data.numel(), len(header), 0, offset, check.value))
 
     def place_of(self, data: np.ndarray) -> int | None:
         """Return the place in the block of an array that aliases a file; None for others."""
@@ -42,14 +42,14 @@ class MappedBlock:
 
     def weights(self, resources: Sequence[Resource]) -> list[HoistedWeight]:
         """Return the weights of ``resources`` that alias the files."""
-        found: list[HoistedWeight] = []
+        hoisted: list[HoistedWeight] = []
         for number, resource in enumerate(resources):
-            if (place := self.place_of(resource.data)) is not None:
+            if (offset := self.place_of(resource.data)) is not None:
                 shape = tuple(ir.RankedTensorType(resource.value.type).shape)
-                found.append(
-                    HoistedWeight(number, shape, resource.data.nbytes // max(math.prod(shape), 1), None, place)
+                hoisted.append(
+                    HoistedWeight(number, shape, resource.data.nbytes // max(math.prod(shape), 1), None, offset)
                 )
-        return found
+        return hoisted
 
 
 def end_of(files: Sequence[WeightFile]) -> int:

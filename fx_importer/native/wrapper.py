@@ -76,11 +76,11 @@ def _state(library: Library) -> str:
     weights = "const void *weights, " if library.takes_weights else ""
     copies, offset = list[str](), 0
     for part in library.state:
-        place = f"state->bytes + {offset}"
+        address = f"state->bytes + {offset}"
         if (start := library.passed.get(part.name)) is None:
-            copies.append(f"  __builtin_memset({place}, 0, {part.nbytes});")
+            copies.append(f"  __builtin_memset({address}, 0, {part.nbytes});")
         else:
-            copies.append(f"  __builtin_memcpy({place}, {_address(library, start)}, {part.nbytes});")
+            copies.append(f"  __builtin_memcpy({address}, {_address(library, start)}, {part.nbytes});")
         offset += aligned(part.nbytes)
     checked = "state == NULL || weights == NULL" if library.takes_weights else "state == NULL"
     return f"""struct {name}_state {{
@@ -192,9 +192,9 @@ def _size_checks(library: Library, entry: EntryPoint, names: Mapping[str, str]) 
     if entry.dimensions:
         passed = ", ".join(in_c((entry.arguments[at].shape or ())[axis], names) for at, axis in entry.dimensions)
         sizes = ", ".join(size.c_name for size in entry.sizes)
-        taken = ", ".join(["intptr_t"] * len(entry.dimensions))
+        types = ", ".join(["intptr_t"] * len(entry.dimensions))
         lines.append(
-            f"extern intptr_t {name}{ARENA_CODE}({taken});\n"
+            f"extern intptr_t {name}{ARENA_CODE}({types});\n"
             * (library.arrays is None)
             + f"size_t {name}_arena_bytes({size_parameters(entry.sizes)}) {{\n"
             f"  return {name}_fits({sizes}) ? (size_t){name}{ARENA_CODE}({passed}) : 0;\n}}"
@@ -220,8 +220,8 @@ def _passed(library: Library, entry: EntryPoint, names: Mapping[str, str]) -> li
                 value, f"(const {value.c_type} *)(const void *)(state->bytes + {offsets[value.name]})", names
             )
         elif value.kind == "weight":
-            place = f"(const {value.c_type} *)(const void *)({base} + {library.passed[value.name]})"
-            passed += _memref(value, place, names)
+            address = f"(const {value.c_type} *)(const void *)({base} + {library.passed[value.name]})"
+            passed += _memref(value, address, names)
         elif value.shape is None:
             passed += _memref(value, f"&{value.c_name}", names) if value.in_memory else [value.c_name]
         else:

@@ -41,42 +41,42 @@ class Dialects:
     def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
         """Yield every illegal operation: once for each name, at its first location."""
         allowed = self.always | _ALWAYS
-        found = _operations_outside(module, allowed)
-        if found and self.sometimes and _any(module, self.when):
+        illegal = _operations_outside(module, allowed)
+        if illegal and self.sometimes and _any(module, self.when):
             allowed |= self.sometimes
-            found = _operations_outside(module, allowed)
+            illegal = _operations_outside(module, allowed)
         dialects = ", ".join(sorted(allowed - {"builtin"}))
-        for name, (count, location) in found.items():
+        for name, (count, location) in illegal.items():
             times = f", {count} times" if count > 1 else ""
             yield location, f"{self.output_type} may not hold '{name}'{times}: its dialects are {dialects}"
 
 
 def _operations_outside(module: ir.Operation, allowed: frozenset[str]) -> dict[str, tuple[int, ir.Location]]:
     """Return the operations outside of ``allowed`` by name: the count of each, and the first location."""
-    found: dict[str, tuple[int, ir.Location]] = {}
+    outside: dict[str, tuple[int, ir.Location]] = {}
 
     def see(op: ir.Operation) -> ir.WalkResult:
         name = op.name
         if name.partition(".")[0] not in allowed and name not in allowed:
-            count, location = found.get(name, (0, op.location))
-            found[name] = count + 1, location
+            count, location = outside.get(name, (0, op.location))
+            outside[name] = count + 1, location
         return ir.WalkResult.ADVANCE
 
     module.walk(see, ir.WalkOrder.PRE_ORDER)
-    return found
+    return outside
 
 
 def _any(module: ir.Operation, holds: Callable[[ir.Operation], bool]) -> bool:
-    found: list[ir.Operation] = []
+    matches: list[ir.Operation] = []
 
     def see(op: ir.Operation) -> ir.WalkResult:
         if not holds(op):
             return ir.WalkResult.ADVANCE
-        found.append(op)
+        matches.append(op)
         return ir.WalkResult.INTERRUPT
 
     module.walk(see, ir.WalkOrder.PRE_ORDER)
-    return bool(found)
+    return bool(matches)
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class Portable(Dialects):
         try:
             passmanager.PassManager.parse(legalize, module.context).run(_with_zero_weights(copy.operation))
         except ir.MLIRError as error:
-            for found in error.error_diagnostics:
-                reason = found.message.partition(': "')[0]  # the operation follows
-                yield found.location, f"{self.output_type} {release} cannot hold it: {reason}"
+            for diagnostic in error.error_diagnostics:
+                reason = diagnostic.message.partition(': "')[0]  # the operation follows
+                yield diagnostic.location, f"{self.output_type} {release} cannot hold it: {reason}"
 
 
 def _with_zero_weights(module: ir.Operation) -> ir.Operation:
@@ -120,18 +120,18 @@ class KnownTypes:
     def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
         """Yield each operation with a result of an incomplete type: once for each name and type."""
         known: dict[ir.Type, bool] = {}
-        found: dict[tuple[str, str], ir.Location] = {}
+        kinds: dict[tuple[str, str], ir.Location] = {}
 
         def see(op: ir.Operation) -> ir.WalkResult:
             for value in op.results:
                 if value.type not in known:
                     known[value.type] = not is_incomplete(value.type)
                 if not known[value.type]:
-                    found.setdefault((op.name, str(value.type)), op.location)
+                    kinds.setdefault((op.name, str(value.type)), op.location)
             return ir.WalkResult.ADVANCE
 
         module.walk(see, ir.WalkOrder.PRE_ORDER)
-        for (name, kind), location in found.items():
+        for (name, kind), location in kinds.items():
             yield location, f"{self.output_type} may not leave a type unknown: '{name}' returns {kind}"
 
 
@@ -189,10 +189,10 @@ def user_contract_check(rules: Dialects, policy: Contract) -> RewriteStep:
 
 def parse_user_contract_check(text: str) -> RewriteStep | None:
     """Return the step of `user_contract_check` whose text is ``text``; None if it is another step."""
-    if not (found := _USER_CHECK.fullmatch(text)):
+    if not (parsed := _USER_CHECK.fullmatch(text)):
         return None
-    policy = next(policy for policy, (verb, _) in _POLICIES.items() if verb == found[1])
-    return user_contract_check(Dialects(found[2], frozenset(each.strip() for each in found[3].split(","))), policy)
+    policy = next(policy for policy, (verb, _) in _POLICIES.items() if verb == parsed[1])
+    return user_contract_check(Dialects(parsed[2], frozenset(each.strip() for each in parsed[3].split(","))), policy)
 
 
 _USER_CHECK = re.compile(r"fx-importer-(check|warn-of)-([\w-]+)-contract\{(.*)\}")

@@ -98,12 +98,12 @@ class IsolatedStages:
             self._sent = False
             return
         context = self._module.context
-        given, made = (self._scratch.path / f"{next(self._names)}.mlirbc" for _ in range(2))
+        before, made = (self._scratch.path / f"{next(self._names)}.mlirbc" for _ in range(2))
         if not self._sent:
             with self._scratch.writing():
-                self._transfer.write(self._module, given)
+                self._transfer.write(self._module, before)
             self._sent = True
-        sent = given if given.exists() else None
+        sent = before if before.exists() else None
         request = ("run", sent, stage.name, str(stage), made, print_passes, context.allow_unregistered_dialects)
         if not self._is_known:  # a process that exists has weights of other modules
             self._child.ask("the pipeline's process", ("begin",))

@@ -37,19 +37,19 @@ class Runner:
             case ("begin",):
                 self._transfer = ModuleTransfer(self._context)
                 return None
-            case ("run", given, name, text, made, print_passes, allow_unregistered):
+            case ("run", path, name, text, made, print_passes, allow_unregistered):
                 self._context.allow_unregistered_dialects = allow_unregistered
-                ran = self._run(given, name, text, made, print_passes)
+                ran = self._run(path, name, text, made, print_passes)
                 return ran, self._context.allow_unregistered_dialects
             case ("probe", module, stages, result):
                 self._context.allow_unregistered_dialects = True
                 return self._probe(module, stages, result)
         raise AssertionError(request)
 
-    def _run(self, given: Path | None, name: str, text: str, made: Path, print_passes: bool) -> StageOutcome:
-        """Run a stage on the module in ``given``, or on that of the previous stage; write it to the file ``made``."""
-        if given:
-            self._module = self._transfer.read(given)
+    def _run(self, path: Path | None, name: str, text: str, made: Path, print_passes: bool) -> StageOutcome:
+        """Run a stage on the module in ``path``, or on that of the previous stage; write it to the file ``made``."""
+        if path:
+            self._module = self._transfer.read(path)
         assert self._module
         ran = self._stage(name, text, self._module, print_passes)
         if ran[1] is None:

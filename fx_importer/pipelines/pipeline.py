@@ -62,7 +62,7 @@ class Pipeline:
     def without_stage(self, *names: str) -> Pipeline:
         """Return the pipeline without the stages of these names. Raises `UsageError` for an unknown name."""
         left_out = {self._position(name) for name in names}
-        return replace(self, stages=tuple(each for i, each in enumerate(self.stages) if i not in left_out))
+        return replace(self, stages=tuple(stage for i, stage in enumerate(self.stages) if i not in left_out))
 
     def without_passes(self, *names: str) -> Pipeline:
         """Return the pipeline without the passes of these names at the top level of stages."""
@@ -87,27 +87,27 @@ class Pipeline:
 
     def _spliced(self, position: int, leaving_out: int, step: Insertable, name: str | None) -> Pipeline:
         others = (*self.stages[:position], *self.stages[position + leaving_out :])
-        taken = {each.name for each in others}
+        names = {other.name for other in others}
         new = as_stage(step)
         if name is not None:
             new = replace(new, name=name)
         elif not isinstance(step, Stage):
             numbered = (f"{new.name}-{number}" for number in itertools.count(2))
-            new = replace(new, name=next(each for each in itertools.chain([new.name], numbered) if each not in taken))
-        if new.name in taken:
+            new = replace(new, name=next(each for each in itertools.chain([new.name], numbered) if each not in names))
+        if new.name in names:
             raise UsageError(f"pipeline '{self.name}' has a stage '{new.name}' already: pass another name=")
         return replace(self, stages=(*others[:position], new, *others[position:]))
 
     def as_python(self, expression: Callable[[Any], str]) -> str:
         """Return the Python expression of an equal pipeline; ``expression`` writes its parts."""
         stages = [
-            f"{expression(Stage)}({each.name!r}, {each.description!r}, {_steps_source(each, expression)})"
-            for each in self.stages
+            f"{expression(Stage)}({stage.name!r}, {stage.description!r}, {_steps_source(stage, expression)})"
+            for stage in self.stages
         ]
         return f"{expression(Pipeline)}({self.name!r}, ({''.join(f'{stage}, ' for stage in stages)}))"
 
     def __repr__(self) -> str:
-        return f"<Pipeline {self.name}: {', '.join(each.name for each in self.stages)}>"
+        return f"<Pipeline {self.name}: {', '.join(stage.name for stage in self.stages)}>"
 
     def _repr_html_(self) -> str:
         """Return the names of the stages, under which their passes open, in MLIR's syntax."""
@@ -179,7 +179,7 @@ def _steps_source(stage: Stage, expression: Callable[[Any], str]) -> str:
 def _pass_names(step: Step) -> list[str]:
     """Return the names of the passes in ``step``."""
     if isinstance(step, Nested):
-        return [name for each in step.passes for name in _pass_names(each)]
+        return [name for pass_ in step.passes for name in _pass_names(pass_)]
     return [step.name.partition("{")[0].strip()]
 
 

@@ -102,10 +102,10 @@ def _path(function: Callable[..., Any]) -> str | None:
     if module is None or name is None or module == "__main__" or "<" in name:
         return None
     try:
-        found = operator.attrgetter(name)(sys.modules[module])
+        named = operator.attrgetter(name)(sys.modules[module])
     except (KeyError, AttributeError):
         return None
-    return f"{module}:{name}" if found is function else None
+    return f"{module}:{name}" if named is function else None
 
 
 def _code(function: Callable[..., Any]) -> CodeType | None:

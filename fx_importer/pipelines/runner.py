@@ -47,14 +47,14 @@ def run_stage(
                 continue
             if on_pass:
                 _add_callback(passes, on_pass, str(steps[0]))
-            for each in observers:
-                _add_observer(passes, each.before_pass, str(steps[0]))
+            for observer in observers:
+                _add_observer(passes, observer.before_pass, str(steps[0]))
             if isinstance(steps[0], RewriteStep):
                 _add_rewrite(passes, steps[0], reported, raised)
             else:
                 _add(passes, ",".join(map(str, steps)))
-            for each in observers:
-                _add_observer(passes, each.after_pass, str(steps[0]))
+            for observer in observers:
+                _add_observer(passes, observer.after_pass, str(steps[0]))
         passes.enable_verifier(False)  # after each pass it would double the time; it runs once at the end
         if print_passes:
             module.context.enable_multithreading(False)
@@ -163,17 +163,17 @@ def _collecting_errors(passes: passmanager.PassManager) -> Iterator[list[Problem
 
 def _unlowered(module: ir.Module) -> list[Problem]:
     """Return the torch ops left in ``module``, each name once. MLIR's own error may name only a constant operand."""
-    found: dict[str, ir.Location] = {}
+    unlowered: dict[str, ir.Location] = {}
     count: Counter[str] = Counter()
     for operation in operations(module.operation):
         name = operation.name
         if name.startswith("torch.") and not name.startswith(("torch.constant.", "torch.prim.ListConstruct")):
             if name == "torch.operator":
                 name = ir.StringAttr(operation.attributes["name"]).value
-            found.setdefault(name, operation.location)
+            unlowered.setdefault(name, operation.location)
             count[name] += 1
     times = {name: f", {number} times" if number > 1 else "" for name, number in count.items()}
-    return [(location, f"{NOT_LOWERED} '{name}'{times[name]}") for name, location in found.items()]
+    return [(location, f"{NOT_LOWERED} '{name}'{times[name]}") for name, location in unlowered.items()]
 
 
 def _error(module: ir.Module, problems: Sequence[Problem]) -> ir.MLIRError:

@@ -37,9 +37,9 @@ def _violations(module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
     if not _validator_errors(_without_duplicates(whole.clone())):
         return
     sentences = [
-        (each.location, f"not valid TOSA {version}: {each.message.partition(_ADVICE)[0]}{_torch_dtypes(each)}")
-        for each in _validator_errors(whole)
-        if not any(text in each.message for text in _DYNAMIC)
+        (error.location, f"not valid TOSA {version}: {error.message.partition(_ADVICE)[0]}{_torch_dtypes(error)}")
+        for error in _validator_errors(whole)
+        if not any(text in error.message for text in _DYNAMIC)
     ]
     yield from deduplicated(sentences)
 
@@ -66,8 +66,8 @@ def _without_duplicates(module: ir.Operation) -> ir.Operation:
             op = view.operation
             if op.name in _CONSTANTS or len(op.regions) or not len(op.results):
                 continue
-            taken = (_constant(operand) or operand.type for operand in op.operands)
-            kept = first.setdefault((op.name, *taken, *op.results.types, *op.attributes.items()), op)
+            operands = (_constant(operand) or operand.type for operand in op.operands)
+            kept = first.setdefault((op.name, *operands, *op.results.types, *op.attributes.items()), op)
             if kept is not op:
                 for old, new in zip(op.results, kept.results, strict=True):
                     old.replace_all_uses_with(new)
@@ -82,11 +82,11 @@ def _constant(value: ir.Value) -> ir.Attribute | None:
 _CONSTANTS = ("tosa.const", "tosa.const_shape")
 
 
-def _torch_dtypes(found: ir.DiagnosticInfo) -> str:
+def _torch_dtypes(error: ir.DiagnosticInfo) -> str:
     """Return the torch dtypes of the tensors of an operation, if the message is about types or profiles."""
-    if "type" not in found.message and "profiles" not in found.message:
+    if "type" not in error.message and "profiles" not in error.message:
         return ""
-    operation = " ".join(note.message.rpartition(" : ")[2] for note in found.notes)
+    operation = " ".join(note.message.rpartition(" : ")[2] for note in error.notes)
     names = dict.fromkeys(_DTYPES[each] for each in _ELEMENT.findall(operation) if each in _DTYPES)
     advice = "; narrow_floats=True takes and returns float32 for it" if "torch.float64" in names else ""
     return f" (on tensors of {', '.join(names)}{advice})" if names else ""

@@ -163,7 +163,7 @@ def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Opera
             maker = maker_of(value)
             if maker is None or maker not in needed:
                 arguments.setdefault(value)
-    results = [each for each in op.results if _is_returnable(each.type) and any(each.uses)]
+    results = [result for result in op.results if _is_returnable(result.type) and any(result.uses)]
     module = ir.Module.create(ir.Location.unknown(op.context))
     with ir.Location.unknown(op.context), ir.InsertionPoint(module.body):
         kind = ir.FunctionType.get([value.type for value in arguments], [result.type for result in results])
@@ -224,10 +224,10 @@ def _captured(op: ir.Operation) -> list[ir.Value]:
 
 
 def _rename(op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> None:
-    for each in operations(op):
-        for position, value in enumerate(each.operands):
+    for operation in operations(op):
+        for position, value in enumerate(operation.operands):
             if value in known:
-                each.operands[position] = known[value]
+                operation.operands[position] = known[value]
 
 
 def _splat(op: ir.Operation) -> ir.Operation | None:

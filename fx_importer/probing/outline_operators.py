@@ -108,7 +108,7 @@ def _replace(op: ir.Operation, stubs: OperatorStubs, defined: dict[str, StubDefi
     stub = OperatorStub(name, arguments, tuple(site.takes), returned)
     stem = "fallback_" + re.sub(r"\W", "_", name)
     with op.context, op.location, ir.InsertionPoint(op):
-        operands = [_as_tensor(Emitter.before(op), each) for each in site.operands]
+        operands = [_as_tensor(Emitter.before(op), operand) for operand in site.operands]
         numbered = (f"{stem}_{i}" for i in itertools.count())
         call = stubs.call(stub, operands, [value.type for value, _ in results], numbered)
     name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
@@ -133,20 +133,20 @@ def _definition(name: str, op: ir.Operation, operands: Sequence[ir.Value], resul
             maker = maker_of(value)
             assert maker is not None  # function arguments are operands
             types = [result.type for result in maker.results]
-            new = emit.op(maker.name, types, [copied(each) for each in maker.operands], attributes_of(maker))
+            new = emit.op(maker.name, types, [copied(operand) for operand in maker.operands], attributes_of(maker))
             known.update(zip(maker.results, new.results, strict=True))
         return known[value]
 
     with op.context, op.location, ir.InsertionPoint(module.body):
-        types = [_tensor_of(operand) for operand in operands], [each.type for each in results]
+        types = [_tensor_of(operand) for operand in operands], [result.type for result in results]
         function = func_d.FuncOp(name, ir.FunctionType.get(*types))
-        for each in (attributes := _function_of(op).attributes):
-            if each.startswith("torch."):
-                function.attributes[each] = attributes[each]
+        for attribute in (attributes := _function_of(op).attributes):
+            if attribute.startswith("torch."):
+                function.attributes[attribute] = attributes[attribute]
         emit = Emitter(ir.InsertionPoint(function.add_entry_block()), op.location)
         for value, argument in zip(operands, function.entry_block.arguments, strict=True):
             known[value] = argument if argument.type == value.type else _as_number(emit, argument, value.type)
-        emit.op("func.return", [], [copied(each) for each in results])
+        emit.op("func.return", [], [copied(result) for result in results])
     return module
 
 
@@ -195,7 +195,7 @@ def _results(value: ir.Value, path: tuple[int, ...]) -> list[tuple[ir.Value, tup
     found: list[tuple[ir.Value, tuple[int, ...]]] = []
     for user in [use.owner for use in value.uses]:
         if user.name == "torch.prim.ListUnpack":
-            found += [(each, (*path, i)) for i, each in enumerate(user.results)]
+            found += [(result, (*path, i)) for i, result in enumerate(user.results)]
         elif user.name == "torch.aten.__getitem__.t" and (index := maker_of(user.operands[1])):
             found.append((user.results[0], (*path, ir.IntegerAttr(index.attributes["value"]).value)))
         else:

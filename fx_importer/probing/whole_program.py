@@ -32,7 +32,7 @@ def expected(
             return Expected(tuple(unsupported_nodes), causes(import_(programs)))
         except UnsupportedProgramError as error:
             unsupported_nodes.extend(node for node in error.unsupported_nodes if node.node not in cut)
-            nodes = {each.node for each in error.unsupported_nodes if each.node} - cut
+            nodes = {node.node for node in error.unsupported_nodes if node.node} - cut
             if not nodes:
                 return Expected(tuple(unsupported_nodes))
             cut |= nodes

@@ -14,10 +14,10 @@ from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_an
 
 def constant_weight(scope: Scope, node: fx.Node) -> QuantizedWeight:
     """Return the quantized constant that a weight is dequantized from. Raises `NoIntegerForm`."""
-    found = weight_of(node, scope.constants.value)
-    if found is None:
+    weight = weight_of(node, scope.constants.value)
+    if weight is None:
         raise NoIntegerForm(f"its weight {node.name} is not a dequantized constant of known values")
-    return found
+    return weight
 
 
 def weight_and_scales(

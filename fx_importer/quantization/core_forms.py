@@ -48,14 +48,14 @@ def _scatter(node: fx.Node) -> None:
     """Replace a write to a part of static size by ``cat`` of the part before it, the new values, and the part after."""
     x: Any = node.args[0]
     source: Any = node.args[1]
-    given: list[Any] = list(node.args[2:])
-    axis, *place = given or [0]
+    arguments: list[Any] = list(node.args[2:])
+    axis, *bounds = arguments or [0]
     shape = x.meta["val"].shape
     size = shape[axis]
-    if node.kwargs or not isinstance(size, int) or not all(isinstance(each, int | None) for each in (axis, *place)):
+    if node.kwargs or not isinstance(size, int) or not all(isinstance(each, int | None) for each in (axis, *bounds)):
         return
     select = node.target is aten.select_scatter.default
-    first, last, step = slice(*place).indices(size) if not select else (place[0] % size, place[0] % size + 1, 1)
+    first, last, step = slice(*bounds).indices(size) if not select else (bounds[0] % size, bounds[0] % size + 1, 1)
     if step != 1 or first >= last or x.meta["val"].dtype != source.meta["val"].dtype:
         return
     parts = [emit(node, aten.slice.Tensor, x, axis, 0, first)] if first else []

@@ -48,10 +48,10 @@ def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     """
     if not is_quantized(program.graph):
         return program
-    found = folded(program)
-    for each in found.remarks:
+    result = folded(program)
+    for each in result.remarks:
         remark(each)
-    return found.program if found.integers else program
+    return result.program if result.integers else program
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ class _Folder(Scope):
     def why(self, node: fx.Node) -> str:
         """Return why ``node`` stays in floating point."""
         reasons = [
-            str(each)
-            for (asked, _), each in self._integers.items()
-            if asked is node and isinstance(each, NoIntegerForm)
+            str(integer)
+            for (asked, _), integer in self._integers.items()
+            if asked is node and isinstance(integer, NoIntegerForm)
         ]
         reasons += [self._reasons[node]] if node in self._reasons else []
         return reasons[0] if reasons else "its result is not quantized to int8"
@@ -149,10 +149,10 @@ class _Folder(Scope):
                 self._integers[key] = self._integer(node, params)
             except NoIntegerForm as reason:
                 self._integers[key] = reason
-        found = self._integers[key]
-        if isinstance(found, NoIntegerForm):
-            raise found
-        return found
+        form = self._integers[key]
+        if isinstance(form, NoIntegerForm):
+            raise form
+        return form
 
     def quantized(self, node: object) -> tuple[fx.Node, Params]:
         """Return the integers and the parameters that the float ``node`` is dequantized from.
@@ -162,10 +162,10 @@ class _Folder(Scope):
         """
         if not isinstance(node, fx.Node):
             raise NoIntegerForm(f"its operand {node} is a number")
-        found = self._operand(node)
-        if found is None:
+        operand = self._operand(node)
+        if operand is None:
             raise NoIntegerForm(f"its operand {node.name} is not quantized to int8")
-        return found
+        return operand
 
     def _operand(self, node: fx.Node) -> tuple[fx.Node, Params] | None:
         if node not in self._operands:
@@ -224,18 +224,18 @@ class _Folder(Scope):
             return x, replace(params, scale=params.scale * factor)
         if not self.moves(node):
             return None
-        found: list[Params] = []
+        known: list[Params] = []
 
         def integers(each: fx.Node) -> fx.Node:
             x, params = self.quantized(each)
-            found.append(params)
+            known.append(params)
             return x
 
         try:
             moved = _of_size(node, MOVES[node.target](self, node, integers, None))
         except NoIntegerForm:
             return None
-        return (moved, found[0]) if len(set(found)) == 1 else None
+        return (moved, known[0]) if len(set(known)) == 1 else None
 
 
 def _of_size(node: fx.Node, moved: fx.Node) -> fx.Node:

@@ -50,9 +50,9 @@ class GraphConstants:
 
     def _computed(self, node: fx.Node) -> Tensor | None:
         if node.op == "placeholder" and (spec := self._specs.get(node.name)):
-            held = held_value(self._program, spec)
-            known = isinstance(held, Tensor) and not isinstance(held, FakeTensor) and not held.is_meta
-            return held.detach() if known else None
+            tensor = held_value(self._program, spec)
+            known = isinstance(tensor, Tensor) and not isinstance(tensor, FakeTensor) and not tensor.is_meta
+            return tensor.detach() if known else None
         target = node.target
         if node.op != "call_function" or not isinstance(target, OpOverload):
             return None
@@ -66,8 +66,8 @@ class GraphConstants:
             return None
         args, kwargs = map_arg((node.args, node.kwargs), lambda each: values[each])
         with torch.no_grad():
-            found = target(*args, **kwargs)
-        return found if isinstance(found, Tensor) else None
+            result = target(*args, **kwargs)
+        return result if isinstance(result, Tensor) else None
 
     def add(self, tensor: Tensor) -> fx.Node:
         """Return a placeholder of ``tensor``: an existing one with equal elements, or a new one."""
@@ -85,11 +85,11 @@ class GraphConstants:
         target = f"integer_{len(self._added)}"
         self._added[target] = tensor
         with self._graph.inserting_before(next(iter(self._graph.nodes))):
-            held = self._graph.placeholder(target)
-        held.meta["val"] = self._mode.from_tensor(tensor, static_shapes=True) if self._mode else tensor
-        self._placeholders[target] = held.name
-        self._values[held] = tensor
-        return held
+            node = self._graph.placeholder(target)
+        node.meta["val"] = self._mode.from_tensor(tensor, static_shapes=True) if self._mode else tensor
+        self._placeholders[target] = node.name
+        self._values[node] = tensor
+        return node
 
     def program(self) -> ExportedProgram:
         """Return the program with the graph, and with the added constants that it uses."""

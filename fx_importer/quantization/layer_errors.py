@@ -31,10 +31,10 @@ class Powers:
     signal: float = 0.0
     error: float = 0.0
 
-    def add(self, expected: Tensor, found: Tensor) -> None:
+    def add(self, expected: Tensor, actual: Tensor) -> None:
         """Add a value and its reference."""
         self.signal += float(expected.double().square().sum())
-        self.error += float((found.double() - expected.double()).square().sum())
+        self.error += float((actual.double() - expected.double()).square().sum())
 
     @property
     def ratio(self) -> float:
@@ -61,7 +61,7 @@ def unchanged(module: fx.GraphModule, args: Sequence[Any]) -> Iterator[list[Any]
 
     ``args`` are copied if it writes any memory.
     """
-    written = [each for node in module.graph.nodes for each in mutated_arguments(node)]
+    written = [argument for node in module.graph.nodes for argument in mutated_arguments(node)]
     names = {str(node.target) for node in written if node.op == "get_attr"}
     buffers = [buffer for name, buffer in module.named_buffers() if name in names]
     before = [buffer.clone() for buffer in buffers]
@@ -74,18 +74,18 @@ def unchanged(module: fx.GraphModule, args: Sequence[Any]) -> Iterator[list[Any]
 
 def values_of(module: fx.GraphModule, args: Sequence[Any], names: Iterable[str]) -> dict[str, Tensor]:
     """Return the values of nodes of ``module`` with ``names``, for the flat inputs ``args``."""
-    wanted, found = set(names), {}
+    wanted, values = set(names), {}
 
     class LayerRecorder(fx.Interpreter):
         def run_node(self, n: fx.Node) -> Any:
             result = super().run_node(n)
             if n.name in wanted and isinstance(result, Tensor):
-                found[n.name] = result
+                values[n.name] = result
             return result
 
     with torch.no_grad(), unchanged(module, args) as copies:
         LayerRecorder(module).run(*copies, enable_io_processing=False)
-    return found
+    return values
 
 
 def measure(quantized: fx.GraphModule, args: Sequence[Any], floats: Values, layers: dict[str, LayerErrors]) -> None:
@@ -126,9 +126,9 @@ def steps_from_qdq(program: ExportedProgram, args: Sequence[Any]) -> dict[str, i
     ``args``.
     """
     program = functional(program)
-    found = folded(program)
+    made = folded(program)
     graph = fx.GraphModule(program.graph_module, program.graph)
-    names = set(found.replaced.values())
+    names = set(made.replaced.values())
     expected = values_of(graph, [*_held(program), *args], names)
     steps: dict[str, int] = {}
     sources = {node.name: node.args[0].name for node in program.graph.nodes if node.name in names}
@@ -136,7 +136,7 @@ def steps_from_qdq(program: ExportedProgram, args: Sequence[Any]) -> dict[str, i
     class Forced(fx.Interpreter):
         def run_node(self, n: fx.Node) -> Any:
             result = super().run_node(n)
-            name = found.replaced.get(n.name)
+            name = made.replaced.get(n.name)
             if name is None or n.op == "placeholder":
                 return result
             difference = (result.int() - expected[name].int()).abs()
@@ -145,14 +145,14 @@ def steps_from_qdq(program: ExportedProgram, args: Sequence[Any]) -> dict[str, i
             return expected[name]
 
     with torch.no_grad():
-        integers = fx.GraphModule(found.program.graph_module, found.program.graph)
-        Forced(integers).run(*_held(found.program), *args, enable_io_processing=False)
+        integers = fx.GraphModule(made.program.graph_module, made.program.graph)
+        Forced(integers).run(*_held(made.program), *args, enable_io_processing=False)
     return steps
 
 
 def _held(program: ExportedProgram) -> list[Any]:
-    held = [held_value(program, spec) for spec in program.graph_signature.input_specs if spec.target is not None]
-    return [each.detach() if isinstance(each, Tensor) else each for each in held]
+    values = [held_value(program, spec) for spec in program.graph_signature.input_specs if spec.target is not None]
+    return [each.detach() if isinstance(each, Tensor) else each for each in values]
 
 
 def flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -131,11 +131,11 @@ def check_dtypes(program: ExportedProgram) -> None:
     """
     for node in program.graph.nodes:
         if str(node.target) in _CHECKED:
-            operand, given = node.args[0], node.args[0].meta["val"].dtype
-            named = next((argument for argument in node.args if isinstance(argument, torch.dtype)), given)
-            if given != named:
+            operand, dtype = node.args[0], node.args[0].meta["val"].dtype
+            named = next((argument for argument in node.args if isinstance(argument, torch.dtype)), dtype)
+            if dtype != named:
                 what = "the program's input" if operand.op == "placeholder" else "its operand"
-                raise UsageError(f"{described(node)}: {what} '{operand.name}' is {given}; the operator takes {named}")
+                raise UsageError(f"{described(node)}: {what} '{operand.name}' is {dtype}; the operator takes {named}")
 
 
 def check_scales(node: fx.Node, scales: list[float]) -> None:
@@ -154,15 +154,15 @@ def described(node: fx.Node) -> str:
     return f"{node.name} = {node.target}" + (f" (at {where})" if where else "")
 
 
-def _number(given: object, value: Value) -> Any:
-    if not isinstance(given, fx.Node):
-        return given
-    found = value(given)
-    return found.item() if found is not None and found.numel() == 1 else None
+def _number(argument: object, value: Value) -> Any:
+    if not isinstance(argument, fx.Node):
+        return argument
+    tensor = value(argument)
+    return tensor.item() if tensor is not None and tensor.numel() == 1 else None
 
 
-def _vector(given: object, value: Value) -> Tensor | None:
-    if isinstance(given, fx.Node):
-        found = value(given)
-        return None if found is None else found.reshape(-1).double()
-    return torch.tensor([float(given)], dtype=torch.float64) if isinstance(given, int | float) else None
+def _vector(argument: object, value: Value) -> Tensor | None:
+    if isinstance(argument, fx.Node):
+        tensor = value(argument)
+        return None if tensor is None else tensor.reshape(-1).double()
+    return torch.tensor([float(argument)], dtype=torch.float64) if isinstance(argument, int | float) else None

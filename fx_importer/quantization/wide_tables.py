@@ -20,9 +20,9 @@ def bytes_of(values: Tensor) -> list[Tensor]:
     return [(values >> 8).to(torch.int8), ((values & 255) - 128).to(torch.int8)]
 
 
-def lookup_bytes(place: Tensor, high: Tensor, low: Tensor) -> Tensor:
+def lookup_bytes(index: Tensor, high: Tensor, low: Tensor) -> Tensor:
     """Return values of 15 bits, as int64, of tables of their bytes; ``low`` is less 128."""
-    return high[place].to(torch.int64) * 256 + low[place] + 128
+    return high[index].to(torch.int64) * 256 + low[index] + 128
 
 
 _ONE = ([2**30], [30])
@@ -31,10 +31,10 @@ _BYTE = ([2**30], [22])
 """The multiplier and the shift of 256."""
 
 
-def emit_byte_lookup(emit: TosaEmitter, place: ir.Value, high: ir.Value, low: ir.Value) -> ir.Value:
+def emit_byte_lookup(emit: TosaEmitter, index: ir.Value, high: ir.Value, low: ir.Value) -> ir.Value:
     """Emit values of 15 bits, as i32, of tables of their bytes; ``low`` is less 128."""
-    upper = emit_rescale(emit, emit.value("tosa.table", place.type, place, high), "i32", *_BYTE, 0, 0)
-    return emit.add(upper, emit_rescale(emit, emit.value("tosa.table", place.type, place, low), "i32", *_ONE, -128, 0))
+    upper = emit_rescale(emit, emit.value("tosa.table", index.type, index, high), "i32", *_BYTE, 0, 0)
+    return emit.add(upper, emit_rescale(emit, emit.value("tosa.table", index.type, index, low), "i32", *_ONE, -128, 0))
 
 
 def emit_upper_byte(emit: TosaEmitter, mantissa: ir.Value) -> ir.Value:
@@ -144,5 +144,5 @@ def _table(
     entries = entries.to(torch.int16)
     multiplier, shift = multiplier_and_shift(2.0**-FRACTION / finer, 2.0**22)
     operands = (levels * gain).clamp(_LOW, _HIGH)
-    found = requantized(interpolate(operands, entries), multiplier, shift, *out_of(params))
-    return WideTable(entries, gain, multiplier, shift, int((found.long() - exact).abs().max()))
+    bytes_ = requantized(interpolate(operands, entries), multiplier, shift, *out_of(params))
+    return WideTable(entries, gain, multiplier, shift, int((bytes_.long() - exact).abs().max()))

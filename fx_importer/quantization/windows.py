@@ -11,10 +11,10 @@ from fx_importer.quantization.rule import BATCH, shape_of
 from fx_importer.quantization.scales import NoIntegerForm
 
 
-def pair(given: Any) -> list[int]:
+def pair(numbers: Any) -> list[int]:
     """Return a number for both axes, or two numbers, as a list of two."""
-    values = list(given) if isinstance(given, Sequence) else [given]
-    return [int(each) for each in (values * 2 if len(values) == 1 else values)]
+    values = list(numbers) if isinstance(numbers, Sequence) else [numbers]
+    return [int(value) for value in (values * 2 if len(values) == 1 else values)]
 
 
 def four_sides(padding: Sequence[int]) -> list[int]:

@@ -28,9 +28,9 @@ def minimized(items: Sequence[T], persists: Callable[[Sequence[T]], bool]) -> li
         chunks = [kept[len(kept) * i // parts : len(kept) * (i + 1) // parts] for i in range(parts)]
         others = [[i for i in kept if i not in set(chunk)] for chunk in chunks]
         # With two parts, the complement of each is the other part.
-        if found := next((each for each in (chunks if parts == 2 else []) if holds(each)), None):
+        if found := next((chunk for chunk in (chunks if parts == 2 else []) if holds(chunk)), None):
             kept, parts = found, 2
-        elif found := next((each for each in others if holds(each)), None):
+        elif found := next((other for other in others if holds(other)), None):
             kept, parts = found, max(parts - 1, 2)
         elif parts < len(kept):
             parts = min(2 * parts, len(kept))

@@ -80,7 +80,7 @@ def _body(function: Any) -> list[Any]:
 
 def _is_read(operation: Any, others: Collection[Any]) -> bool:
     """Return whether one of ``others``, or an operation nested in one, uses a result of ``operation``."""
-    wanted = {each.operation for each in others}
+    wanted = {other.operation for other in others}
     return any(_outermost(use.owner, operation) in wanted for result in operation.results for use in result.uses)
 
 
@@ -152,8 +152,8 @@ def reduced_case(case: Case, symptom: Symptom, trials: Trials, scratch: Path) ->
     """Return the failing pass of ``case``, with as few operations as it fails on."""
 
     def fails(candidate: Case) -> bool:
-        found = trials.run(candidate.run)
-        return found is not None and found.is_same_as(symptom)
+        other = trials.run(candidate.run)
+        return other is not None and other.is_same_as(symptom)
 
     path = scratch / "pass"
     trials.run(partial(case.run_one_by_one, path))

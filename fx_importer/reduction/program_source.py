@@ -146,9 +146,9 @@ class Listing:
         lines += [f"        {line}" for line in self.lines]
         returned = self.outputs[0] if len(self.outputs) == 1 else f"({', '.join(self.outputs)})"
         lines += [f"        return {returned}", "", ""]
-        lines.append(f"inputs = ({''.join(f'{each}, ' for each in self.inputs)})".replace(", )", ",)"))
+        lines.append(f"inputs = ({''.join(f'{input_}, ' for input_ in self.inputs)})".replace(", )", ",)"))
         if self.dynamic_shapes:
-            lines.append(f"dynamic_shapes = ({''.join(f'{_dynamic(each)}, ' for each in self.inputs)})")
+            lines.append(f"dynamic_shapes = ({''.join(f'{_dynamic(input_)}, ' for input_ in self.inputs)})")
         return "\n".join(lines)
 
     def built(self) -> tuple[torch.nn.Module, tuple[Any, ...], Any]:

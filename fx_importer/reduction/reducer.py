@@ -138,10 +138,10 @@ class Search:
         ``share`` is its share of the program, and so of the time limit if the failure is a timeout.
         """
         patience = self.trials.patience
-        found = self.trials.run(
+        other = self.trials.run(
             attempt, max(LEAST_PATIENCE, share * patience) if symptom.kind is Kind.TIMED_OUT else patience
         )
-        return found is not None and found.is_same_as(symptom)
+        return other is not None and other.is_same_as(symptom)
 
     def _fewer_nodes(self, program: ExportedProgram, symptom: Symptom) -> ExportedProgram:
         """Return the smallest part of ``program`` found that still fails."""
@@ -181,10 +181,10 @@ class Search:
             return self._same(attempt, symptom, share=0.0)
 
         with self._step("inputs", listing.signature) as after:
-            found = fails(listing)
-            listing = simplified(listing, fails, numbers=numbers) if found else listing
+            failing = fails(listing)
+            listing = simplified(listing, fails, numbers=numbers) if failing else listing
             after.append(listing.signature)
-        return listing if found else None
+        return listing if failing else None
 
     def _built(self, listing: Listing, entering: Entering, *, explain: bool) -> None:
         model, inputs, dynamic_shapes = listing.built()
@@ -229,11 +229,11 @@ def guesses(program: ExportedProgram, symptom: Symptom) -> Iterator[Subprogram]:
     """
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     blamed = " ".join((*symptom.operators[:1], *symptom.reasons[:1]))
-    named = {f"{found[1]}.{found[2]}" for found in _OPERATOR.finditer(blamed)}
-    there = [each for each in nodes if set(read_frames(each.meta.get("stack_trace"))) & set(symptom.places)]
-    called = [each for each in nodes if _name(each) in named]
-    for found in ([each for each in there if each in called], called, there):
-        for some in (found[:1], found):
+    named = {f"{match_[1]}.{match_[2]}" for match_ in _OPERATOR.finditer(blamed)}
+    there = [node for node in nodes if set(read_frames(node.meta.get("stack_trace"))) & set(symptom.places)]
+    called = [node for node in nodes if _name(node) in named]
+    for match_ in ([each for each in there if each in called], called, there):
+        for some in (match_[:1], match_):
             if some and len(some) < len(nodes):
                 yield part(program, [each.name for each in some])
 

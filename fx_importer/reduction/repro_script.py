@@ -146,12 +146,12 @@ def _calls(listing: Listing | None, setting: Setting, rules: list[str]) -> list[
     call = f"fx_importer.lower({what}, {', '.join(keywords)})"
     if setting.backend is None:
         return [call]
-    given = "" if listing is None else "*inputs, "
+    first = "" if listing is None else "*inputs, "
     limits = {"rtol": setting.tolerance.rtol, "atol": setting.tolerance.atol}
     tolerance = "".join(f", {key}={value!r}" for key, value in limits.items() if value is not None)
     return [
         f"lowered = {call}",
-        f"verdict = lowered.verify({given}backends=[{setting.backend!r}], isolate=False{tolerance})",
+        f"verdict = lowered.verify({first}backends=[{setting.backend!r}], isolate=False{tolerance})",
         "verdict.raise_if_failed()",
     ]
 
@@ -159,24 +159,24 @@ def _calls(listing: Listing | None, setting: Setting, rules: list[str]) -> list[
 def import_arguments(options: ImportOptions) -> list[str]:
     """Return the keyword arguments of `lower` that differ from the defaults."""
     default = ImportOptions()
-    found: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     if options.mutation is not Mutation.ERROR:
-        found["mutation"] = options.mutation.value
+        keywords["mutation"] = options.mutation.value
     if options.func_name != default.func_name:
-        found["func_name"] = options.func_name
+        keywords["func_name"] = options.func_name
     if options.symbolic_shapes:
-        found["import_symbolic_shape_expressions"] = True
+        keywords["import_symbolic_shape_expressions"] = True
     if options.runtime_asserts:
-        found["runtime_asserts"] = True
+        keywords["runtime_asserts"] = True
     if options.weights is not default.weights:
-        found["weights"] = options.weights.value
+        keywords["weights"] = options.weights.value
     if options.outline_layers:
-        found["outline_layers"] = True
+        keywords["outline_layers"] = True
     if options.mesh is not None:
-        found["mesh"] = options.mesh
+        keywords["mesh"] = options.mesh
     if options.plan is not None:
-        found["plan"] = options.plan
-    return [f"{name}={value!r}" for name, value in found.items()]
+        keywords["plan"] = options.plan
+    return [f"{name}={value!r}" for name, value in keywords.items()]
 
 
 def save_beside(program: Listing | ExportedProgram, directory: Path) -> None:

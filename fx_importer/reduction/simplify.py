@@ -32,14 +32,14 @@ Step = Callable[[Listing], Iterator[Listing]]
 def _until_none(step: Step, listing: Listing, persists: Persists) -> Iterator[Listing]:
     """Yield each simpler program found, until no candidate of ``step`` reproduces the failure."""
     tried = {_key(listing)}
-    found: Listing | None = listing
-    while found is not None:
-        candidates = (each for each in step(found) if _key(each) not in tried)
-        found = None
+    simpler: Listing | None = listing
+    while simpler is not None:
+        candidates = (each for each in step(simpler) if _key(each) not in tried)
+        simpler = None
         for candidate in candidates:
             tried.add(_key(candidate))
             if persists(candidate):
-                found = candidate
+                simpler = candidate
                 yield candidate
                 break
 
@@ -98,7 +98,7 @@ def _small(listing: Listing) -> Iterator[Listing]:
 
 
 def _smaller(size: int) -> list[int]:
-    return [each for each in dict.fromkeys((1, 2, 3, 4, size // 2)) if 0 < each < size]
+    return [count for count in dict.fromkeys((1, 2, 3, 4, size // 2)) if 0 < count < size]
 
 
 def _to(size: int, smaller: int) -> Callable[[int], int]:

@@ -72,7 +72,7 @@ def part(program: ExportedProgram, chosen: Collection[str]) -> Subprogram:
     outputs = [
         node.name
         for node in nodes
-        if is_tensor(node) and (node in returned or not any(each.name in wanted for each in node.users))
+        if is_tensor(node) and (node in returned or not any(user.name in wanted for user in node.users))
     ]
     return Subprogram(program, tuple(node.name for node in nodes), tuple(outputs))
 
@@ -163,29 +163,29 @@ class _Extraction:
         self, inputs: list[InputSpec], outputs: list[OutputSpec], cut: Sequence[fx.Node], values_of: ValuesOf
     ) -> ExportedProgram:
         original = self.original
-        taken = [spec for spec in inputs if spec.kind is InputKind.USER_INPUT]
-        given = example_leaves(original)
+        users = [spec for spec in inputs if spec.kind is InputKind.USER_INPUT]
+        leaves = example_leaves(original)
         values = values_of([node.name for node in cut])
-        examples = tuple(values[each.arg.name] if each.arg.name in values else given[each.arg.name] for each in taken)
+        examples = tuple(values[each.arg.name] if each.arg.name in values else leaves[each.arg.name] for each in users)
         returned = sum(spec.kind is OutputKind.USER_OUTPUT for spec in outputs)
         signature = ModuleCallSignature(
-            inputs=[spec.arg for spec in taken],
+            inputs=[spec.arg for spec in users],
             outputs=[spec.arg for spec in outputs if spec.kind is OutputKind.USER_OUTPUT],
             in_spec=pytree.tree_structure((examples, {})),
             out_spec=pytree.tree_structure(tuple(range(returned))),
-            forward_arg_names=[spec.arg.name for spec in taken],
+            forward_arg_names=[spec.arg.name for spec in users],
         )
-        held = {spec.target for spec in inputs}
+        targets = {spec.target for spec in inputs}
         root = fx.GraphModule(original.graph_module, self.graph)
         return ExportedProgram(
             root=root,
             graph=root.graph,
             graph_signature=ExportGraphSignature(inputs, outputs),
-            state_dict={name: value for name, value in original.state_dict.items() if name in held},
+            state_dict={name: value for name, value in original.state_dict.items() if name in targets},
             range_constraints=original.range_constraints,
             module_call_graph=[ModuleCallEntry("", signature)],
             example_inputs=(examples, {}),
-            constants={name: value for name, value in original.constants.items() if name in held},
+            constants={name: value for name, value in original.constants.items() if name in targets},
             verifiers=original.verifiers,
         )
 

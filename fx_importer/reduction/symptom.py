@@ -63,7 +63,7 @@ class Symptom:
     @property
     def is_telling(self) -> bool:
         """Whether the first reason names what is unsupported, rather than a follow-up error of MLIR nearby."""
-        return bool(self.reasons) and not any(each in self.reasons[0] for each in _FOLLOW_UP_OPS)
+        return bool(self.reasons) and not any(op in self.reasons[0] for op in _FOLLOW_UP_OPS)
 
     def _has_the_cause_of(self, original: Symptom) -> bool:
         if original.operators:  # MLIR's message may concern any nearby operation
@@ -80,12 +80,12 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
         case MismatchError():
             return _mismatch(error, stage)
         case StageFailed(diagnostics=[_, *_]):
-            found = _stage_failure(error.stage, error.diagnostics, str(error))
+            symptom = _stage_failure(error.stage, error.diagnostics, str(error))
             places = tuple(
                 (location.file or "", location.line or 0) for cause in error.causes for location in cause.places
             )
             operators = _once(cause.op for cause in error.causes)
-            return dataclasses.replace(found, operators=operators, places=places or found.places)
+            return dataclasses.replace(symptom, operators=operators, places=places or symptom.places)
         case StageFailed():
             cause = error.__cause__ or error
             return Symptom(Kind.FAILED, error.stage, (_reason(cause),), str(error))
@@ -94,9 +94,9 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
             return _stage_failure(stage, diagnostics, "\n".join(map(str, diagnostics)))
         case UnsupportedProgramError():
             reasons = (f"{node.subject.partition(' = ')[2]}: {node.reason}" for node in error.unsupported_nodes)
-            places = (each.where.rpartition(":") for each in error.unsupported_nodes if each.where)
-            found = tuple((file, int(line)) for file, _, line in places)
-            return Symptom(Kind.FAILED, stage, _once(map(normalized, reasons)), str(error), places=found)
+            places = (node.where.rpartition(":") for node in error.unsupported_nodes if node.where)
+            symptom = tuple((file, int(line)) for file, _, line in places)
+            return Symptom(Kind.FAILED, stage, _once(map(normalized, reasons)), str(error), places=symptom)
         case _:
             return Symptom(Kind.FAILED, stage, (_reason(error),), str(error))
 
@@ -113,7 +113,7 @@ def crash(stage: str, how: str, output: str) -> Symptom:
 def _stage_failure(stage: str, diagnostics: Iterable[Diagnostic], message: str) -> Symptom:
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
     reasons = _once(normalized(error.message) for error in errors)
-    places = tuple(frame for each in errors for frame in each.frames)
+    places = tuple(frame for error in errors for frame in error.frames)
     return Symptom(Kind.FAILED, stage, reasons, message, places=places)
 
 
@@ -145,8 +145,8 @@ def _severity(comparison: Comparison) -> float:
     return comparison.max_absolute / comparison.magnitude if comparison.magnitude else float("inf")
 
 
-def _once(found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(found))
+def _once(items: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(items))
 
 
 _SIZES = re.compile(r"(?<![\w.])(?:(?:\d+|\?)x)+(?=[a-z])")
@@ -160,5 +160,5 @@ def normalized(message: str) -> str:
     """
     text = re.sub(r"%[\w#:]+", "%", message)
     text = re.sub(r", \d+ times\b", "", text)
-    text = _SIZES.sub(lambda found: "#x" * found[0].count("x"), text)
+    text = _SIZES.sub(lambda match_: "#x" * match_[0].count("x"), text)
     return _NUMBER.sub("#", text)

@@ -56,10 +56,10 @@ class Trials:
         with tempfile.TemporaryFile(dir=self._scratch.path) as output:
             sys.stdout.flush()
             sys.stderr.flush()
-            lifeline, held = os.pipe()
+            lifeline, writing = os.pipe()
             child = _fork()
             if child == 0:
-                os.close(held)
+                os.close(writing)
                 _serve(attempt, sending, output, self._scratch.path, lifeline)
             sending.close()
             os.close(lifeline)
@@ -67,7 +67,7 @@ class Trials:
                 with receiving:
                     return self._answer(child, receiving, output, self.patience if seconds is None else seconds)
             finally:
-                os.close(held)
+                os.close(writing)
 
     def _answer(self, child: int, receiving: Connection, output: IO[bytes], patience: float) -> Symptom | None:
         stage = "start"
@@ -120,10 +120,10 @@ def _serve(attempt: Attempt, sending: Connection, output: IO[bytes], scratch: Pa
 
         try:
             attempt(entering)
-            found = None
+            symptom = None
         except Exception as error:
-            found = symptom_of(error, stage)
-        sending.send(found)
+            symptom = symptom_of(error, stage)
+        sending.send(symptom)
         os._exit(0)
     except BaseException:
         traceback.print_exc()

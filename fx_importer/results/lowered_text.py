@@ -28,7 +28,7 @@ def summary_text(lowered: Lowered) -> str:
     if lowered.trace.stages:
         lines.append(_row("stages", lowered.trace.summary()))
     if stubs := lowered.manifest.operator_stubs:
-        lines.append(_row("stubs", _joined([f"{name} ({each.operator})" for name, each in stubs.items()])))
+        lines.append(_row("stubs", _joined([f"{name} ({stub.operator})" for name, stub in stubs.items()])))
     return "\n".join(printable(line, newlines=True) for line in lines)
 
 

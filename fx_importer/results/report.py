@@ -98,7 +98,7 @@ def contents_of_recording(
 
 def contents_of_verdict(verdict: Verdict) -> list[Contents]:
     """Return a value for each output that was compared, and for each call that has none."""
-    return [each for check in verdict.checks for each in _outputs(check)]
+    return [output for check in verdict.checks for output in _outputs(check)]
 
 
 def _outputs(check: Check) -> Iterator[Contents]:

@@ -125,7 +125,7 @@ def save_bundle_of(lowered: Lowered, folder: str | os.PathLike[str], platform: s
 def parameters_of(manifest: Manifest) -> dict[str, str]:
     """Return the names in the model of the weights that are resources outside of the module, by resource."""
     arguments = {argument.name for function in manifest.functions.values() for argument in function.arguments}
-    return {key: each.name for key, each in manifest.weights.items() if key not in arguments}
+    return {key: weight.name for key, weight in manifest.weights.items() if key not in arguments}
 
 
 def iree_source_of(lowered: Lowered, scope: str) -> str:
@@ -136,5 +136,5 @@ def iree_source_of(lowered: Lowered, scope: str) -> str:
     """
     if lowered.options.importing.weights is not Weights.EXTERNAL:
         raise UsageError("the module does not name its weights: lower with weights='external'")
-    names = {key: each.name for key, each in lowered.manifest.weights.items()}
+    names = {key: weight.name for key, weight in lowered.manifest.weights.items()}
     return with_parameters(lowered.module, names, scope)

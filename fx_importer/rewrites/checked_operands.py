@@ -41,15 +41,15 @@ class _Dialect:
 def _guard(dialect: _Dialect) -> ModuleRewrite:
     def guard(module: ir.Operation) -> None:
         functions = functions_of(module)
-        checks = {name: found for name, function in functions.items() if (found := check_results(function))}
+        checks = {name: wanted for name, function in functions.items() if (wanted := check_results(function))}
         if not checks:
             return
         called = _unsafe_functions(functions, dialect)
         for name in called:
             block = functions[name].entry_block
             _guard_operations(block.owner.operation, _condition_argument(functions[name]), dialect, called)
-        for name, found in checks.items():
-            _guard_block(functions[name].entry_block, found, dialect, called)
+        for name, wanted in checks.items():
+            _guard_block(functions[name].entry_block, wanted, dialect, called)
         for call in operations(module, (_CALL,)):  # before the checks, or in functions without checks
             if _callee(call) in called and len(call.operands) < len(functions[_callee(call)].type.inputs):
                 _pass(call, dialect.true(call))

@@ -74,9 +74,9 @@ def values_to_memory(module: ir.Operation) -> None:
 def sliced_state_to_memory(module: ir.Operation) -> None:
     """Make functions that return state with slices written write them to memory: these arguments become memrefs."""
     for function in _functions(module):
-        given = [ir.DictAttr(each) for each in _attributes(function, "arg_attrs", len(function.arguments))]
+        dicts = [ir.DictAttr(attribute) for attribute in _attributes(function, "arg_attrs", len(function.arguments))]
         attributes = _attributes(function, "res_attrs", len(function.type.results))
-        arguments = {each[_STATE]: at for at, each in enumerate(given) if _STATE in each}
+        arguments = {each[_STATE]: at for at, each in enumerate(dicts) if _STATE in each}
         targets = [arguments.get(each[_STATE]) if _STATE in each else None for each in map(ir.DictAttr, attributes)]
         unchecked = _before_checks(function)
         targets = [
@@ -126,8 +126,8 @@ def _before_checks(function: func_d.FuncOp) -> set[ir.Value]:
 
 
 def _target(attributes: ir.Attribute) -> int | None:
-    found = ir.DictAttr(attributes)
-    return ir.IntegerAttr(found[_OVERWRITES]).value if _OVERWRITES in found else None
+    attrs = ir.DictAttr(attributes)
+    return ir.IntegerAttr(attrs[_OVERWRITES]).value if _OVERWRITES in attrs else None
 
 
 def _write_in_place(function: func_d.FuncOp, targets: Sequence[int | None], attributes: Sequence[ir.Attribute]) -> None:

@@ -90,7 +90,7 @@ class SizeExpression:
     def described(self, names: Mapping[str, str]) -> str:
         """Return the text with ``names`` of the symbols."""
         text = re.sub(r"\+ \(\(-1\)\*(\w+)\)", r"- \1", self.text)
-        return re.sub(r"[A-Za-z_]\w*", lambda found: names.get(found[0], found[0]), text)
+        return re.sub(r"[A-Za-z_]\w*", lambda match_: names.get(match_[0], match_[0]), text)
 
 
 def _symbol(node: ast.expr) -> str | None:

@@ -65,17 +65,17 @@ def constant(value: int) -> Polynomial:
 
 def product(factors: Sequence[Polynomial]) -> Polynomial:
     """Return the product of ``factors``."""
-    found = constant(1)
+    total = constant(1)
     for factor in factors:
-        found = found * factor
-    return found
+        total = total * factor
+    return total
 
 
 def _sum(terms: Sequence[tuple[Monomial, int]]) -> Polynomial:
     total: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
-    return Polynomial(tuple(sorted((monomial, found) for monomial, found in total.items() if found)))
+    return Polynomial(tuple(sorted((monomial, factor) for monomial, factor in total.items() if factor)))
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Target:
         from fx_importer.decompositions import DecompositionTable
         from fx_importer.decompositions.nn.quantization import quantization_rules
 
-        quantized = {operator: each.rule for each in quantization_rules() for operator in each.operators}
+        quantized = {operator: rule.rule for rule in quantization_rules() for operator in rule.operators}
         known = DecompositionTable({**composites, **quantized}, because="of another library: its definition")
         return known.updated(self.decompositions)
 

@@ -73,15 +73,15 @@ def bisect(
         compared = {}
     wrong = [name for name, each in compared.items() if not each.passed]
     suspects = suspect_nodes(search.program, compared) if wrong else []
-    found = search.first_wrong_single_op(suspects) or search.first_wrong_single_op(wrong)
-    if found is None and not wrong:
+    op = search.first_wrong_single_op(suspects) or search.first_wrong_single_op(wrong)
+    if op is None and not wrong:
         if compared:
             search.remarks.append(
                 "with its intermediate values as outputs, the program is right: all nodes were lowered alone"
             )
-        found = search.first_wrong_single_op([node.name for node in search.program.graph.nodes])
-    if found is not None:
-        return search.divergence(found, DivergenceCause.ITSELF, compared)
+        op = search.first_wrong_single_op([node.name for node in search.program.graph.nodes])
+    if op is not None:
+        return search.divergence(op, DivergenceCause.ITSELF, compared)
     name = suspects[0] if suspects else first_wrong_output_node(search.program, check)
     node = source_node(nodes_by_name(search.program)[name])
     unknown = node.name in search.not_lowered
@@ -148,7 +148,7 @@ class _Search:
                 sizes[node.name] = value.numel() * value.itemsize
 
         self.eager(measure)
-        return {name: found for chunk in _chunks(sizes) for name, found in self._compare_chunk(chunk)}
+        return {name: comparison for chunk in _chunks(sizes) for name, comparison in self._compare_chunk(chunk)}
 
     def _compare_chunk(self, names: Sequence[str]) -> Iterator[tuple[str, Comparison]]:
         values: dict[str, torch.Tensor] = dict.fromkeys(names, torch.empty(0))
@@ -193,9 +193,9 @@ class _Search:
             if node.name == name:
                 raise _StopObservation(_ObservedNode(node, args, kwargs, value))
 
-        found = self._look(look)
-        assert found is not None
-        return found
+        seen = self._look(look)
+        assert seen is not None
+        return seen
 
     def _look(self, observe: Observer) -> _ObservedNode | None:
         try:
@@ -234,14 +234,14 @@ class _Search:
     def _script(self, observed: _ObservedNode) -> Path | None:
         assert isinstance(self.backend, str)
         call = NodeCall.of(observed.node, observed.args, observed.kwargs)
-        given = self.subject.options.decompositions
+        rules = self.subject.options.decompositions
         table: dict[Any, Callable[..., Any]] = {}
         extra: dict[Any, Callable[..., Any]] = {}
-        if given.table is not None or given.extra:
-            recording = None if given.table is None else _recording(given.table, table)
-            recorded = replace(given, table=recording, extra=_recording(given.extra, extra))
+        if rules.table is not None or rules.extra:
+            recording = None if rules.table is None else _recording(rules.table, table)
+            recorded = replace(rules, table=recording, extra=_recording(rules.extra, extra))
             self.relower(call.module, call.inputs, recorded)
-        used = replace(given, table=None if given.table is None else table, extra=extra)
+        used = replace(rules, table=None if rules.table is None else table, extra=extra)
         options = replace(self.subject.options, decompositions=used)
         return write_script(observed.node.name, call, options, self.backend, self.tolerance)
 

@@ -101,8 +101,8 @@ def compare(actual: Any, expected: Any, tolerance: Tolerance | None = None) -> C
         rtol = rtol if tolerance.rtol is None else tolerance.rtol
         relative = Tolerance(rtol + atol if tolerance.atol is None else rtol, tolerance.atol or 0.0)
         numbers = torch.tensor(actual, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)
-        found = _compare_tensors(*numbers, relative)
-        return Comparison(**{**vars(found), "dtype": kind})
+        compared = _compare_tensors(*numbers, relative)
+        return Comparison(**{**vars(compared), "dtype": kind})
     if actual != expected:
         return Comparison(kind, (), 1, out_of_tolerance=1, worst=(), actual=actual, expected=expected)
     return Comparison(kind, (), 1)
@@ -110,7 +110,7 @@ def compare(actual: Any, expected: Any, tolerance: Tolerance | None = None) -> C
 
 def _compare_tensors(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> Comparison:
     dtype, shape = str(expected.dtype).removeprefix("torch."), tuple(expected.shape)
-    found = [
+    problems = [
         f"{what} is {met}, eager has {wanted}"
         for what, met, wanted in (
             ("dtype", str(actual.dtype).removeprefix("torch."), dtype),
@@ -119,8 +119,8 @@ def _compare_tensors(actual: torch.Tensor, expected: torch.Tensor, tolerance: To
         )
         if met != wanted
     ]
-    if found:
-        return Comparison(dtype, shape, expected.numel(), "; ".join(found))
+    if problems:
+        return Comparison(dtype, shape, expected.numel(), "; ".join(problems))
     if expected.layout is not torch.strided:
         actual, expected = actual.to_dense(), expected.to_dense()
     if expected.dtype not in TOLERANCES:

@@ -137,8 +137,8 @@ class Definitions:
             case MethodType():
                 return f"{self.expression(value.__self__)}.{value.__name__}"
             case functools.partial():
-                bound = [self.expression(each) for each in (value.func, *value.args)]
-                bound += [f"{name}={self.expression(each)}" for name, each in value.keywords.items()]
+                bound = [self.expression(argument) for argument in (value.func, *value.args)]
+                bound += [f"{name}={self.expression(keyword)}" for name, keyword in value.keywords.items()]
                 self._add_import("import functools")
                 return f"functools.partial({', '.join(bound)})"
         return None
@@ -275,20 +275,20 @@ def _path_of(value: Any) -> tuple[str, ...] | None:
 
 def _held_by_module(value: Any) -> tuple[str, str] | None:
     """Return a module and the name of a global of it that is ``value``; the shortest if there are several."""
-    found = [
+    paths = [
         (module, name)
         for module, holder in list(sys.modules.items())
         if _is_importable(module)
         for name, item in list(vars(holder).items())
         if item is value and name.isidentifier()
     ]
-    return min(found, key=lambda path: (len(path[0]), path), default=None)
+    return min(paths, key=lambda path: (len(path[0]), path), default=None)
 
 
 def _is_importable(module: str) -> bool:
     """Whether another process can import ``module`` by its name."""
-    found = sys.modules.get(module)
-    return module not in ("__main__", "__mp_main__") and getattr(found, "__spec__", None) is not None
+    loaded = sys.modules.get(module)
+    return module not in ("__main__", "__mp_main__") and getattr(loaded, "__spec__", None) is not None
 
 
 def _module_of_file(file: str | None) -> str | None:

@@ -77,15 +77,15 @@ class Divergence:
 
 def describe(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> dict[str, Any]:
     """Return the fields of a `Divergence` that describe ``node``, called with these arguments."""
-    found = unsupported_node(node, "")
-    generated = found.where is not None and found.where.startswith("<")  # by torch, without a file
+    described = unsupported_node(node, "")
+    generated = described.where is not None and described.where.startswith("<")  # by torch, without a file
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     named = [f"{name}={_type_or_value(each)}" for name, each in kwargs.items()]
     return {
         "node": node.name,
         "operator": str(node.target),
-        "where": None if generated else found.where,
-        "source": None if generated else found.source,
+        "where": None if generated else described.where,
+        "source": None if generated else described.source,
         "module": stack[-1][0].removeprefix("L['self']").lstrip(".") if stack else None,
         "takes": (*map(_type_or_value, args), *named),
         "gives": tuple(map(_type_or_value, pytree.tree_leaves(value))),

@@ -34,18 +34,18 @@ class Reference:
     observe: Observer | None = None
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        given = {
-            key_of(each): as_model_argument(each, value if each.overwritten else _copy(value))
-            for each, value in zip(self.function.arguments, arguments, strict=True)
+        named = {
+            key_of(argument): as_model_argument(argument, value if argument.overwritten else _copy(value))
+            for argument, value in zip(self.function.arguments, arguments, strict=True)
         }
         with torch.no_grad(), interpreted_kernels():
             interpreter = _Interpreter(self.program.graph_module, self.observe)
-            returned = interpreter.run(*placeholder_values(self.program, given))
-            results, values = results_of(self.program, self.function, returned, given)
+            returned = interpreter.run(*placeholder_values(self.program, named))
+            results, values = results_of(self.program, self.function, returned, named)
             results = tuple(map(_copy, results))
             for each in self.function.arguments:
-                if each.overwritten and values[key_of(each)] is not given[key_of(each)]:  # of a functional program
-                    given[key_of(each)].copy_(values[key_of(each)])
+                if each.overwritten and values[key_of(each)] is not named[key_of(each)]:  # of a functional program
+                    named[key_of(each)].copy_(values[key_of(each)])
         return results
 
 

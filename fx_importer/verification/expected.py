@@ -64,7 +64,7 @@ def expected_of(subject: Subject, calls: Sequence[Inputs], tolerance: Tolerance)
     integers = subject.computed is not subject.exported
     expected = expected_results(subject, calls) if integers else captured[: len(calls)]
     model, remark = _model_results(subject, [*calls, *calls[:1]][: len(captured)], tolerance)
-    numbers = [[each.function for each in calls[:i]].count(call.function) for i, call in enumerate(calls)]
+    numbers = [[call.function for call in calls[:i]].count(call.function) for i, call in enumerate(calls)]
     numbers.append(len(calls))
     of_model = (
         captured
@@ -252,7 +252,7 @@ class ModelLines(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         call = call_of_user(sys._getframe(1))
         if call.file:
-            self.values += [((call.file, call.line), each) for each in _copies(result)]
+            self.values += [((call.file, call.line), copy) for copy in _copies(result)]
         return result
 
 
@@ -277,7 +277,7 @@ def first_line_that_differs(model: ModelLines, program: ProgramLines, tolerance:
         others = [
             each for each in program.values.get(line, ()) if (each.shape, each.dtype) == (value.shape, value.dtype)
         ]
-        if others and not any(compare(each, value, tolerance).passed for each in others):
+        if others and not any(compare(other, value, tolerance).passed for other in others):
             source = source_line(*line)
             return f"{line[0]}:{line[1]}" + (f": {source}" if source else "")
     return ""

@@ -68,20 +68,20 @@ def _node_of(value: Any) -> Definition:
         tree = ast.parse("".join(lines))
     except (OSError, TypeError, SyntaxError, ValueError):
         tree = ast.Module([], [])
-    found = [node for node in ast.walk(tree) if isinstance(node, Definition) and _is_of(node, value)]
-    if len(found) > 1 and isinstance(value, FunctionType):
-        found = _narrowed(found, value.__code__)
-    if len(found) != 1:
-        reason = "its source cannot be found" if not found else "its line has several functions"
+    nodes = [node for node in ast.walk(tree) if isinstance(node, Definition) and _is_of(node, value)]
+    if len(nodes) > 1 and isinstance(value, FunctionType):
+        nodes = _narrowed(nodes, value.__code__)
+    if len(nodes) != 1:
+        reason = "its source cannot be found" if not nodes else "its line has several functions"
         raise NotPythonError(f"{described(value)} cannot be imported, and {reason}")
-    return found[0]
+    return nodes[0]
 
 
 def _narrowed(nodes: list[Definition], code: CodeType) -> list[Definition]:
     """Return those of ``nodes``, functions on one line, that have the parameters and the columns of ``code``."""
     names = list(code.co_varnames[: code.co_argcount])
     same: list[Definition] = [
-        node for node in nodes if isinstance(node, Function) and [each.arg for each in node.args.args] == names
+        node for node in nodes if isinstance(node, Function) and [argument.arg for argument in node.args.args] == names
     ]
     positions = getattr(code, "co_positions", list[Any])  # since Python 3.11
     columns = [column for line, _, column, _ in positions() if column and line == code.co_firstlineno]

@@ -115,7 +115,7 @@ def suspect_nodes(program: ExportedProgram, compared: Compared) -> list[str]:
 
 def first_wrong_output_node(program: ExportedProgram, check: Check) -> str:
     """Return the node of the first wrong output; for other results, the last node."""
-    position = next(i for i, each in enumerate(check.outputs) if not each.comparison.passed)
+    position = next(i for i, output in enumerate(check.outputs) if not output.comparison.passed)
     returned = program.graph.output_node().args[0]
     assert isinstance(returned, list | tuple)
     node = returned[position] if position < len(returned) else None

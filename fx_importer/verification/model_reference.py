@@ -36,7 +36,7 @@ def call_model(
     original: OriginalModel,
     function: Function,
     calls: Sequence[Inputs],
-    held: Mapping[str, torch.Tensor],
+    tensors: Mapping[str, torch.Tensor],
     state: Mapping[str, torch.Tensor],
     tolerance: Tolerance,
     mode: AbstractContextManager[Any] | None = None,
@@ -57,7 +57,7 @@ def call_model(
     Raises:
         Exception: that an object of the user raises when it is copied.
     """
-    model, found, writes = original.copied(held, state), ModelResults(), WritesUndone()
+    model, outcome, writes = original.copied(tensors, state), ModelResults(), WritesUndone()
     writes.allow(model.own_state)
     before = model.attributes()
     try:
@@ -65,15 +65,15 @@ def call_model(
             for number, call in enumerate(calls, 1):
                 with mode if mode is not None and number == len(calls) else nullcontext():
                     results, unknown = _results(model, function, call, writes)
-                found.results.append(results)
-                found.unknown_writes.append([OutputCheck(name, compare(*pair, tolerance)) for name, pair in unknown])
+                outcome.results.append(results)
+                outcome.unknown_writes.append([OutputCheck(name, compare(*pair, tolerance)) for name, pair in unknown])
             after = model.attributes()
     finally:
         with torch.no_grad():
             writes.undo()
     changed = {name: value for name, value in after.items() if before.get(name, _UNSET) != value}
-    found.attributes = [f"{name} ({before.get(name, _UNSET)} → {value})" for name, value in changed.items()]
-    return found
+    outcome.attributes = [f"{name} ({before.get(name, _UNSET)} → {value})" for name, value in changed.items()]
+    return outcome
 
 
 _UNSET = "unset"
@@ -87,7 +87,7 @@ def _results(
     The latter have a name, the elements before the call and the elements after it.
     """
     args, kwargs = _copied_inputs(call)
-    given, leaves = input_leaves(function, call.args, call.kwargs), input_leaves(function, args, kwargs)
+    passed, leaves = input_leaves(function, call.args, call.kwargs), input_leaves(function, args, kwargs)
     versions = {i: leaf._version for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
     writes.allow([leaves[i] for i in versions])
     try:
@@ -108,7 +108,7 @@ def _results(
     known = {each.leaf for each in written if each.kind == "input"}
     paths = [leaf.path for leaf in function.inputs.leaves]
     unknown = [
-        (f"input '{paths[i]}'", (given[i].detach(), leaves[i].detach()))
+        (f"input '{paths[i]}'", (passed[i].detach(), leaves[i].detach()))
         for i, version in versions.items()
         if i not in known and leaves[i]._version != version
     ]

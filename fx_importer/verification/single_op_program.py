@@ -59,7 +59,7 @@ class NodeCall:
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
         tensors = {id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}
         slots = {key: Slot(position) for position, key in enumerate(tensors)}
-        fixed = [slots[id(each)] if isinstance(each, torch.Tensor) else each for each in leaves]
+        fixed = [slots[id(leaf)] if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         return cls(Call(node.target, fixed, spec, writes(node)), tuple(tensor.detach() for tensor in tensors.values()))
 
     @property
@@ -91,8 +91,8 @@ class SingleOpProgram:
         caller = self._callers[call.key]
         (name,) = caller.manifest.functions
         results = [result for _, result in call_named(caller, Inputs(copied(call.inputs), {}, name))]
-        found = [
+        comparisons = [
             compare(result, wanted, self._tolerance)
             for result, wanted in zip(results, pytree.tree_leaves(value), strict=True)
         ]
-        return next((each for each in found if not each.passed), found[0])
+        return next((each for each in comparisons if not each.passed), comparisons[0])

@@ -131,8 +131,8 @@ class Verdict:
 
     def _by_backend(self) -> dict[str, str]:
         """Return the status of each backend: the first one that is not passed, if there is one."""
-        found = dict.fromkeys((check.backend for check in self.checks), Status.PASSED.value)
-        return found | {each.backend: each.status.value for each in reversed(self.checks) if not each.passed}
+        statuses = dict.fromkeys((check.backend for check in self.checks), Status.PASSED.value)
+        return statuses | {check.backend: check.status.value for check in reversed(self.checks) if not check.passed}
 
     def table(self) -> Table:
         """Return a `rich` table. None and strings have a row only if they differ."""
@@ -175,17 +175,17 @@ def _rows(check: Check) -> Iterator[tuple[str, ...]]:
     if not check.outputs:
         yield "", "", "", "", "", "", check.status.value
     for output in check.outputs:
-        found = output.comparison
-        if found.passed and found.dtype in ("NoneType", "str"):
+        compared = output.comparison
+        if compared.passed and compared.dtype in ("NoneType", "str"):
             continue
-        shape = "x".join(map(str, found.shape))
-        figures = (found.max_absolute, found.max_relative, found.max_ulp)
+        shape = "x".join(map(str, compared.shape))
+        figures = (compared.max_absolute, compared.max_relative, compared.max_ulp)
         yield (
             output.name,
-            f"{found.dtype}[{shape}]",
+            f"{compared.dtype}[{shape}]",
             *(f"{figure:.1e}" if figure else "0" for figure in figures),
-            f"{found.out_of_tolerance:,}/{found.elements:,}",
-            (Status.PASSED if found.passed else Status.MISMATCH).value,
+            f"{compared.out_of_tolerance:,}/{compared.elements:,}",
+            (Status.PASSED if compared.passed else Status.MISMATCH).value,
         )
 
 

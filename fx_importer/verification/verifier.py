@@ -64,13 +64,13 @@ def verify(
 
 def example_inputs(programs: Mapping[str, ExportedProgram]) -> list[Inputs]:
     """Return the example inputs of each program. Raises `UsageError` if one has none."""
-    found: list[Inputs] = []
+    inputs: list[Inputs] = []
     for name, program in programs.items():
         if program.example_inputs is None:
             raise UsageError(f"the exported program '{name}' has no example inputs: pass some")
         args, kwargs = program.example_inputs
-        found.append(Inputs(args, kwargs, name))
-    return found
+        inputs.append(Inputs(args, kwargs, name))
+    return inputs
 
 
 def named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
@@ -127,7 +127,7 @@ def run(
     manifest = subject.manifest
     unloaded: dict[str, Exception] = {}
     loaded: dict[str, Loaded] = dict.fromkeys(manifest.functions, _never)
-    for name in dict.fromkeys(each.function or "" for each, _, _ in calls):
+    for name in dict.fromkeys(call.function or "" for call, _, _ in calls):
         try:
             loaded[name] = backend.load(subject.linked, name)
         except Exception as error:  # any failure of a backend is a result here

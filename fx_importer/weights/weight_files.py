@@ -33,7 +33,7 @@ def archives() -> dict[str, WeightFiles]:
 
 def accepted() -> str:
     """Return what weights can be read from, for error messages."""
-    formats = "".join(f"an {each.suffix} file ({each.description}), " for each in archives().values())
+    formats = "".join(f"an {archive.suffix} file ({archive.description}), " for archive in archives().values())
     return (
         f"a {SAFETENSORS} file, a {gguf_files.SUFFIX} file, {formats}or a directory of transformers' with "
         f"model{SAFETENSORS} or {INDEX}"
@@ -153,8 +153,8 @@ def _read_gguf(path: Path) -> dict[str, Stored]:
     """Return the tensors of a GGUF file; quantized tensors are uint8, rows of blocks."""
     mapped = Mapped(path)
     found = {
-        name: Stored(mapped, each.offset, each.nbytes, ValueType(each.dtype, each.stored_sizes))
-        for name, each in gguf_files.read_header(path).tensors.items()
+        name: Stored(mapped, tensor.offset, tensor.nbytes, ValueType(tensor.dtype, tensor.stored_sizes))
+        for name, tensor in gguf_files.read_header(path).tensors.items()
     }
     _check_inside(found, path)
     return found

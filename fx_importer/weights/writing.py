@@ -86,9 +86,9 @@ def write_weights(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 def _write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     """Write tensors from their own memory; only views that are not contiguous are copied."""
     known = set(DTYPES.values())
-    if other := [name for name, each in tensors.items() if str(each.dtype).removeprefix("torch.") not in known]:
+    if other := [name for name, tensor in tensors.items() if str(tensor.dtype).removeprefix("torch.") not in known]:
         raise UsageError(f"safetensors files hold no {tensors[other[0]].dtype}, as {', '.join(map(repr, other))} is")
-    arrays = {name: as_array(each) for name, each in tensors.items()}
+    arrays = {name: as_array(tensor) for name, tensor in tensors.items()}
     specs = {
         name: TensorSpec(
             dtype=str(tensors[name].dtype).removeprefix("torch."),

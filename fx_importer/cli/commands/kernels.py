@@ -28,8 +28,8 @@ def compile_kernels_of(module: Path, target: str, output: Path, json: Path | Non
             raise UsageError(f"'{module}' calls no Triton kernels")
         save_kernels(kernels, target, output)
         rows = [
-            {"function": each.function, "variant": each.variant, "shared": each.shared, "warps": each.num_warps}
-            for each in kernels
+            {"function": kernel.function, "variant": kernel.variant, "shared": kernel.shared, "warps": kernel.num_warps}
+            for kernel in kernels
         ]
         for row in rows:
             size = f"{row['shared']} bytes of shared memory, {row['warps']} warps"

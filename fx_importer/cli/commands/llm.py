@@ -43,7 +43,7 @@ def build_language_model(folder: Path, output: Path, target: str | None, kind: s
     built = quiet_llm().build(folder, output, target=target, kind=kind, threads=threads)
     for path in built.files:
         echo(f"{path}: {path.stat().st_size:,} bytes")
-    files = ", ".join(each.name for each in built.library.files)
+    files = ", ".join(file.name for file in built.library.files)
     echo(f"{built.library.target.name}, state {built.library.state_bytes:,} bytes, weights in {files}")
 
 

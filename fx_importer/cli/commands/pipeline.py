@@ -69,7 +69,7 @@ def _run(model: str, options: Options, engine: Engine | None, trust: bool) -> li
     echo(times.table())
     if engine is not None:
         echo(f"{engine.name}: {seconds:.3f} s to load the module and run it once")
-    rows = [{"name": name, "seconds": taken, "operations": count} for name, taken, count in times.rows]
+    rows = [{"name": name, "seconds": seconds, "operations": count} for name, seconds, count in times.rows]
     return [*rows, *([{"name": engine.name, "seconds": seconds}] if engine is not None else [])]
 
 

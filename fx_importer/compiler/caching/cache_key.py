@@ -73,7 +73,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping) and not value:
         return ()
     if dataclasses.is_dataclass(value):
-        fields = [(each.name, _plain(getattr(value, each.name))) for each in dataclasses.fields(value)]
+        fields = [(field.name, _plain(getattr(value, field.name))) for field in dataclasses.fields(value)]
         return type(value).__name__, fields
     raise NotCached(f"an option is of type {type(value).__name__}")
 

@@ -88,7 +88,7 @@ class Digest:
         if signature.backward_signature is not None:
             raise NotCached("the program has gradients")
         self.graph(program.graph_module)
-        self.add([self._spec(each) for each in (*signature.input_specs, *signature.output_specs)])
+        self.add([self._spec(spec) for spec in (*signature.input_specs, *signature.output_specs)])
         self.add([(str(symbol), str(limits)) for symbol, limits in program.range_constraints.items()])
         self.add([verifier.dialect for verifier in program.verifiers])
         try:
@@ -140,7 +140,7 @@ class Digest:
             shape, strided = tuple(value.shape), value.layout is torch.strided
             stride = value.stride() if strided else None
             flags = strided and (value.is_conj(), value.is_neg(), self._size(value.storage_offset()))
-            if any(type(each) is not int for each in (*shape, *(stride or ()))):
+            if any(type(size) is not int for size in (*shape, *(stride or ()))):
                 shape, stride = map(tuple, (map(self._size, shape), map(self._size, stride or ())))
             return value.dtype, shape, stride, value.layout, value.device, value.requires_grad, flags
         if isinstance(value, tuple | list):

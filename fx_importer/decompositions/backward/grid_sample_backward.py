@@ -32,24 +32,24 @@ class _Taps:
     """Derivatives of the weights with respect to the coordinate."""
 
 
-def _apply_padding(place: Tensor, size: int, padding: int, aligned: bool) -> tuple[Tensor, Tensor]:
+def _apply_padding(position: Tensor, size: int, padding: int, aligned: bool) -> tuple[Tensor, Tensor]:
     """Return positions in pixels after padding, and their derivatives with respect to the positions before."""
-    rate = torch.ones_like(place)
+    rate = torch.ones_like(position)
     if padding == _ZEROS:
-        return place, rate
+        return position, rate
     if padding != _BORDER:
         low, span = (0.0, float(size - 1)) if aligned else (-0.5, float(size))
         if span == 0:
-            return torch.zeros_like(place), torch.zeros_like(place)
-        away = place - low
+            return torch.zeros_like(position), torch.zeros_like(position)
+        away = position - low
         rate = torch.where(away < 0, -rate, rate)
         away = torch.abs(away)
         turns = torch.floor(away / span)
         rest = away - turns * span
         odd = turns - 2 * torch.floor(turns / 2) > 0
-        place, rate = torch.where(odd, span - rest, rest) + low, torch.where(odd, -rate, rate)
-    rate = torch.where((place > 0) & (place < size - 1), rate, torch.zeros_like(rate))
-    return torch.clamp(place, 0, size - 1), rate
+        position, rate = torch.where(odd, span - rest, rest) + low, torch.where(odd, -rate, rate)
+    rate = torch.where((position > 0) & (position < size - 1), rate, torch.zeros_like(rate))
+    return torch.clamp(position, 0, size - 1), rate
 
 
 def _cubic(distance: Tensor, near: bool) -> tuple[Tensor, Tensor]:
@@ -62,21 +62,21 @@ def _cubic(distance: Tensor, near: bool) -> tuple[Tensor, Tensor]:
 
 def _taps(grid: Tensor, size: int, interpolation: int, padding: int, aligned: bool) -> _Taps:
     """Return the taps along an axis of ``size`` for coordinates -1 … 1 in ``grid``, [n, 1, samples]."""
-    place = (grid + 1) * ((size - 1) / 2) if aligned else ((grid + 1) * size - 1) / 2
+    position = (grid + 1) * ((size - 1) / 2) if aligned else ((grid + 1) * size - 1) / 2
     scale = ((size - 1) if aligned else size) / 2
     if interpolation == _BICUBIC:  # padding applies after the weights are computed
-        before = torch.floor(place)
-        rest = place - before
+        before = torch.floor(position)
+        rest = position - before
         far, far_slope = _cubic(torch.cat([rest + 1, 2 - rest], 1), near=False)
         near, near_slope = _cubic(torch.cat([rest, 1 - rest], 1), near=True)
         at, _ = _apply_padding(torch.cat([before - 1, before + 2, before, before + 1], 1), size, padding, aligned)
-        ahead = torch.tensor([scale, -scale, scale, -scale], dtype=place.dtype).reshape(1, 4, 1)
+        ahead = torch.tensor([scale, -scale, scale, -scale], dtype=position.dtype).reshape(1, 4, 1)
         return _Taps(torch.round(at), torch.cat([far, near], 1), torch.cat([far_slope, near_slope], 1) * ahead)
-    place, rate = _apply_padding(place, size, padding, aligned)
+    position, rate = _apply_padding(position, size, padding, aligned)
     if interpolation == _NEAREST:
-        return _Taps(torch.round(place), torch.ones_like(place), torch.zeros_like(place))
-    before, rate = torch.floor(place), rate * scale
-    rest = place - before
+        return _Taps(torch.round(position), torch.ones_like(position), torch.zeros_like(position))
+    before, rate = torch.floor(position), rate * scale
+    rest = position - before
     return _Taps(torch.cat([before, before + 1], 1), torch.cat([1 - rest, rest], 1), torch.cat([-rate, rate], 1))
 
 
@@ -116,7 +116,7 @@ def grid_sampler_backward(
     )
     whole = [torch.clamp(tap.places, 0, size - 1).to(torch.int64) for tap, size in zip(taps, sizes, strict=True)]
     steps = [math.prod(sizes[axis + 1 :]) for axis in range(axes)]
-    index = joined([place * step for place, step in zip(whole, steps, strict=True)], torch.add)
+    index = joined([base * step for base, step in zip(whole, steps, strict=True)], torch.add)
     index = index.reshape(batch, 1, -1).expand(batch, channels, -1)
     zero = torch.zeros((), dtype=grad.dtype)
     # [n, channels, all taps, samples]

@@ -82,26 +82,26 @@ def _equal(size: int, other: int, dtype: torch.dtype) -> Tensor:
 
 def _linear_mixed(size: int, outputs: int, step: Any, aligned: bool, dtype: torch.dtype) -> Tensor:
     """Return the elements that eager reads with a weight of 0: the second of two neighbors, or the last one again."""
-    place = torch.arange(outputs, dtype=dtype)
-    place = torch.clamp(place * step if aligned else (place + 0.5) * step - 0.5, min=0).unsqueeze(-1)
+    index = torch.arange(outputs, dtype=dtype)
+    index = torch.clamp(index * step if aligned else (index + 0.5) * step - 0.5, min=0).unsqueeze(-1)
     last = torch.scalar_tensor(size - 1, dtype=dtype)
-    first = torch.minimum(torch.floor(place), last)
+    first = torch.minimum(torch.floor(index), last)
     same = _equal(size, outputs, dtype)
     second = torch.where(same, first, torch.minimum(first + 1, last))  # eager does not interpolate between same sizes
-    return (torch.arange(size, dtype=dtype) == second) & (same | (place == first))
+    return (torch.arange(size, dtype=dtype) == second) & (same | (index == first))
 
 
 def _cubic_mixed(size: int, outputs: int, step: Any, aligned: bool, dtype: torch.dtype) -> Tensor:
     """Return the elements that eager reads with a weight of 0, or at the border with weights of both signs."""
-    place = torch.arange(outputs, dtype=dtype)
-    place = (place * step if aligned else (place + 0.5) * step - 0.5).unsqueeze(-1)
+    index = torch.arange(outputs, dtype=dtype)
+    index = (index * step if aligned else (index + 0.5) * step - 0.5).unsqueeze(-1)
     last = torch.scalar_tensor(size - 1, dtype=dtype)
-    first = torch.minimum(torch.floor(place), last)
+    first = torch.minimum(torch.floor(index), last)
     elements = torch.arange(size, dtype=dtype)
     before, at, after, behind = (
         elements == torch.minimum(torch.clamp(first + offset, min=0), last) for offset in (-1, 0, 1, 2)
     )
-    return ((before | behind) & (at | after)) | ((place == first) & (before | after | behind))
+    return ((before | behind) & (at | after)) | ((index == first) & (before | after | behind))
 
 
 def _antialiased_mixed(filter: Callable[[Tensor], Tensor], reach: int) -> Mixed:

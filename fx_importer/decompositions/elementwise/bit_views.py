@@ -83,7 +83,7 @@ def _with_width(bits: Tensor, width: int) -> Tensor:
     if width < source_width:
         # Arithmetic in 8 and 16 bits is not to be had everywhere.
         wide = bits if source_width >= 4 else bits.int()
-        parts = [_low_bits(wide >> (8 * width * place), width).to(dtype) for place in range(source_width // width)]
+        parts = [_low_bits(wide >> (8 * width * number), width).to(dtype) for number in range(source_width // width)]
         return torch.stack(parts, -1).flatten(-2)
     if width == source_width:
         return bits
@@ -91,8 +91,8 @@ def _with_width(bits: Tensor, width: int) -> Tensor:
     wide = bits.to(torch.int64 if width == 8 else torch.int32)
     parts = wide.unflatten(-1, (-1, count)).unbind(-1)
     total = parts[-1] << (8 * source_width * (count - 1))
-    for place, part in enumerate(parts[:-1]):
-        total = total | ((part & ((1 << (8 * source_width)) - 1)) << (8 * source_width * place))
+    for number, part in enumerate(parts[:-1]):
+        total = total | ((part & ((1 << (8 * source_width)) - 1)) << (8 * source_width * number))
     return total if total.dtype == dtype else total.to(dtype)
 
 

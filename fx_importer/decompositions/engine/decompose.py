@@ -145,8 +145,8 @@ def _fake_cpu_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
     made: dict[Any, torch.Tensor] = {}
     mode = fake_mode_of(program.graph) or FakeTensorMode()
     for tensor in on_meta.values():
-        if (place := storage_view_key(tensor)) not in made:
-            made[place] = empty_on(tensor, torch.device("cpu"), mode)
+        if (key := storage_view_key(tensor)) not in made:
+            made[key] = empty_on(tensor, torch.device("cpu"), mode)
     return {name: made[storage_view_key(tensor)] for name, tensor in on_meta.items()}
 
 

@@ -126,15 +126,15 @@ def _functional(operator: OpOverload | OpOverloadPacket, option: str, wrong: lis
         (functional_form(overload) or view_form(overload) if overload._schema.is_mutable else overload, overload)
         for overload in overloads([operator])
     ]
-    found = dict.fromkeys(form for form, _ in forms if form is not None)
+    functional = dict.fromkeys(form for form, _ in forms if form is not None)
     writes = not any(form is overload for form, overload in forms)
     if writes and option == "extra":
-        become = "".join(f"; give the rule of {form}, which it becomes" for form in found)
+        become = "".join(f"; give the rule of {form}, which it becomes" for form in functional)
         wrong.append(f"extra: {operator} writes to its arguments, and is not in programs that are decomposed{become}")
-    elif not found:
+    elif not functional:
         wrong.append(f"{option}: {operator} writes to its arguments, and has no functional form that could be kept")
     else:
-        yield from found
+        yield from functional
 
 
 def _suggestion(name: str) -> str:

@@ -56,10 +56,10 @@ def index_of_dynamic_shape(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
     first = indexed_axes[0] if indexed_axes == list(range(indexed_axes[0], indexed_axes[-1] + 1)) else 0
     others = [axis for axis in range(x.dim()) if axis not in indexed_axes]
     flat = x.permute(*others[:first], *indexed_axes, *others[first:]).flatten(first, first + len(indexed_axes) - 1)
-    place: Any = 0
+    row: Any = 0
     for axis, tensor in zip(indexed_axes, tensors, strict=True):
-        place = place * x.shape[axis] + torch.where(tensor < 0, tensor + x.shape[axis], tensor).long()
-    return aten.index(flat, [*[None] * first, place])
+        row = row * x.shape[axis] + torch.where(tensor < 0, tensor + x.shape[axis], tensor).long()
+    return aten.index(flat, [*[None] * first, row])
 
 
 def _share_dynamic_axis(tensors: Sequence[Tensor]) -> bool:
@@ -82,11 +82,11 @@ def index_by_rows(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
         return NotImplemented
     if any(tensor.dtype is torch.bool for tensor in tensors) or not x.numel() or not all(map(Tensor.numel, tensors)):
         return NotImplemented
-    place: Any = 0
+    row: Any = 0
     for axis, tensor in zip(axes, tensors, strict=True):
         tensor = tensor.int()  # TOSA's gather has int32 indices
-        place = place * x.shape[axis] + torch.where(tensor < 0, tensor + x.shape[axis], tensor)
-    return _rows(x, axes[0], axes[-1] + 1, place)
+        row = row * x.shape[axis] + torch.where(tensor < 0, tensor + x.shape[axis], tensor)
+    return _rows(x, axes[0], axes[-1] + 1, row)
 
 
 @decomposes(aten.index_select.default)
@@ -97,16 +97,16 @@ def index_select_by_rows(x: Tensor, dim: int, index: Tensor) -> Any:
     return _rows(x, dim % x.dim(), dim % x.dim() + 1, index.int())
 
 
-def _rows(x: Tensor, first: int, last: int, place: Tensor) -> Tensor:
-    """Return the elements of ``x`` at each ``place`` in its axes ``first`` to ``last``, flattened."""
+def _rows(x: Tensor, first: int, last: int, row: Tensor) -> Tensor:
+    """Return the elements of ``x`` at each ``row`` in its axes ``first`` to ``last``, flattened."""
     before, sizes, after = x.shape[:first], x.shape[first:last], x.shape[last:]
     if first > 1 and not after:
-        result = _rows(x.movedim(1, -1), first - 1, last - 1, place)
+        result = _rows(x.movedim(1, -1), first - 1, last - 1, row)
         return result.movedim(-1, 1)
-    size, count, shape = math.prod(sizes), math.prod(before), (*before, *place.shape, *after)
+    size, count, shape = math.prod(sizes), math.prod(before), (*before, *row.shape, *after)
     if count > 1:
-        place = (torch.arange(count, dtype=place.dtype, device=place.device) * size).unsqueeze(1) + place.reshape(1, -1)
-    return aten.embedding(x.reshape(count * size, math.prod(after)), place.reshape(-1)).reshape(shape)
+        row = (torch.arange(count, dtype=row.dtype, device=row.device) * size).unsqueeze(1) + row.reshape(1, -1)
+    return aten.embedding(x.reshape(count * size, math.prod(after)), row.reshape(-1)).reshape(shape)
 
 
 @decomposes(aten.index.Tensor)
@@ -120,11 +120,11 @@ def index_of_adjacent_axes(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
         x = x.permute(*indexed_axes, *(axis for axis in range(x.dim()) if axis not in indexed_axes))
         indexed_axes = list(range(len(indexed_axes)))
     first, last = indexed_axes[0], indexed_axes[-1]
-    place: Any = 0
+    row: Any = 0
     for axis, tensor in zip(indexed_axes, tensors, strict=True):
-        place = place * x.shape[axis] + torch.where(tensor < 0, tensor + x.shape[axis], tensor).long()
-    result = x.flatten(first, last).index_select(first, place.reshape(-1))
-    return result.reshape([*x.shape[:first], *place.shape, *x.shape[last + 1 :]])
+        row = row * x.shape[axis] + torch.where(tensor < 0, tensor + x.shape[axis], tensor).long()
+    result = x.flatten(first, last).index_select(first, row.reshape(-1))
+    return result.reshape([*x.shape[:first], *row.shape, *x.shape[last + 1 :]])
 
 
 @decomposes(aten.index.Tensor)

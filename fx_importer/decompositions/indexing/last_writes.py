@@ -42,13 +42,13 @@ class Places:
         tensors = [index for index in indices if index is not None]
         adjacent = axes == tuple(range(axes[0], axes[-1] + 1))
         active = torch.ones((), dtype=torch.bool)
-        place: Any = 0
+        row: Any = 0
         for axis, index in zip(axes, tensors, strict=True):
             active = active & (index >= -x.shape[axis]) & (index < x.shape[axis])
-            place = place * x.shape[axis] + _nonnegative(index, x.shape[axis])
+            row = row * x.shape[axis] + _nonnegative(index, x.shape[axis])
         picked = torch.broadcast_shapes(*(index.shape for index in tensors))
-        place = torch.where(active, place, torch.full((), -1, dtype=torch.int32))
-        return cls(axes, tuple(picked), axes[0] if adjacent else 0, place.expand(picked).reshape(-1))
+        row = torch.where(active, row, torch.full((), -1, dtype=torch.int32))
+        return cls(axes, tuple(picked), axes[0] if adjacent else 0, row.expand(picked).reshape(-1))
 
     def _rest(self, x: Tensor) -> list[int]:
         return [axis for axis in range(x.dim()) if axis not in self.axes]

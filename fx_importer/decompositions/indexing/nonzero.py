@@ -26,10 +26,10 @@ def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
         return NotImplemented
     up_to = torch.cumsum((x.reshape(-1) != 0).to(torch.int32), 0, dtype=torch.int32)
     number = positions(size)
-    place = count(up_to <= number.unsqueeze(-1)).to(torch.int64)
+    position = count(up_to <= number.unsqueeze(-1)).to(torch.int64)
     columns: list[Tensor] = []
     for length in reversed(x.shape):
-        columns.insert(0, torch.remainder(place, length))
-        place = torch.div(place, length, rounding_mode="floor")
+        columns.insert(0, torch.remainder(position, length))
+        position = torch.div(position, length, rounding_mode="floor")
     there = (number < up_to[-1]).unsqueeze(-1)
     return torch.where(there, torch.stack(columns, 1), torch.full((), fill_value, dtype=torch.int64))

@@ -140,8 +140,8 @@ def aligned(x: Tensor, dim: int, index: Tensor, *sources: Tensor) -> tuple[Tenso
 def gathered(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return slices of ``x``, or with an index of its rank, elements along ``dim``; TOSA gathers no bools."""
     wide = x.to(torch.int8) if x.dtype is torch.bool else x
-    place = index.long()
-    result = wide.index_select(dim, place) if index.dim() == 1 != x.dim() else torch.gather(wide, dim, place)
+    wide_index = index.long()
+    result = wide.index_select(dim, wide_index) if index.dim() == 1 != x.dim() else torch.gather(wide, dim, wide_index)
     return result != 0 if x.dtype is torch.bool else result
 
 

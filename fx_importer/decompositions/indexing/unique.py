@@ -28,10 +28,10 @@ def _equal_runs(x: Tensor, inverse: bool, counts: bool, dim: int = 0) -> tuple[T
     run = torch.cumsum(first.to(torch.int64), 0) - 1 if inverse else nothing
     if not counts:
         return x.index_select(dim, starts), run, nothing
-    place = torch.arange(size)
+    positions = torch.arange(size)
     # The next end of a run at or after each index.
-    ends = torch.where(torch.cat([changes, edge]), place, torch.full_like(place, size))
-    length = torch.cummin(ends.flip(0), 0)[0].flip(0) - place + 1
+    ends = torch.where(torch.cat([changes, edge]), positions, torch.full_like(positions, size))
+    length = torch.cummin(ends.flip(0), 0)[0].flip(0) - positions + 1
     return x.index_select(dim, starts), run, length.index_select(0, starts)
 
 

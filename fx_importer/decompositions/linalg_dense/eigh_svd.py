@@ -102,8 +102,8 @@ def _sorting_permutation(values: Tensor, *, descending: bool) -> Tensor:
     mine, other = values.unsqueeze(-1), values.unsqueeze(-2)
     before = other > mine if descending else other < mine
     before = torch.logical_or(before, torch.logical_and(other == mine, at < at.unsqueeze(-1)))
-    place = before.to(torch.int32).sum(-1, keepdim=True, dtype=torch.int32)
-    return (place == at).to(values.dtype)
+    rank = before.to(torch.int32).sum(-1, keepdim=True, dtype=torch.int32)
+    return (rank == at).to(values.dtype)
 
 
 def eigh_jacobi(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:

@@ -175,8 +175,8 @@ def grouped_mm(
 
 def group_masks(offs: Tensor, size: int) -> Tensor:
     """Return the mask of the positions in each group: ``(groups, size)``."""
-    place = torch.arange(size, dtype=offs.dtype, device=offs.device)
-    before_the_end = place < offs.unsqueeze(-1)
+    positions = torch.arange(size, dtype=offs.dtype, device=offs.device)
+    before_the_end = positions < offs.unsqueeze(-1)
     before_the_start = torch.cat([torch.zeros_like(before_the_end[:1]), before_the_end[:-1]])
     return before_the_end & ~before_the_start
 

@@ -31,9 +31,9 @@ def scaled_mm(
     del use_fast_accum
     (rows, _), (_, columns) = a.shape, b.shape
     scales = [scale_a.float(), scale_b.float()]
-    for place, (scale, shape) in enumerate(zip(scales, ((rows, 1), (1, columns)), strict=True)):
+    for number, (scale, shape) in enumerate(zip(scales, ((rows, 1), (1, columns)), strict=True)):
         if all(size == 1 for size in scale.shape):
-            scales[place] = scale.reshape(())
+            scales[number] = scale.reshape(())
         elif tuple(scale.shape) != shape:
             return NotImplemented
     product = torch.mm(a.float(), b.float()) * scales[0] * scales[1]

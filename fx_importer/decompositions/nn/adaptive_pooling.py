@@ -77,10 +77,10 @@ def _window_masks(size: Any, outputs: int) -> tuple[Tensor, Tensor]:
 
     Window ``i`` begins at ``floor(i * size / outputs)``, and ends before ``ceil((i + 1) * size / outputs)``.
     """
-    window, place = torch.arange(outputs), torch.arange(size)
+    window, position = torch.arange(outputs), torch.arange(size)
     starts = torch.div(window * size, outputs, rounding_mode="floor")
     ends = torch.div((window + 1) * size + (outputs - 1), outputs, rounding_mode="floor")
-    inside = torch.logical_and(place >= starts.unsqueeze(-1), place < ends.unsqueeze(-1))
+    inside = torch.logical_and(position >= starts.unsqueeze(-1), position < ends.unsqueeze(-1))
     return inside, ends - starts
 
 
@@ -108,10 +108,10 @@ def adaptive_max_pool_of_dynamic_shape(x: Tensor, output_size: Sequence[int]) ->
     for axis in reversed(range(len(sizes))):
         at = x.dim() - len(sizes) + axis
         inside, _ = _window_masks(sizes[axis], output_size[axis])
-        x, place = torch.max(torch.where(inside, x.movedim(at, -1).unsqueeze(-2), least), -1)
-        x, place = x.movedim(-1, at), place.movedim(-1, at)
+        x, position = torch.max(torch.where(inside, x.movedim(at, -1).unsqueeze(-2), least), -1)
+        x, position = x.movedim(-1, at), position.movedim(-1, at)
         behind = math.prod(sizes[axis + 1 :])
-        places = place if places is None else place * behind + places.gather(at, place)
+        places = position if places is None else position * behind + places.gather(at, position)
     return x, places
 
 

@@ -117,12 +117,12 @@ def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometr
     if not fits(batch, *weight.shape, *sizes):
         return NotImplemented
     total: Tensor | None = None
-    for place in itertools.product(*map(range, kernel)):
+    for offsets in itertools.product(*map(range, kernel)):
         seen = x
-        for axis, (at, apart, step, size) in enumerate(zip(place, dilation, stride, sizes, strict=True), 2):
+        for axis, (at, apart, step, size) in enumerate(zip(offsets, dilation, stride, sizes, strict=True), 2):
             seen = aten.slice.Tensor(seen, axis, at * apart, at * apart + (size - 1) * step + 1, step)
         seen = seen.reshape(batch, windows.groups, 1, weight.shape[1], math.prod(sizes))
-        factor = weight[(..., *place)].reshape(1, windows.groups, -1, weight.shape[1], 1)
+        factor = weight[(..., *offsets)].reshape(1, windows.groups, -1, weight.shape[1], 1)
         term = (seen * factor).sum(3, dtype=x.dtype)
         total = term if total is None else total + term
     assert total is not None

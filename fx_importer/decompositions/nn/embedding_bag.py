@@ -42,28 +42,28 @@ def _embedding_bag(
     if not fits(bags, number, width if mode == 2 else 1) or is_empty(starts):
         return NotImplemented
     ends = torch.cat([starts[1:], torch.full((1,), number, dtype=offsets.dtype)])
-    place = torch.arange(number)
-    inside = (place >= starts.unsqueeze(-1)) & (place < ends.unsqueeze(-1))  # [bags, number]
-    bag = count(starts <= place.unsqueeze(-1)) - 1
+    positions = torch.arange(number)
+    inside = (positions >= starts.unsqueeze(-1)) & (positions < ends.unsqueeze(-1))  # [bags, number]
+    bag = count(starts <= positions.unsqueeze(-1)) - 1
     if padding_idx is not None and padding_idx >= 0:
         inside = inside & (indices != padding_idx)
     size = count(inside)
     fast = _sums_fast(weight, mode, per_sample_weights, padding_idx)
     if fast and include_last_offset:
-        inside = inside & (place < offsets[-1:])
+        inside = inside & (positions < offsets[-1:])
     rows = torch.index_select(weight, 0, indices)
     wide = torch.float32 if weight.dtype in HALF_DTYPES else weight.dtype
     if per_sample_weights is not None:
         rows = rows.to(wide) * per_sample_weights.to(wide).unsqueeze(-1)
     if mode == 2:  # eager starts with the first row of a bag, and takes what is larger: no other NaN counts
-        begins = (inside & (place == torch.amin(torch.where(inside, place, number), 1, keepdim=True))).any(0)
+        begins = (inside & (positions == torch.amin(torch.where(inside, positions, number), 1, keepdim=True))).any(0)
         ignored = rows.isnan() & ~begins.unsqueeze(-1)
         rows = torch.where(ignored, torch.full((), -math.inf, dtype=rows.dtype), rows)
         result = masked_reduce(inside.transpose(0, 1).unsqueeze(0), rows.transpose(0, 1).unsqueeze(-1), None, "amax")
         result = result.transpose(0, 1)
         equal = (rows.unsqueeze(0) == result.unsqueeze(1)) | rows.isnan()  # [bags, number, width]
         largest = inside.unsqueeze(-1) & equal
-        first = torch.amin(torch.where(largest, place.unsqueeze(-1), number - 1), 1)
+        first = torch.amin(torch.where(largest, positions.unsqueeze(-1), number - 1), 1)
         most = indices.index_select(0, first.reshape(-1)).reshape(bags, width)
         most = torch.where((size > 0).unsqueeze(-1), most, torch.zeros((), dtype=kind))
     else:

@@ -52,8 +52,8 @@ class Windows:
 
     def holds(self, k: int) -> Tensor:
         """Return whether each window has a k-th element."""
-        place = self.starts + k * self.dilation
-        return (place >= 0) & (place < up_to(self.ends, self.size))
+        position = self.starts + k * self.dilation
+        return (position >= 0) & (position < up_to(self.ends, self.size))
 
 
 def up_to(places: Tensor, size: int) -> Tensor:

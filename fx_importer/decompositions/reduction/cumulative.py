@@ -103,8 +103,8 @@ def cumsum_along_dynamic_axis(x: Tensor, dim: int, *, dtype: torch.dtype | None 
     kind = dtype or (x.dtype if x.is_floating_point() else torch.int64)
     if not x.dim() or isinstance(x.shape[dim], int) or x.is_complex() or kind in HALF_DTYPES:
         return NotImplemented
-    rows, place = x.to(kind).movedim(dim, -1), positions(x.shape[dim])
-    before = place <= place.unsqueeze(-1)
+    rows, index = x.to(kind).movedim(dim, -1), positions(x.shape[dim])
+    before = index <= index.unsqueeze(-1)
     sums = torch.sum(torch.where(before, rows.unsqueeze(-2), torch.zeros((), dtype=kind)), -1, dtype=kind)
     return sums.movedim(-1, dim)
 

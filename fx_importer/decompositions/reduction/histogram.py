@@ -45,9 +45,9 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     flat = x.reshape(-1)
     low, high = _range_limits(flat, min, max, 1)
     inside = (flat >= low) & (flat <= high)
-    place = torch.clamp(torch.floor((flat - low) * bins / (high - low)), max=bins - 1)
+    bin_ = torch.clamp(torch.floor((flat - low) * bins / (high - low)), max=bins - 1)
     # Bin numbers are small: comparing them in floating point is exact.
-    hits = (place == torch.arange(bins, dtype=x.dtype).unsqueeze(-1)) & inside
+    hits = (bin_ == torch.arange(bins, dtype=x.dtype).unsqueeze(-1)) & inside
     return count(hits).to(x.dtype)
 
 
@@ -55,11 +55,11 @@ def _histogram(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -
     """Return the histogram with these ``edges``; the last one is inclusive."""
     flat = x.reshape(-1)
     bins = edges.shape[0] - 1
-    place = searchsorted(edges, flat, right=True) - 1
+    bin_ = searchsorted(edges, flat, right=True) - 1
     inside = (flat >= edges[0]) & (flat <= edges[-1])
-    place = torch.where(inside, torch.clamp(place, max=bins - 1), torch.full_like(place, -1))
+    bin_ = torch.where(inside, torch.clamp(bin_, max=bins - 1), torch.full_like(bin_, -1))
     weights = torch.ones_like(flat) if weight is None else weight.reshape(-1)
-    result = _weighted_bincount(place, bins, weights)
+    result = _weighted_bincount(bin_, bins, weights)
     if density:
         result = result / torch.sum(result) / (edges[1:] - edges[:-1])
     return result, edges
@@ -92,8 +92,8 @@ def _uniform_edges(x: Tensor, bins: int, low: float, high: float) -> Tensor:
     """Return the edges of equal intervals, computed from both ends, as ``linspace`` does."""
     first, last = _range_limits(x, low, high, 0.5)
     step = (last - first) / bins
-    place = torch.arange(bins + 1, dtype=x.dtype)
-    return torch.where(place < (bins + 1) // 2, first + step * place, last - step * (bins - place))
+    index = torch.arange(bins + 1, dtype=x.dtype)
+    return torch.where(index < (bins + 1) // 2, first + step * index, last - step * (bins - index))
 
 
 HISTOGRAMS = (histc, histogram, histogram_bins_tensor)

@@ -30,8 +30,8 @@ def segment_mask(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, a
         starts, ends = offsets.narrow(-1, 0, offsets.shape[-1] - 1), offsets.narrow(-1, 1, offsets.shape[-1] - 1)
     if not fits(data.numel(), starts.shape[-1]) or is_empty(data):
         return None
-    place = torch.arange(data.shape[axis]).unsqueeze(-1)
-    return (place >= starts.unsqueeze(-2)) & (place < ends.unsqueeze(-2))
+    positions = torch.arange(data.shape[axis]).unsqueeze(-1)
+    return (positions >= starts.unsqueeze(-2)) & (positions < ends.unsqueeze(-2))
 
 
 def inner_axes_merged(x: Tensor, axis: int) -> Tensor:

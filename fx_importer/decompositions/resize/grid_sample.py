@@ -31,12 +31,12 @@ def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mo
         for axis, size in enumerate(sizes)
     ]
     if interpolation_mode == _NEAREST:
-        return _gather(x, [place.round() for place in places])
-    lower = [place.floor() for place in places]
+        return _gather(x, [position.round() for position in places])
+    lower = [position.floor() for position in places]
     total = torch.zeros((), dtype=x.dtype)
     for corner in itertools.product((0, 1), repeat=len(sizes)):
         at = [low + step for low, step in zip(lower, corner, strict=True)]
-        weights = [1 - (place - each).abs() for place, each in zip(places, at, strict=True)]
+        weights = [1 - (position - each).abs() for position, each in zip(places, at, strict=True)]
         weight = functools.reduce(torch.mul, weights)
         total = total + _gather(x, at) * weight.unsqueeze(1)
     return total
@@ -52,11 +52,11 @@ def grid_sampler_2d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mo
 
 def _unnormalize(coordinate: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
     """Return ``coordinate`` in elements of an axis of ``size``."""
-    place = (coordinate + 1) / 2 * (size - 1) if align_corners else ((coordinate + 1) * size - 1) / 2
+    position = (coordinate + 1) / 2 * (size - 1) if align_corners else ((coordinate + 1) * size - 1) / 2
     if padding_mode == _REFLECTION:
         low, span = (0.0, size - 1) if align_corners else (-0.5, size)
-        place = _reflect(place - low, span) + low
-    return place if padding_mode == _ZEROS else place.clamp(0, size - 1)
+        position = _reflect(position - low, span) + low
+    return position if padding_mode == _ZEROS else position.clamp(0, size - 1)
 
 
 def _reflect(distance: Tensor, span: int) -> Tensor:
@@ -72,12 +72,12 @@ def _gather(x: Tensor, places: list[Tensor]) -> Tensor:
     """Return the elements of ``x`` at integral ``places``, as [N, C, *places]; elements outside are zero."""
     inside = torch.ones((), dtype=torch.bool)
     indices: list[Tensor] = []
-    for place, size in zip(places, x.shape[2:], strict=True):
-        inside = torch.logical_and(inside, torch.logical_and(place >= 0, place <= size - 1))
-        indices.append(place.clamp(0, size - 1).to(torch.int64).unsqueeze(1))
-    flat, place = x.flatten(2), indices[0]
+    for position, size in zip(places, x.shape[2:], strict=True):
+        inside = torch.logical_and(inside, torch.logical_and(position >= 0, position <= size - 1))
+        indices.append(position.clamp(0, size - 1).to(torch.int64).unsqueeze(1))
+    flat, position = x.flatten(2), indices[0]
     for index, size in zip(indices[1:], x.shape[3:], strict=True):
-        place = place * size + index
-    channels = place.flatten(2).expand(x.shape[0], x.shape[1], -1)
-    result = torch.gather(flat, 2, channels).reshape(*x.shape[:2], *place.shape[2:])
+        position = position * size + index
+    channels = position.flatten(2).expand(x.shape[0], x.shape[1], -1)
+    result = torch.gather(flat, 2, channels).reshape(*x.shape[:2], *position.shape[2:])
     return torch.where(inside.unsqueeze(1), result, 0.0)

@@ -55,11 +55,11 @@ def filtered(
     """Return the filter's value for each of ``size`` elements in each of ``outputs``, and whether eager reads it."""
     width = torch.clamp(scale, min=1.0) if isinstance(scale, Tensor) else max(scale, 1.0)
     centre = ((torch.arange(outputs, dtype=dtype) + 0.5) * scale).unsqueeze(-1)
-    place = torch.arange(size, dtype=dtype)
+    position = torch.arange(size, dtype=dtype)
     low = torch.clamp(torch.floor(centre - reach * width + 0.5), min=0)
     high = torch.floor(centre + reach * width + 0.5)  # compared with places, which are all below the size
-    weights = filter(torch.abs(place - centre + 0.5) / width)
-    window = (place >= low) & (place < high)
+    weights = filter(torch.abs(position - centre + 0.5) / width)
+    window = (position >= low) & (position < high)
     return torch.where(window, weights, torch.zeros_like(weights)), window
 
 
@@ -108,10 +108,10 @@ ANTIALIASED_RESIZING = (bilinear_antialiased, bicubic_antialiased)
 
 def _linear_weights(size: int, outputs: int, scale: Any, aligned: bool) -> Tensor:
     """Return the weight of each of ``size`` elements in each of ``outputs``: two neighbours, or one at the border."""
-    place = torch.arange(outputs, dtype=torch.float64)
-    place = torch.clamp(place * scale if aligned else (place + 0.5) * scale - 0.5, min=0)
-    place = torch.minimum(place, torch.scalar_tensor(size - 1, dtype=torch.float64)).unsqueeze(-1)
-    return triangle(torch.abs(torch.arange(size, dtype=torch.float64) - place))
+    position = torch.arange(outputs, dtype=torch.float64)
+    position = torch.clamp(position * scale if aligned else (position + 0.5) * scale - 0.5, min=0)
+    position = torch.minimum(position, torch.scalar_tensor(size - 1, dtype=torch.float64)).unsqueeze(-1)
+    return triangle(torch.abs(torch.arange(size, dtype=torch.float64) - position))
 
 
 def _triangle_weights(size: int, outputs: int, scale: Any, aligned: bool) -> Tensor:

@@ -52,17 +52,17 @@ def _median_dim(x: Tensor, dim: int, keepdim: bool, ignoring_nan: bool) -> Any:
     if x.is_floating_point():
         nans = count(x != x, dim, keepdim=True)
         if ignoring_nan:
-            place = torch.clamp(size - 1 - nans, min=0) >> 1
+            rank = torch.clamp(size - 1 - nans, min=0) >> 1
         else:
             middle = torch.scalar_tensor((size - 1) // 2, dtype=nans.dtype)
-            place = torch.where(nans > 0, size - nans, middle)
-        place = place.to(torch.int64)
-        value, index = values.gather(dim, place), indices.gather(dim, place)
+            rank = torch.where(nans > 0, size - nans, middle)
+        rank = rank.to(torch.int64)
+        value, index = values.gather(dim, rank), indices.gather(dim, rank)
     elif isinstance(size, int):
         value, index = (tensor.narrow(dim, (size - 1) // 2, 1) for tensor in (values, indices))
     else:
-        place = torch.scalar_tensor((size - 1) // 2, dtype=torch.int64).reshape(1)
-        value, index = values.index_select(dim, place), indices.index_select(dim, place)
+        rank = torch.scalar_tensor((size - 1) // 2, dtype=torch.int64).reshape(1)
+        value, index = values.index_select(dim, rank), indices.index_select(dim, rank)
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 
@@ -82,10 +82,10 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     most = torch.amax(often, -1, keepdim=True)
     ordered, order = torch.sort(numbers, -1)
     # The first in order is the smallest; the index returned is the last of its equals.
-    place = positions(size)
-    first = torch.amin(torch.where(often.gather(-1, order) == most, place, size - 1), -1, keepdim=True)
+    at = positions(size)
+    first = torch.amin(torch.where(often.gather(-1, order) == most, at, size - 1), -1, keepdim=True)
     value = ordered.gather(-1, first.to(torch.int64))
-    index = torch.amax(torch.where(numbers == value, place, 0), -1, keepdim=True).to(torch.int64)
+    index = torch.amax(torch.where(numbers == value, at, 0), -1, keepdim=True).to(torch.int64)
     value, index = value.to(x.dtype).movedim(-1, dim), index.movedim(-1, dim)
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 

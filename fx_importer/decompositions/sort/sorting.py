@@ -40,10 +40,10 @@ def leading_of_sorted(x: Tensor, kept: int, dim: int, descending: bool) -> Any:
     rows = x.movedim(dim, -1)
     keys = rows.to(torch.int32) if x.dtype == torch.bool else rows
     if not isinstance(size, int) or static_numel(x) * size <= MAX_PAIRS:
-        place = positions(keys.shape[-1])
-        later = _comes_after(keys.unsqueeze(-1), keys.unsqueeze(-2), place.unsqueeze(-1), place, descending)
+        index = positions(keys.shape[-1])
+        later = _comes_after(keys.unsqueeze(-1), keys.unsqueeze(-2), index.unsqueeze(-1), index, descending)
         here = count(later).unsqueeze(-2) == positions(kept).unsqueeze(-1)
-        order = torch.sum(torch.where(here, place, torch.zeros_like(place)), -1, dtype=torch.int32)
+        order = torch.sum(torch.where(here, index, torch.zeros_like(index)), -1, dtype=torch.int32)
     else:
         order = _argsort_bitonic(keys, descending).narrow(-1, 0, kept)
     indices = order.to(torch.int64)

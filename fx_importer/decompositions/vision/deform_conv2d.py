@@ -39,8 +39,8 @@ class _Shape:
             out = torch.arange(size, dtype=offset.dtype) * self.stride[axis] - self.padding[axis]
             tap = tap.reshape(-1, 1).expand(self.kernel) if axis == 0 else tap.expand(self.kernel)
             out = out.reshape(-1, 1) if axis == 0 else out
-            place = tap.reshape(self.taps, 1, 1) + out + pairs[:, :, :, axis]
-            result.append(place.reshape(n, self.offset_groups, self.taps, height * width))
+            position = tap.reshape(self.taps, 1, 1) + out + pairs[:, :, :, axis]
+            result.append(position.reshape(n, self.offset_groups, self.taps, height * width))
         return result[0], result[1]
 
 
@@ -60,8 +60,8 @@ class _Corner:
 def _corners(y: Tensor, x: Tensor, sizes: tuple[int, int]) -> list[_Corner]:
     """Return the corners of samples at ``y`` and ``x``, [n, offset groups, …], in images of ``sizes``."""
     n, groups = y.shape[:2]
-    lows = [torch.floor(place) for place in (y, x)]
-    rests = [place - low for place, low in zip((y, x), lows, strict=True)]
+    lows = [torch.floor(position) for position in (y, x)]
+    rests = [position - low for position, low in zip((y, x), lows, strict=True)]
     corners: list[_Corner] = []
     start = torch.arange(n * groups).reshape(n, groups, 1, 1)
     for step in itertools.product((0, 1), repeat=2):

@@ -23,8 +23,8 @@ def kept_in_order(boxes: Tensor, scores: Tensor, iou_threshold: float) -> tuple[
     limit = _largest_below(iou_threshold, boxes.dtype)
     place = torch.arange(boxes.shape[0])
 
-    def step(turn: Tensor, kept: Tensor, boxes: Tensor, place: Tensor) -> tuple[Tensor]:
-        here = place == turn
+    def step(turn: Tensor, kept: Tensor, boxes: Tensor, order: Tensor) -> tuple[Tensor]:
+        here = order == turn
         left, top, right, bottom = (boxes[:, column] for column in range(4))
         own = torch.where(here.unsqueeze(1), boxes, 0.0).sum(0)
         width = (torch.minimum(right, own[2]) - torch.maximum(left, own[0])).clamp(min=0)
@@ -34,7 +34,7 @@ def kept_in_order(boxes: Tensor, scores: Tensor, iou_threshold: float) -> tuple[
         area = (own[2] - own[0]) * (own[3] - own[1])
         overlaps = quotient(both, area + areas - both) > limit
         counts = torch.any(here & kept)
-        return (kept & ~(overlaps & (place > turn) & counts),)
+        return (kept & ~(overlaps & (order > turn) & counts),)
 
     start = torch.full((boxes.shape[0],), True)
     turns = torch.full((1,), boxes.shape[0], dtype=torch.int64)

@@ -78,12 +78,12 @@ class _Taps:
     """Samples more than a pixel outside of the image are zero."""
 
     @classmethod
-    def of(cls, place: Tensor, size: int) -> _Taps:
-        """Return the taps of samples at ``place`` in an axis of ``size``."""
-        inside = (place >= -1) & (place <= size)
-        place = place.clamp(min=0)
-        low = torch.floor(place).clamp(max=size - 1)
-        rest = torch.where(low >= size - 1, 0.0, place - low)
+    def of(cls, position: Tensor, size: int) -> _Taps:
+        """Return the taps of samples at ``position`` in an axis of ``size``."""
+        inside = (position >= -1) & (position <= size)
+        position = position.clamp(min=0)
+        low = torch.floor(position).clamp(max=size - 1)
+        rest = torch.where(low >= size - 1, 0.0, position - low)
         low = torch.where(inside, low, 0.0).to(torch.int64)
         high = (low + 1).clamp(max=size - 1)
         return cls((low, high), (1 - rest, rest), inside)
@@ -139,7 +139,7 @@ def _number_of_samples(y: _Axis, x: _Axis) -> Tensor:
 def _axes(rois: Tensor, scale: float, sizes: tuple[int, int, int, int], ratio: int, offset: float, least: float | None):
     """Return the image of each region, and its axes; ``sizes`` are height and width of the grid, and of the image."""
     rows, columns, height, width = sizes
-    left, top, right, bottom = (rois[:, place] * scale - offset for place in range(1, 5))
+    left, top, right, bottom = (rois[:, column] * scale - offset for column in range(1, 5))
     y = _Axis.of(top, bottom, rows, height, ratio, least)
     x = _Axis.of(left, right, columns, width, ratio, least)
     return rois[:, 0].to(torch.int64), y, x

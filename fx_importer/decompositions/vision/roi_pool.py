@@ -52,7 +52,7 @@ class _Windows:
 
 def _regions(rois: Tensor, scale: float) -> tuple[Tensor, ...]:
     """Return the image of each region, and its left, top, right and bottom in whole pixels, as floats."""
-    return rois[:, 0].to(torch.int64), *(round_half_away(rois[:, place] * scale) for place in range(1, 5))
+    return rois[:, 0].to(torch.int64), *(round_half_away(rois[:, column] * scale) for column in range(1, 5))
 
 
 def _visit(turn: Tensor, y: _Windows, x: _Windows) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,13 +80,13 @@ def roi_pool(images: Tensor, rois: Tensor, spatial_scale: float, rows: int, colu
     x = _Windows.of(left, right, columns, 1, width)
     number = y.number.unsqueeze(2) * x.number.unsqueeze(1)
 
-    def step(turn: Tensor, best: Tensor, place: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    def step(turn: Tensor, best: Tensor, position: Tensor, *rest: Any) -> tuple[Tensor, ...]:
         pixels, image, y0, y1, x0, x1, height, width = rest
         down, right, there = _visit(turn, _Windows(y0, y1), _Windows(x0, x1))
         value = gather_rows(pixels, index_of_pixels(image.reshape(-1, 1, 1), down, right, height, width))
         better = there.unsqueeze(3) & (value > best)
         here = (down * width + right).to(torch.int32).unsqueeze(3)
-        return torch.where(better, value, best), torch.where(better, here, place)
+        return torch.where(better, value, best), torch.where(better, here, position)
 
     flat = (rois.shape[0], rows, columns, channels)
     state = (
@@ -94,9 +94,9 @@ def roi_pool(images: Tensor, rois: Tensor, spatial_scale: float, rows: int, colu
         torch.full(flat, -1, dtype=torch.int32),
     )
     invariants = (rows_of_pixels(images), image, y.start, y.end, x.start, x.end)
-    best, place = repeat_up_to(number, step, state, invariants, (height, width))
+    best, position = repeat_up_to(number, step, state, invariants, (height, width))
     best = torch.where((number == 0).unsqueeze(3), 0.0, best)
-    return best.permute(0, 3, 1, 2), place.permute(0, 3, 1, 2)
+    return best.permute(0, 3, 1, 2), position.permute(0, 3, 1, 2)
 
 
 def roi_pool_backward(

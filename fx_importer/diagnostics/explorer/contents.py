@@ -67,10 +67,10 @@ def contents_of(
         "stages": stages,
         "not_reached": list(trace.not_reached()) if error else [],
         "views": [_view(view, _refused(view, recorder, sites, located), names) for view in views],
-        "passes": [asdict(each) for each in recorder.passes],
+        "passes": [asdict(pass_) for pass_ in recorder.passes],
         "node_names": list(names),
         "modules": dict(recorder.sites.classes),
-        "site_sets": [list(each) for each in recorder.sites.sets],
+        "site_sets": [list(members) for members in recorder.sites.sets],
         "sites": [
             {"module": site.module, "frames": [[files[path], line] for path, line in site.frames]} for site in sites
         ],
@@ -181,7 +181,7 @@ def _refused(view: ExplorerView, recorder: Recorder, sites: Sequence[Site], prob
     Where no line has the name of the operator, as after a conversion to another dialect, all from its place count.
     """
     found: set[int] = set()
-    at = [{sites[number] for number in each} for each in recorder.sites.sets]
+    at = [{sites[number] for number in members} for members in recorder.sites.sets]
     for problem in problems:
         name = ".".join(problem["operator"].split(".")[:2])
         places = {(place["file"], place["line"]) for place in problem["places"]}

@@ -94,7 +94,7 @@ def _nodes(ops: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
     nodes: dict[tuple[int, int], int] = {}
 
     def inputs(op: ir.Operation) -> Iterable[int]:
-        used = [value for each in operations(op) for value in each.operands]
+        used = [value for operation in operations(op) for value in operation.operands]
         return dict.fromkeys(nodes[each] for each in map(_key, used) if each in nodes)
 
     for function in ops:

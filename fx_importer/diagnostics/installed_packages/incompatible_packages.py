@@ -11,7 +11,7 @@ def explained(error: ImportError) -> ImportError:
     """Return the error that names what does not fit, if ``error`` is of torch or torch-mlir; else ``error`` itself."""
     if (error.name or "").partition(".")[0] not in ("torch", "torch_mlir"):
         return error
-    unfit = [each for each in packages() if each.extra is None and each.advice]
+    unfit = [package for package in packages() if package.extra is None and package.advice]
     if unfit:
         met = "; ".join(
             f"{each.name}{each.accepted} is needed, and {each.found or 'none'} is installed" for each in unfit

@@ -127,7 +127,7 @@ def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
     IREE 3.13 returns the buffer that it was given, also if it writes to it.
     """
     results = enumerate(terminator(function.entry_block).operands)
-    return {at: ir.BlockArgument(each).arg_number for at, each in results if isinstance(each.owner, ir.Block)}
+    return {at: ir.BlockArgument(result).arg_number for at, result in results if isinstance(result.owner, ir.Block)}
 
 
 @functools.cache

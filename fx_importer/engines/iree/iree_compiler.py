@@ -85,9 +85,9 @@ def _has_float64(module: ir.Module) -> bool:
     Others have float64 in PyTorch's scalars only, as the epsilon of a normalization. These become float32, as PyTorch
     casts them to a tensor's dtype, for devices that need not have float64.
     """
-    results = {str(each.type) for op in operations(module.operation) for each in op.results}
+    results = {str(result.type) for op in operations(module.operation) for result in op.results}
     functions = {str(each.type) for each in functions_of(module).values()}
-    return any("f64" in each for each in results | functions) or any("!torch.float" in each for each in functions)
+    return any("f64" in result for result in results | functions) or any("!torch.float" in each for each in functions)
 
 
 def _run(command: Sequence[str | Path], target: IreeTarget) -> None:
@@ -96,10 +96,10 @@ def _run(command: Sequence[str | Path], target: IreeTarget) -> None:
     except CrashedError as error:
         if _UNKNOWN.search(error.output):
             raise UsageError(f"IREE does not know the architecture of the target '{target.name}'") from None
-        found = [line.partition("error: ")[2] for line in error.output.splitlines() if "error: " in line]
-        if error.signal or not found:
+        errors = [line.partition("error: ")[2] for line in error.output.splitlines() if "error: " in line]
+        if error.signal or not errors:
             raise
-        raise ValueError("; ".join(dict.fromkeys(found))) from error
+        raise ValueError("; ".join(dict.fromkeys(errors))) from error
 
 
 _WINDOWS = re.compile(r"(?:^|[._])(?:conv(?!ert)|max_pool|pooling_\w*max|reduce_window)")

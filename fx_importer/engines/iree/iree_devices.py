@@ -79,7 +79,7 @@ def _probes() -> tuple[_Probe, _Probe]:
             _NARROW,
             "a bool, 8-bit or 16-bit tensor",
             (masks, *narrow),
-            lambda a, *others: (a, *others, *(2 * each for each in others)),
+            lambda a, *others: (a, *others, *(2 * other for other in others)),
         ),
     )
 
@@ -156,9 +156,9 @@ def _check(probe: _Probe, target: IreeTarget, config: Any, passed: Callable[[Arr
     compiled = scratch.path / "probe.vmfb"
     compile_to(compiled, ir.Module.parse(probe.program, new_context()), "none", target)
     main = runtime.load_vm_modules(runtime.VmModule.mmap(config.vm_instance, str(compiled)), config=config)[-1]["main"]
-    found = main(*((passed or _passed)(each, config.device) for each in probe.arguments))
+    results = main(*((passed or _passed)(argument, config.device) for argument in probe.arguments))
     expected = probe.expected(*probe.arguments)
-    pairs = zip(found, expected, strict=True)
+    pairs = zip(results, expected, strict=True)
     worst = np.max([_difference(to_host(one, config.device), other) for one, other in pairs])  # NaN, if one is
     if not worst < 1e-2:
         raise UsageError(
@@ -167,8 +167,8 @@ def _check(probe: _Probe, target: IreeTarget, config: Any, passed: Callable[[Arr
         )
 
 
-def _difference(found: Array, expected: Array) -> float:
-    return float(np.abs(found.astype(np.float64) - expected).max())
+def _difference(result: Array, expected: Array) -> float:
+    return float(np.abs(result.astype(np.float64) - expected).max())
 
 
 def _passed(array: Array, device: Any) -> Any:

@@ -88,10 +88,10 @@ def _read_header(file: BinaryIO, whole: _Segment, base: int, tensors: dict[str, 
         name = _bytes(file, names.part(name_at, name_length, "a name")).decode()
         if kind == _DATA:
             stored = _RANGE.unpack(_bytes(file, record.part(_ENTRY.size, _RANGE.size, "an entry")))
-            place = data.part(*stored, what=f"'{name}'")
+            part = data.part(*stored, what=f"'{name}'")
             if name in tensors:
                 raise ValueError(f"'{name}' is there twice")
-            tensors[name] = (place.offset, place.length)
+            tensors[name] = (part.offset, part.length)
         elif kind not in (_SKIP, _SPLAT):
             raise ValueError(f"an entry of type {kind} is not read")
         at += -(-record.length // _ALIGNMENT) * _ALIGNMENT

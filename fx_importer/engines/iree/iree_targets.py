@@ -76,10 +76,10 @@ def check_processor(name: str) -> None:
     """Raise `UsageError` unless the processor of this machine runs code for the one ``name``."""
     name = name.removeprefix("cpu:")
     architecture, machine = PROCESSORS[name].triple.partition("-")[0], platform.machine().replace("arm64", "aarch64")
-    found = torch.backends.cpu.get_cpu_capability()
-    if architecture != machine or (name in _NEEDS and found not in _NEEDS[name]):
+    level = torch.backends.cpu.get_cpu_capability()
+    if architecture != machine or (name in _NEEDS and level not in _NEEDS[name]):
         raise UsageError(
-            f"this machine has a processor of {machine} ({found}), which does not run code for '{name}'. Compiling for "
+            f"this machine has a processor of {machine} ({level}), which does not run code for '{name}'. Compiling for "
             "it is possible here"
         )
 

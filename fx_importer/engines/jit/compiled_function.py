@@ -75,7 +75,7 @@ class CompiledFunction:
             _PLACED if i in placed else _place(kind, block, getattr(layout, name).offset)
             for i, (kind, (name, _)) in enumerate(zip(signature.results, fields, strict=True))
         ]
-        self._adopted = [place for place in self._results if isinstance(place, _TensorPlace)]
+        self._adopted = [result for result in self._results if isinstance(result, _TensorPlace)]
         self._arguments = [*map(_place, kinds, [block] * len(kinds), offsets)][: len(signature.arguments)]
         tensors = [i for i, kind in enumerate(signature.arguments) if isinstance(kind, TensorKind)]
         self._written = [(i, n) for n, i in enumerate(tensors) if getattr(signature.arguments[i], "written", False)]
@@ -96,18 +96,18 @@ class CompiledFunction:
             addresses.insert(at, ctypes.addressof(block))
             by_pointer.insert(at, through_argument)
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        given = (ctypes.c_void_p * len(addresses))(
+        passed = (ctypes.c_void_p * len(addresses))(
             *(
                 ctypes.addressof(pointers) + i * _WORD if pointed else address
                 for i, (address, pointed) in enumerate(zip(addresses, by_pointer, strict=True))
             )
         )
         descriptors = (ctypes.c_void_p * len(described))(*described)
-        arrays = [ctypes.c_void_p(ctypes.addressof(each)) for each in (given, descriptors, self._addresses)]
+        arrays = [ctypes.c_void_p(ctypes.addressof(each)) for each in (passed, descriptors, self._addresses)]
         count, self._code = ctypes.c_int64(len(described)), ctypes.c_int32()
         slots = (ctypes.c_void_p * 6)(*map(ctypes.addressof, (function, arrays[0], count, *arrays[1:], self._code)))
         self._slots = ctypes.addressof(slots)
-        self._keep = (keep, memory, block, pointers, given, descriptors, arrays, count, function, slots)
+        self._keep = (keep, memory, block, pointers, passed, descriptors, arrays, count, function, slots)
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         """Call the function.
@@ -119,10 +119,10 @@ class CompiledFunction:
             # Compiled code gets addresses: these tensors keep the memory alive until it has returned.
             new = [_empty_strided_cpu(*each) for each in self._new]
             tensors = arguments if self._recurring.matches(arguments) else self._checked(arguments)
-            given = [*map(_address, tensors)]
-            if 0 in given:  # it has no elements, or its storage was freed
+            addresses = [*map(_address, tensors)]
+            if 0 in addresses:  # it has no elements, or its storage was freed
                 self.signature.check(arguments)
-            self._addresses[:] = [*given, *self._memory, *map(_address, new)]
+            self._addresses[:] = [*addresses, *self._memory, *map(_address, new)]
             failure = self._run()
             if failure or self._code.value:
                 raise self._error(failure) from (failure and failure[1])
@@ -130,10 +130,10 @@ class CompiledFunction:
                 _write_back(arguments[position], tensors[tensor])
             if len(new) == len(self._results):
                 return tuple(new)
-            adopted, placed = iter(adopt([place.read() for place in self._adopted])), iter(new)
+            adopted, placed = iter(adopt([slot.read() for slot in self._adopted])), iter(new)
             return tuple(
-                next(placed) if place is _PLACED else place.read() if isinstance(place, _ScalarPlace) else next(adopted)
-                for place in self._results
+                next(placed) if slot is _PLACED else slot.read() if isinstance(slot, _ScalarPlace) else next(adopted)
+                for slot in self._results
             )
 
     def _checked(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
@@ -141,10 +141,10 @@ class CompiledFunction:
         self._recurring.forget()
         if len(arguments) != len(self._arguments):
             self.signature.check(arguments)
-        passed = [place.write(value) for place, value in zip(self._arguments, arguments, strict=True)]
+        passed = [argument.write(value) for argument, value in zip(self._arguments, arguments, strict=True)]
         if any(each is None for each in passed):
             self.signature.check(arguments)
-        if all(given is each for given, each in zip(arguments, passed, strict=True)):
+        if all(argument is each for argument, each in zip(arguments, passed, strict=True)):
             self._recurring.accept(arguments)
         return [each for each in passed if isinstance(each, torch.Tensor)]
 
@@ -181,11 +181,11 @@ class InPlaceFunction:
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         """Call the function on copies of the state."""
-        given = list(arguments)
+        passed = list(arguments)
         for position in self.aliases.values():
-            if position < len(given) and isinstance(value := given[position], torch.Tensor):
-                given[position] = value.detach().clone()
-        return self.keep_state(*given)
+            if position < len(passed) and isinstance(value := passed[position], torch.Tensor):
+                passed[position] = value.detach().clone()
+        return self.keep_state(*passed)
 
     def keep_state(self, *arguments: Any) -> tuple[Any, ...]:
         """Call the function; results that are state are the arguments, which it has overwritten."""
@@ -206,10 +206,10 @@ def _allocation(kind: TensorKind) -> tuple[tuple[int, ...], tuple[int, ...], tor
     return sizes, torch.empty(sizes, device="meta").stride(), kind.dtypes[0]
 
 
-def _write_back(given: Any, passed: Any) -> None:
+def _write_back(argument: Any, passed: Any) -> None:
     """Copy the contiguous copy ``passed`` of an argument back to it, if there was a copy."""
-    if given.data_ptr() != passed.data_ptr():
-        given.detach().copy_(passed)
+    if argument.data_ptr() != passed.data_ptr():
+        argument.detach().copy_(passed)
 
 
 class _ScalarPlace:

@@ -132,7 +132,7 @@ class JitBackend:
                 data, addresses = code.object_file(), _addresses(stubs.callbacks | kernels.callbacks)
             codes += [ObjectCode(data, addresses) for _ in range(count - 1)]
         table, buffers = weight_table(program.weights, resources)
-        kernels.weights = {each.ctypes.data for each in buffers}
+        kernels.weights = {buffer.ctypes.data for buffer in buffers}
         take_failure = (
             (lambda: stubs.take_failure() or kernels.take_failure()) if stubs.callbacks or kernels.callbacks else None
         )
@@ -154,7 +154,7 @@ class JitBackend:
             if program.slots:
                 weakref.finalize(function, free_slots, slots).atexit = False
             functions.append(function)
-        written = {at: place for at, place in aliases.items() if program.signature.written(place)}
+        written = {at: argument for at, argument in aliases.items() if program.signature.written(argument)}
         return [InPlaceFunction(each, written) if written else each for each in functions]
 
     def _compiled(
@@ -221,10 +221,10 @@ def _callable_name(function: str) -> str:
 
 def _kept(entry: Entry | None, module: ir.Module) -> _Parts | None:
     """Return what ``entry`` holds; None if there is nothing that can be loaded."""
-    found = entry.read() if entry else None
-    if found is None:
+    stored = entry.read() if entry else None
+    if stored is None:
         return None
-    program, data = found
+    program, data = stored
     kernels = Kernels(program.kernels)
     try:
         return program, Stubs(module), kernels, ObjectCode(data, _addresses(kernels.callbacks))
@@ -234,8 +234,8 @@ def _kept(entry: Entry | None, module: ir.Module) -> _Parts | None:
 
 def _addresses(callbacks: Mapping[str, Any]) -> dict[str, int]:
     """Return the addresses of the functions that compiled code calls, by symbol."""
-    given = {name: ctypes.cast(each, ctypes.c_void_p).value or 0 for name, each in callbacks.items()}
-    return given | routines()
+    addresses = {name: ctypes.cast(callback, ctypes.c_void_p).value or 0 for name, callback in callbacks.items()}
+    return addresses | routines()
 
 
 def _keep(code: EngineCode, entry: Entry, program: Program, addresses: Mapping[str, int]) -> Code:

@@ -43,8 +43,8 @@ def _bind_product(product: Product, tensors: Sequence[torch.Tensor], pack: Pack 
     axes = (product.left, product.right, product.result)
     wanted = (batch + "mk", batch + "kn", batch + "mn")
     left, right, result = (
-        each.permute([given.index(axis) for axis in order])
-        for each, given, order in zip(tensors, axes, wanted, strict=True)
+        tensor.permute([present.index(axis) for axis in order])
+        for tensor, present, order in zip(tensors, axes, wanted, strict=True)
     )
     if product.by_onednn and right.numel():
         columns = right.t()
@@ -72,7 +72,7 @@ def _bind_convolution(convolution: Convolution, tensors: Sequence[torch.Tensor],
     data, is_transposed = _order(convolution.input, "ngcs"), convolution.output_padding is not None
     filters = _order(convolution.weight, "gcfs1" if is_transposed else "gfcs1")
     operands = tensors[0], tensors[1], tensors[-1]
-    x, w, y = (each.permute(order) for each, order in zip(operands, (data, filters, data), strict=True))
+    x, w, y = (operand.permute(order) for operand, order in zip(operands, (data, filters, data), strict=True))
     bias = tensors[2].flatten() if convolution.bias else None
     w = w.flatten(-1 - convolution.weight.count("1"))
     groups = 1
@@ -129,7 +129,7 @@ class Kernels:
         """The addresses of weights."""
         self._packed: dict[tuple[object, ...], torch.Tensor] = {}
         self._failure: tuple[str, Exception] | None = None
-        self.callbacks = {f"_mlir_ciface_{name}": self._callback(each) for name, each in functions.items()}
+        self.callbacks = {f"_mlir_ciface_{name}": self._callback(function) for name, function in functions.items()}
         """Callbacks by symbol."""
 
     def take_failure(self) -> tuple[str, Exception] | None:
@@ -148,7 +148,7 @@ class Kernels:
     def _callback(self, function: LibraryFunction) -> Any:
         """Return a C function that takes addresses of descriptors, and calls the kernel with tensors on that memory."""
         cache: dict[tuple[bytes, ...], Bound] = {}
-        dtypes = [DTYPES[each][0] for each in function.elements]
+        dtypes = [DTYPES[element][0] for element in function.elements]
         ranks = function.ranks
         sizes = [8 * (3 + 2 * rank) for rank in ranks]
 

@@ -96,26 +96,26 @@ class ObjectCode:
             raise PermissionError("the system refuses executable memory")
 
     def _relocate(self, start: int, size: int, data: bytes, addresses: list[int]) -> None:
-        for place in np.frombuffer(data, _RELOCATION):
-            offset, address = int(place["offset"]), addresses[place["symbol"]]
-            if place["type"] != _ABSOLUTE or not address or offset + 8 > size:
-                raise ValueError(f"a relocation of type {place['type']} at {offset} cannot be applied")
-            struct.pack_into("<Q", self._memory, start + offset, (address + int(place["addend"])) & (1 << 64) - 1)
+        for relocation in np.frombuffer(data, _RELOCATION):
+            offset, address = int(relocation["offset"]), addresses[relocation["symbol"]]
+            if relocation["type"] != _ABSOLUTE or not address or offset + 8 > size:
+                raise ValueError(f"a relocation of type {relocation['type']} at {offset} cannot be applied")
+            struct.pack_into("<Q", self._memory, start + offset, (address + int(relocation["addend"])) & (1 << 64) - 1)
 
 
 def _sections(data: bytes) -> list[_Section]:
     ident, kind, machine, *_, table, _, _, _, _, entry_size, count, _ = _HEADER.unpack_from(data)
     if not ident.startswith(_MAGIC) or (kind, machine, entry_size) != (_RELOCATABLE, _X86_64, _SECTION.size):
         raise ValueError("not a relocatable object file for x86-64")
-    found: list[_Section] = []
+    sections: list[_Section] = []
     for number in range(count):
         _, kind, flags, _, offset, size, link, info, alignment, _ = _SECTION.unpack_from(
             data, table + number * entry_size
         )
         if flags & _ALLOC and flags & _THREAD_LOCAL:
             raise ValueError("it has variables of threads")
-        found.append(_Section(kind, flags, offset, size, link, info, alignment))
-    return found
+        sections.append(_Section(kind, flags, offset, size, link, info, alignment))
+    return sections
 
 
 def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
@@ -123,10 +123,10 @@ def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
     starts: dict[int, int] = {}
     end = code_size = 0
     for executable in (True, False):
-        for number, each in enumerate(sections):
-            if each.loaded and bool(each.flags & _EXECUTABLE) == executable:
-                starts[number] = -(-end // max(each.alignment, 1)) * max(each.alignment, 1)
-                end = starts[number] + each.size
+        for number, section in enumerate(sections):
+            if section.loaded and bool(section.flags & _EXECUTABLE) == executable:
+                starts[number] = -(-end // max(section.alignment, 1)) * max(section.alignment, 1)
+                end = starts[number] + section.size
         end = -(-end // _PAGE) * _PAGE
         if executable:
             code_size = end
@@ -134,10 +134,10 @@ def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
 
 
 def _slice(data: bytes, section: _Section) -> bytes:
-    found = data[section.offset : section.offset + section.size]
-    if len(found) != section.size:
+    part = data[section.offset : section.offset + section.size]
+    if len(part) != section.size:
         raise ValueError("the object file is truncated")
-    return found
+    return part
 
 
 _process = ctypes.CDLL(None)

@@ -154,13 +154,13 @@ class _Meeting:
         return self._results[rank]
 
     def _run(self) -> None:
-        found, self._at, self._has_failed = self._at, {}, True  # until it has not
-        numbers = {number for number, _ in found.values()}
+        waiting, self._at, self._has_failed = self._at, {}, True  # until it has not
+        numbers = {number for number, _ in waiting.values()}
         if len(numbers) > 1:
             raise UsageError("the ranks came to different collectives: their programs took different branches")
         (number,) = numbers
-        given: list[Any] = [found[rank][1] for rank in range(self._size)]
-        self._results = given if number < 0 else self._exchanges[number](given)
+        values: list[Any] = [waiting[rank][1] for rank in range(self._size)]
+        self._results = values if number < 0 else self._exchanges[number](values)
         self._has_failed = False
 
 
@@ -193,56 +193,56 @@ def _exchange(op: ir.Operation, size: int) -> _Exchange:
     """Return what the collective ``op`` does, for all ranks."""
     name, groups = op.name, groups_of(op)
     if name == "stablehlo.collective_permute":
-        return lambda given: _permuted(given, groups)
+        return lambda values: _permuted(values, groups)
     in_group = _IN_GROUP[name](op)
 
-    def exchange(given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def exchange(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         results: list[Any] = [None] * size
         for group in groups:
-            for rank, result in zip(group, in_group([given[each] for each in group]), strict=True):
+            for rank, result in zip(group, in_group([values[each] for each in group]), strict=True):
                 results[rank] = result
         return results
 
     return exchange
 
 
-def _permuted(given: Sequence[torch.Tensor], pairs: Groups) -> list[torch.Tensor]:
-    results = [torch.zeros_like(each) for each in given]
+def _permuted(values: Sequence[torch.Tensor], pairs: Groups) -> list[torch.Tensor]:
+    results = [torch.zeros_like(each) for each in values]
     for source, target in pairs:
-        results[target] = given[source]
+        results[target] = values[source]
     return results
 
 
 def _all_reduce(op: ir.Operation) -> _Exchange:
-    (name,) = {each.name for each in op.regions[0].blocks[0].operations} - {"stablehlo.return"}
+    (name,) = {operation.name for operation in op.regions[0].blocks[0].operations} - {"stablehlo.return"}
     if name not in _REDUCTIONS:
         raise UsageError(f"a reduction of ranks by {name} is not one of {', '.join(_REDUCTIONS)}")
-    return lambda given: [functools.reduce(_REDUCTIONS[name], given)] * len(given)
+    return lambda values: [functools.reduce(_REDUCTIONS[name], values)] * len(values)
 
 
 def _reduce_scatter(op: ir.Operation) -> _Exchange:
     reduce, dim = _all_reduce(op), _integer(op, "scatter_dimension")
-    return lambda given: reduce(given)[0].chunk(len(given), dim)
+    return lambda values: reduce(values)[0].chunk(len(values), dim)
 
 
 def _all_gather(op: ir.Operation) -> _Exchange:
     dim = _integer(op, "all_gather_dim")
-    return lambda given: [torch.cat([*given], dim)] * len(given)
+    return lambda values: [torch.cat([*values], dim)] * len(values)
 
 
 def _all_to_all(op: ir.Operation) -> _Exchange:
     split, concatenate = _integer(op, "split_dimension"), _integer(op, "concat_dimension")
 
-    def exchange(given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        parts = [each.chunk(len(given), split) for each in given]
-        return [torch.cat([each[at] for each in parts], concatenate) for at in range(len(given))]
+    def exchange(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        parts = [each.chunk(len(values), split) for each in values]
+        return [torch.cat([part[at] for part in parts], concatenate) for at in range(len(values))]
 
     return exchange
 
 
 def _broadcast(op: ir.Operation) -> _Exchange:
     del op
-    return lambda given: [given[0]] * len(given)
+    return lambda values: [values[0]] * len(values)
 
 
 def _integer(op: ir.Operation, name: str) -> int:

@@ -65,15 +65,15 @@ class Stubs:
             try:
                 results, arguments = (addresses[count:], addresses) if placed else (addresses[:1], addresses[1:])
                 pairs = zip(arguments, takes, strict=False)
-                given = [_read_argument(address, *each, in_place) for address, each in pairs]
+                passed = [_read_argument(address, *kind, in_place) for address, kind in pairs]
                 if write is not None:
-                    write(given, [_read_argument(at, *each, True) for at, each in zip(results, returns, strict=True)])
+                    write(passed, [_read_argument(at, *each, True) for at, each in zip(results, returns, strict=True)])
                     return
-                found = call(given)
+                result = call(passed)
                 if placed:
-                    _fill_in(results, found, returns)
+                    _fill_in(results, result, returns)
                 else:
-                    _write_results(results[0], found, returns)
+                    _write_results(results[0], result, returns)
             except Exception as error:  # must not propagate through compiled code, which calls STUB_SUCCEEDED
                 self._failed.failure = stub.operator, error
 
@@ -95,12 +95,12 @@ def operator_function(stub: OperatorStub, instead: Callable[..., Any] | None = N
     """
     run = kernel_function(stub) if stub.kernel is not None else _overload_function(stub, instead)
 
-    def call(given: Sequence[Any]) -> list[torch.Tensor]:
+    def call(arguments: Sequence[Any]) -> list[torch.Tensor]:
         with torch.no_grad():
-            found = run([_argument_value(each, given) for each in stub.arguments])
+            result = run([_argument_value(argument, arguments) for argument in stub.arguments])
         results = []
         for each in stub.returns:
-            value = found
+            value = result
             for index in each.path:
                 value = value[index]
             results.append(_checked_result(value, each.type, stub.operator))
@@ -142,13 +142,13 @@ def _writing_function(stub: OperatorStub) -> Callable[[Sequence[Any], Sequence[t
     results = overload._schema.returns
     if [each.path for each in stub.returns] != ([()] if len(results) == 1 else [(i,) for i in range(len(results))]):
         return None
-    taken = [(each.name, str(each.type)) for each in overload._schema.arguments]
+    parameters = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
     for name in overload.overloadpacket.overloads():
         writing: OpOverload = getattr(overload.overloadpacket, name)
-        outs = [each.name for each in writing._schema.arguments if each.is_out]
-        others = [(each.name, str(each.type)) for each in writing._schema.arguments if not each.is_out]
+        outs = [argument.name for argument in writing._schema.arguments if argument.is_out]
+        others = [(argument.name, str(argument.type)) for argument in writing._schema.arguments if not argument.is_out]
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(writing.name(), "CPU")
-        if len(outs) == len(results) and others == taken and has_kernel:
+        if len(outs) == len(results) and others == parameters and has_kernel:
             return partial(_write_in_place, stub, writing, outs)
     return None
 
@@ -157,22 +157,22 @@ def _write_in_place(
     stub: OperatorStub,
     writing: OpOverload,
     outs: Sequence[str],
-    given: Sequence[Any],
+    arguments: Sequence[Any],
     results: Sequence[torch.Tensor],
 ) -> None:
     """Call ``writing``, whose arguments named ``outs`` are ``results``."""
-    before = [(each.data_ptr(), each.shape) for each in results]
+    before = [(result.data_ptr(), result.shape) for result in results]
     run = _overload_function(stub, partial(writing, **dict(zip(outs, results, strict=True))))
     with torch.no_grad():
-        run([_argument_value(each, given) for each in stub.arguments])
-    if before != [(each.data_ptr(), each.shape) for each in results]:
+        run([_argument_value(argument, arguments) for argument in stub.arguments])
+    if before != [(result.data_ptr(), result.shape) for result in results]:
         raise UsageError(f"{stub.operator} returned other sizes than the program was lowered for")
 
 
-def _argument_value(argument: OperatorArgument, given: Sequence[Any]) -> Any:
+def _argument_value(argument: OperatorArgument, arguments: Sequence[Any]) -> Any:
     if isinstance(argument, tuple):
-        return [_argument_value(each, given) for each in argument]
-    return given[argument.argument] if isinstance(argument, Passed) else argument
+        return [_argument_value(each, arguments) for each in argument]
+    return arguments[argument.argument] if isinstance(argument, Passed) else argument
 
 
 def _checked_result(value: Any, kind: ValueType, operator: str) -> torch.Tensor:

@@ -44,7 +44,7 @@ def elide_weights(module: ir.Module, is_weight: Callable[[np.ndarray], bool] | N
     """
     for op in operations(module.operation, ("stablehlo.constant",)):
         _without_sign(op)
-    found: list[Resource] = []
+    weights: list[Resource] = []
     handles: dict[ir.Attribute, ir.Attribute] = {}
     for op in operations(module.operation, _CONSTANTS):
         name = _CONSTANTS[op.name]
@@ -55,33 +55,33 @@ def elide_weights(module: ir.Module, is_weight: Callable[[np.ndarray], bool] | N
             data = _bytes_of(value, is_weight)
             handles[value] = value
             if data is not None:
-                handles[value] = WeightHandle(HandleScope.LOAD, len(found)).attribute(value.type)
-                found.append(Resource(value, data))
+                handles[value] = WeightHandle(HandleScope.LOAD, len(weights)).attribute(value.type)
+                weights.append(Resource(value, data))
         op.attributes[name] = handles[value]
-    return found
+    return weights
 
 
 def _without_sign(op: ir.Operation) -> None:
     """Give a resource of unsigned integers a signless type: StableHLO's lowering converts the type of results only."""
-    value, given = resource_of(op), op.results[0].type
-    if value is None or not (element := str(ir.RankedTensorType(given).element_type)).startswith("ui"):
+    value, type_ = resource_of(op), op.results[0].type
+    if value is None or not (element := str(ir.RankedTensorType(type_).element_type)).startswith("ui"):
         return
-    data = resource_bytes(value, math.prod(ir.RankedTensorType(given).shape) * _DTYPES[element][0].itemsize)
+    data = resource_bytes(value, math.prod(ir.RankedTensorType(type_).shape) * _DTYPES[element][0].itemsize)
     if data is None:
         return
     emit = Emitter.before(op)
-    signless = emit.type(str(given).replace(element, element[1:]))
+    signless = emit.type(str(type_).replace(element, element[1:]))
     constant = emit.op("stablehlo.constant", [signless], (), {"value": resource(data, key_of(value), signless)})
-    op.results[0].replace_all_uses_with(emit.value("stablehlo.bitcast_convert", given, constant.result))
+    op.results[0].replace_all_uses_with(emit.value("stablehlo.bitcast_convert", type_, constant.result))
     op.erase()
 
 
 def link_weights(module: ir.Module, resources: Sequence[Resource]) -> bool:
     """Undo `elide_weights` in a ``module`` of linalg, and return whether it had a handle."""
-    found = {op: handle for op in operations(module.operation, _CONSTANTS) if (handle := handle_of(resource_of(op)))}
-    for op, handle in found.items():
+    handles = {op: handle for op in operations(module.operation, _CONSTANTS) if (handle := handle_of(resource_of(op)))}
+    for op, handle in handles.items():
         op.attributes["value"] = resources[handle.number].value
-    return bool(found)
+    return bool(handles)
 
 
 def _bytes_of(value: ir.Attribute, is_weight: Callable[[np.ndarray], bool] | None) -> np.ndarray | None:
@@ -126,5 +126,5 @@ def weight_table(
 ) -> tuple[torch.Tensor, list[np.ndarray]]:
     """Return the table of ``entries``, as descriptors, and the memory that it points to."""
     buffers = [read_buffer(entry, resources[entry.number].data) for entry in entries]
-    words = [word for each in buffers for word in describe(each.ctypes.data, [each.nbytes])]
+    words = [word for buffer in buffers for word in describe(buffer.ctypes.data, [buffer.nbytes])]
     return torch.tensor(words, dtype=torch.int64), buffers

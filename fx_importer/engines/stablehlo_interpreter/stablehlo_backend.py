@@ -112,9 +112,9 @@ class _Function:
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
-        tensors = [dense(each) for each in arguments if isinstance(each, torch.Tensor)]
+        tensors = [dense(argument) for argument in arguments if isinstance(argument, torch.Tensor)]
         with Scratch() as folder:
-            files = [_write(each, folder / f"input_{i}") for i, each in enumerate(tensors)]
+            files = [_write(tensor, folder / f"input_{i}") for i, tensor in enumerate(tensors)]
             request = folder / "request.json"
             request.write_text(json.dumps([*files, *self.weights]))
             run_isolated(
@@ -133,7 +133,7 @@ def _write(tensor: torch.Tensor, path: Path) -> _File:
 
 # Element types of attributes that Python cannot read, and types of as many bits that it can.
 _COMPLEX_PARTS = {"complex<f32>": "f32", "complex<f64>": "f64"}
-_BITS = {"bf16": "i16", "f16": "i16", **dict.fromkeys((each for each in DTYPES if each.startswith("f8")), "i8")}
+_BITS = {"bf16": "i16", "f16": "i16", **dict.fromkeys((dtype for dtype in DTYPES if dtype.startswith("f8")), "i8")}
 
 
 def _return_readable_types(function: func_d.FuncOp) -> None:

@@ -29,9 +29,9 @@ def fold_empty(function: func_d.FuncOp) -> None:
                 raise UsageError(f"{op.name} reads a tensor without elements, and TOSA has none; run on the JIT")
             replace(op, _VALUES[op.name](op))
     end = terminator(function.entry_block)
-    for place, value in enumerate(end.operands):
+    for position, value in enumerate(end.operands):
         if is_empty(value):
-            end.operands[place] = TosaOps.before(end).value("tensor.empty", value.type)
+            end.operands[position] = TosaOps.before(end).value("tensor.empty", value.type)
     for op in reversed(operations(function.operation)):
         if op.name.startswith("tosa.") and any(map(is_empty, op.results)) and not any(map(is_used, op.results)):
             op.erase()
@@ -40,14 +40,12 @@ def fold_empty(function: func_d.FuncOp) -> None:
 def drop_empty_results(function: func_d.FuncOp) -> None:
     """Remove the results without elements from ``function``."""
     end = terminator(function.entry_block)
-    kept = [place for place, value in enumerate(end.operands) if not is_empty(value)]
+    kept = [at for at, value in enumerate(end.operands) if not is_empty(value)]
     if len(kept) < len(end.operands):
-        names = (
-            [function.attributes["res_attrs"][place] for place in kept] if "res_attrs" in function.attributes else []
-        )
+        names = [function.attributes["res_attrs"][at] for at in kept] if "res_attrs" in function.attributes else []
         dropped = [value.owner for value in end.operands if is_empty(value)]
         with function.context, function.location:
-            func_d.ReturnOp([end.operands[place] for place in kept], ip=ir.InsertionPoint(end))
+            func_d.ReturnOp([end.operands[at] for at in kept], ip=ir.InsertionPoint(end))
             end.operation.erase()
             for op in dropped:
                 op.erase()

@@ -33,9 +33,9 @@ def write_flatbuffer(module: ir.Module, file: Path, target: str) -> None:
     try:
         run_command("tosa-opt", command)
     except CrashedError as error:
-        found = [line.partition("error: ")[2] for line in error.output.splitlines() if " error: " in line]
-        if error.signal or not found:
+        errors = [line.partition("error: ")[2] for line in error.output.splitlines() if " error: " in line]
+        if error.signal or not errors:
             raise
-        raise UsageError("\n  ".join([f"the module is not TOSA of {target}:", *found])) from error
+        raise UsageError("\n  ".join([f"the module is not TOSA of {target}:", *errors])) from error
     finally:
         text.unlink()

@@ -36,7 +36,7 @@ _ELEMENTS = ("f32", "f16", "bf16", "f8E4M3FN", "f8E5M2", "i1", "i8", "i16", "i32
 _AS_BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.float8_e5m2: torch.int8}
 """Dtypes that numpy lacks, and integers of as many bits."""
 
-TOSA = CallingConvention("TOSA's reference model", "tosa", {each: DTYPES[each] for each in _ELEMENTS})
+TOSA = CallingConvention("TOSA's reference model", "tosa", {element: DTYPES[element] for element in _ELEMENTS})
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _Function:
         files = [f"result_{i}.npy" for i in range(sum(0 not in kind.shape for kind in kinds))]
         if not files:  # the model does not run a graph without results
             return ()
-        tensors = [dense(each) for each in arguments if isinstance(each, torch.Tensor)]
+        tensors = [dense(argument) for argument in arguments if isinstance(argument, torch.Tensor)]
         with Scratch() as folder:
             for number, tensor in enumerate(tensors):
                 np.save(folder / f"{number}.npy", tensor.view(_AS_BITS.get(tensor.dtype, tensor.dtype)).numpy())

@@ -73,8 +73,8 @@ def _fold(op: ir.Operation) -> bool:
         type_, axis = ir.RankedTensorType(op.operands[0].type), ir.IntegerAttr(op.attributes["axis"]).value
         sizes = None if type_.is_dynamic_dim(axis) else [type_.get_dim_size(axis)]
     else:
-        operands = [_elements(each) for each in op.operands]
-        known = [each for each in operands if each is not None]
+        operands = [_elements(operand) for operand in op.operands]
+        known = [operand for operand in operands if operand is not None]
         sizes = _COMPUTED[op.name](known) if len(known) == len(operands) else None
     if sizes is None:
         return False
@@ -96,7 +96,7 @@ def _elementwise(compute: Callable[[int, int], int]) -> Callable[[Sequence[list[
 
 _COMPUTED: dict[str, Callable[[Sequence[list[int]]], list[int]]] = {
     "tosa.dim": lambda operands: [],
-    "tosa.concat_shape": lambda operands: [size for each in operands for size in each],
+    "tosa.concat_shape": lambda operands: [size for operand in operands for size in operand],
     "tosa.add_shape": _elementwise(int.__add__),
     "tosa.sub_shape": _elementwise(int.__sub__),
     "tosa.mul_shape": _elementwise(int.__mul__),

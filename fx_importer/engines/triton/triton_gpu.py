@@ -111,7 +111,7 @@ def _compiled(
         except CrashedError as error:
             reason = (error.output.strip().splitlines() or [str(error)])[-1]
             raise UsageError(f"triton does not compile the kernel '{kernel.name}' for {target}: {reason}") from None
-        found: dict[str, Any] = json.loads((folder / "kernel.json").read_text())
+        settings: dict[str, Any] = json.loads((folder / "kernel.json").read_text())
         parameters = dict(zip(kernel.parameters, stub.arguments[grids:], strict=True))
         return CompiledKernel(
             function,
@@ -120,14 +120,14 @@ def _compiled(
             parameters=parameters,
             assembly=(folder / "kernel.asm").read_text(),
             binary=(folder / "kernel.bin").read_bytes(),
-            **found,
+            **settings,
         )
 
 
 def _parsed(target: str) -> tuple[str, str]:
     """Return triton's names of the backend and the architecture. Raises `UsageError` for another target."""
-    if found := re.fullmatch(r"cuda:sm_(\d+)a?", target):
-        return "cuda", found[1]
-    if found := re.fullmatch(r"rocm:(gfx[0-9a-f]+)", target):
-        return "hip", found[1]
+    if match_ := re.fullmatch(r"cuda:sm_(\d+)a?", target):
+        return "cuda", match_[1]
+    if match_ := re.fullmatch(r"rocm:(gfx[0-9a-f]+)", target):
+        return "hip", match_[1]
     raise UsageError(f"no target '{target}' of Triton kernels: accepted are forms such as cuda:sm_90 and rocm:gfx942")

@@ -40,9 +40,9 @@ def compile_in_child(source: str, output: str, backend: str, arch: str, options:
         sys.exit(f"{type(error).__name__}: {error}")
     Path(output, "kernel.asm").write_text(made.asm[text])
     Path(output, "kernel.bin").write_bytes(made.asm[binary])
-    found = {name: getattr(made.metadata, name) for name in ("name", "shared", "num_warps", "num_ctas")}
-    found["scratch"] = getattr(made.metadata, "global_scratch_size", None) or 0
-    Path(output, "kernel.json").write_text(json.dumps(found))
+    settings = {name: getattr(made.metadata, name) for name in ("name", "shared", "num_warps", "num_ctas")}
+    settings["scratch"] = getattr(made.metadata, "global_scratch_size", None) or 0
+    Path(output, "kernel.json").write_text(json.dumps(settings))
 
 
 def _lanes(arch: str) -> int:

@@ -42,14 +42,14 @@ def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = 
         for function in functions_of(copy).values():
             _name(function)
         return portable_artifact(copy, version)
-    taken = {
+    shardings = {
         name: take_resources(function, "stablehlo.constant", DTYPES | UNSIGNED)
         for name, function in functions_of(copy).items()
     }
     # Attributes live as long as their context: a separate one frees the inline weights after serialization.
     inlined = copy_to_new_context(copy.operation)
     for name, function in functions_of(inlined).items():
-        _inline(function, taken[name])
+        _inline(function, shardings[name])
     return portable_artifact(inlined, version)
 
 
@@ -59,10 +59,10 @@ def _name(function: func_d.FuncOp) -> None:
     weights = name_resources(function, "stablehlo.constant")
     if weights:
         with function.context:
-            given = list(ir.ArrayAttr(function.attributes["arg_attrs"])) if "arg_attrs" in function.attributes else []
-            given = (given + [ir.DictAttr.get({})] * before)[:before]
-            names = [ir.DictAttr.get({"fx_importer.constant": ir.StringAttr.get(key_of(each))}) for each in weights]
-            function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, *names])
+            dicts = list(ir.ArrayAttr(function.attributes["arg_attrs"])) if "arg_attrs" in function.attributes else []
+            dicts = (dicts + [ir.DictAttr.get({})] * before)[:before]
+            names = [ir.DictAttr.get({"fx_importer.constant": ir.StringAttr.get(key_of(weight))}) for weight in weights]
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get([*dicts, *names])
 
 
 def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
@@ -77,8 +77,8 @@ def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
             block.erase_argument(first)
         update_function_type(function)
         if weights and "arg_attrs" in function.attributes:
-            given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
-            function.attributes["arg_attrs"] = ir.ArrayAttr.get(given[:first])
+            dicts = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get(dicts[:first])
 
 
 def elements(tensor: torch.Tensor, kind: ir.RankedTensorType) -> ir.Attribute:

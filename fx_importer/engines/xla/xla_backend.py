@@ -101,7 +101,7 @@ class XlaBackend:
             resources = name_resources(function, "stablehlo.constant")
             if self.platform != HOST:
                 _check_memory(places, resources, self.uploaded)
-            weights = [self._uploaded(each, partial(put, jax, whole)) for each in resources]
+            weights = [self._uploaded(resource, partial(put, jax, whole)) for resource in resources]
         prepared: dict[str, Sequence[Any]] = {}
 
         def compiled(module: ir.Module, static: Signature) -> Loaded:
@@ -131,7 +131,7 @@ class XlaBackend:
 
 def _check_memory(places: Placement, resources: Sequence[ir.Attribute], uploaded: Collection[str]) -> None:
     """Raise `UsageError` if the device has too little memory left for the weights that are not there."""
-    sizes = [byte_size(each) for each in resources if key_of(each) not in uploaded]
+    sizes = [byte_size(resource) for resource in resources if key_of(resource) not in uploaded]
     for device in places.whole.device_set:
         with artifact_errors():
             check_memory(device, sum(sizes), "the weights")
@@ -155,54 +155,54 @@ class _MeshFunction:
         donated = donated_positions(signature)
         kept = {at: at in donated for at in signature.aliases.values()}
         self._passed: list[Callable[[Any], Any]] = [
-            partial(_state, jax, place, kept[at])
+            partial(_state, jax, argument, kept[at])
             if at in kept
-            else PlacedWeight(place, partial(put, jax, place))
+            else PlacedWeight(argument, partial(put, jax, argument))
             if at in places.weights
-            else partial(_placed, jax, place)
-            for at, place in enumerate(places.arguments)
+            else partial(_placed, jax, argument)
+            for at, argument in enumerate(places.arguments)
         ]
         """What passes an argument to the program."""
         self._results = [kind.dtypes[0] for kind in signature.results if isinstance(kind, TensorKind)]
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         results = map(whole_array, self._run(arguments))
-        return tuple([as_tensor(each, dtype) for each, dtype in zip(results, self._results, strict=True)])
+        return tuple([as_tensor(result, dtype) for result, dtype in zip(results, self._results, strict=True)])
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device, in the memory of the old ones."""
         if not self.signature.aliases:
             return self(*cast("tuple[Value, ...]", arguments))
         results = [_Array(*each) for each in zip(self._run(arguments), self._results, strict=True)]
-        return tuple(each if at in self.signature.aliases else each.tensor() for at, each in enumerate(results))
+        return tuple(result if at in self.signature.aliases else result.tensor() for at, result in enumerate(results))
 
     def compiled_text(self) -> str:
         """Return the program that XLA has compiled, as it prints it."""
         return self._program.as_text()
 
     def _run(self, arguments: Sequence[Any]) -> Sequence[Any]:
-        given = [passed(each) for passed, each in zip(self._passed, self._arguments(arguments), strict=True)]
+        inputs = [passed(argument) for passed, argument in zip(self._passed, self._arguments(arguments), strict=True)]
         with self._enable_x64(True):
             try:
-                results = self._program(*given, *self._weights)
-                for each in results[:1]:  # arguments are read in place: nobody may write to them before
-                    each.block_until_ready()
+                results = self._program(*inputs, *self._weights)
+                for result in results[:1]:  # arguments are read in place: nobody may write to them before
+                    result.block_until_ready()
             except Exception:
                 with Trace().stage("xla"), among_processes():  # which say what failed
                     raise
         return results
 
 
-def _placed(jax: Any, place: Any, tensor: torch.Tensor) -> Any:
+def _placed(jax: Any, target: Any, tensor: torch.Tensor) -> Any:
     with among_processes():
-        return put(jax, place, tensor)
+        return put(jax, target, tensor)
 
 
-def _state(jax: Any, place: Any, donated: bool, value: Any) -> Any:
+def _state(jax: Any, target: Any, donated: bool, value: Any) -> Any:
     """Return state as an array; a copy that may be written if it is donated."""
     if isinstance(value, _Array):
         return value.array
-    return put(jax, place, value) if donated else as_array(value)
+    return put(jax, target, value) if donated else as_array(value)
 
 
 @dataclass(frozen=True)

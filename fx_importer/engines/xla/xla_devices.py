@@ -54,19 +54,19 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
     jax = XLA_ENGINE.imported("jax")
     if mesh is None:
         (device,) = host_devices(1) if platform == HOST else [device_of(platform)]
-        place = jax.sharding.SingleDeviceSharding(device)
-        return Placement((place,) * arguments, (place,) * results, place)
+        single = jax.sharding.SingleDeviceSharding(device)
+        return Placement((single,) * arguments, (single,) * results, single)
     names, sizes = zip(*mesh.axes, strict=True)
     devices = jax.sharding.Mesh(np.array(host_devices(mesh.size)).reshape(sizes), names)
     weights = weight_positions(functions_of(module)["main"])
-    taken = take_shardings(module)["main"]
+    shardings = take_shardings(module)["main"]
 
     def place(sharding: Sharding | None) -> Any:
         spec = jax.sharding.PartitionSpec(*(axes or None for axes in sharding or ()))
         return jax.sharding.NamedSharding(devices, spec)
 
-    places = [None if each is None else place(each) for each in taken[1]]
-    return Placement(tuple(map(place, taken[0])), tuple(places), place(None), mesh.size, weights)
+    places = [None if each is None else place(each) for each in shardings[1]]
+    return Placement(tuple(map(place, shardings[0])), tuple(places), place(None), mesh.size, weights)
 
 
 def weight_positions(function: func_d.FuncOp) -> frozenset[int]:

@@ -82,8 +82,8 @@ class XlaFunction:
         try:
             shards = self._execute([*arrays, *self._weights]).disassemble_into_single_device_arrays()
             results = [array for (array,) in shards]
-            for each in results[:1] if self._waits(results) else ():
-                each.block_until_ready()
+            for result in results[:1] if self._waits(results) else ():
+                result.block_until_ready()
         except Exception:
             with Trace().stage("xla"):  # which says what failed
                 raise

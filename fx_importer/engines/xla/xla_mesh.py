@@ -99,14 +99,14 @@ class FunctionOnMesh:
             self._program = jax.jit(mapped, keep_unused=True)
 
     def __call__(self, ranks: Sequence[Sequence[Value]]) -> list[tuple[torch.Tensor, ...]]:
-        given = [self._arguments(arguments) for arguments in ranks]
+        by_rank = [self._arguments(arguments) for arguments in ranks]
         with self._jax.enable_x64(True):
-            arrays = [self._array(*each) for each in zip(self._put, zip(*given, strict=True), strict=True)]
+            arrays = [self._array(*each) for each in zip(self._put, zip(*by_rank, strict=True), strict=True)]
             with Trace().stage("xla"), among_processes():
                 results = self._jax.block_until_ready(self._program(*arrays, *self._weights))
         dtypes = [kind.dtypes[0] for kind in self.signature.results if isinstance(kind, TensorKind)]
-        found = [self._tensors(*each) for each in zip(results, dtypes, strict=True)]
-        return [tuple(tensors[at] for tensors in found) for at in range(len(self._devices))]
+        tensors_ = [self._tensors(*each) for each in zip(results, dtypes, strict=True)]
+        return [tuple(tensors[at] for tensors in tensors_) for at in range(len(self._devices))]
 
     def _array(self, put: Sequence[Callable[[Any], Any]], parts: Sequence[Any]) -> Any:
         """Return an array with a part on each device."""
@@ -170,8 +170,8 @@ class PlacedWeight:
         put: takes the tensor, and returns an array of jax.
     """
 
-    def __init__(self, place: Hashable, put: Callable[[torch.Tensor], Any]):
-        self._place, self._put = place, put
+    def __init__(self, sharding: Hashable, put: Callable[[torch.Tensor], Any]):
+        self._place, self._put = sharding, put
         self._held: _OnDevices | None = None
 
     def __call__(self, tensor: torch.Tensor) -> Any:
@@ -187,5 +187,5 @@ class PlacedWeight:
             return self._held.array
 
 
-def _is_current(held: _OnDevices | None, tensor: torch.Tensor) -> bool:
-    return held is not None and held.tensor is tensor and held.version == tensor._version
+def _is_current(copy: _OnDevices | None, tensor: torch.Tensor) -> bool:
+    return copy is not None and copy.tensor is tensor and copy.version == tensor._version

@@ -45,7 +45,7 @@ def compile_program(
     """
     jax = XLA_ENGINE.imported("jax")
     signature = read_signature(functions_of(module)["main"], XLA)
-    shapes = [jax.ShapeDtypeStruct(*each) for each in _shapes(signature.arguments)]
+    shapes = [jax.ShapeDtypeStruct(*shape) for shape in _shapes(signature.arguments)]
     call = artifact_function(module)
     with Trace().stage("xla-compile"), jax.enable_x64(True):
         function = jax.jit(
@@ -76,7 +76,7 @@ def artifact_function(module: ir.Module) -> Callable[..., Sequence[Any]]:
 
 def _shapes(kinds: Sequence[Kind]) -> list[tuple[Any, Any]]:
     """Return shapes, and dtypes of numpy."""
-    return [(each.shape, _numpy_type(each.dtypes[0])) for each in kinds if isinstance(each, TensorKind)]
+    return [(kind.shape, _numpy_type(kind.dtypes[0])) for kind in kinds if isinstance(kind, TensorKind)]
 
 
 # --- arrays ---------------------------------------------------------------------------------------------------------
@@ -101,10 +101,10 @@ def as_array(tensor: torch.Tensor) -> Any:
     return plain.view(_BITS[tensor.dtype.itemsize]).numpy().view(_numpy_type(tensor.dtype))
 
 
-def put(jax: Any, place: Any, tensor: torch.Tensor) -> Any:
+def put(jax: Any, sharding: Any, tensor: torch.Tensor) -> Any:
     """Return a copy of ``tensor`` as an array of jax on a device, or on the devices of a ``Sharding``."""
     with jax.enable_x64(True):  # without it, 64 bits become 32
-        return jax.device_put(as_array(dense(tensor)).copy(), place)
+        return jax.device_put(as_array(dense(tensor)).copy(), sharding)
 
 
 def as_tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:

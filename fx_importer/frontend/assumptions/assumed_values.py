@@ -68,21 +68,21 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
     return program
 
 
-def _with_assumed_number(found: fx.Node) -> None:
+def _with_assumed_number(node: fx.Node) -> None:
     """Give a call of `_LISTS` the number of elements that the capture assumes, if it does."""
-    (operand,) = found.args
-    parts = [] if found.target is aten.nonzero.default else list(found.users)
-    size = value_of(parts[0] if parts else found).shape[0]
+    (operand,) = node.args
+    parts = [] if node.target is aten.nonzero.default else list(node.users)
+    size = value_of(parts[0] if parts else node).shape[0]
     number = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else size
     if number is None or not value_of(operand).dim():
         return
-    sizes = [user for tensor in (found, *parts) for user in tensor.users if _is_number_of_rows(user)]
-    listed = emit(found, aten.nonzero_static.default, operand, size=number, fill_value=0)
+    sizes = [user for tensor in (node, *parts) for user in tensor.users if _is_number_of_rows(user)]
+    listed = emit(node, aten.nonzero_static.default, operand, size=number, fill_value=0)
     new: dict[fx.Node, Any] = dict.fromkeys(sizes, number)
-    new |= {part: emit(found, aten.select.int, listed, 1, part.args[1]) for part in parts}
-    for old, replacement in {**new, found: listed}.items():
+    new |= {part: emit(node, aten.select.int, listed, 1, part.args[1]) for part in parts}
+    for old, replacement in {**new, node: listed}.items():
         old.replace_all_uses_with(replacement)
-        found.graph.erase_node(old)
+        node.graph.erase_node(old)
 
 
 def _with_counted_number(number: fx.Node, counted: set[fx.Node]) -> None:

@@ -45,7 +45,7 @@ class NumberTensors:
         if question.answer == "False" and isinstance(number, fx.Node):
             strict = number
             if number.target is operator.or_:
-                strict = next((each for each in number.all_input_nodes if each.target in _OPPOSITE), number)
+                strict = next((node for node in number.all_input_nodes if node.target in _OPPOSITE), number)
             if strict.target in _OPPOSITE:
                 relation = _OPPOSITE[strict.target][number.target is operator.or_]
                 return self._emit(aten.logical_not.default, self._compared(relation, *strict.args))
@@ -102,7 +102,7 @@ class NumberTensors:
         """Return the result in int64 or float64. Integers of Python do not wrap: a result out of range is no answer."""
         result = self._emit(_ARITHMETIC[target], *operands)
         if target in _GROWS and not value_of(result).dtype.is_floating_point:
-            wide = [self._emit(aten._to_copy.default, each, dtype=torch.float64) for each in operands]
+            wide = [self._emit(aten._to_copy.default, operand, dtype=torch.float64) for operand in operands]
             size = self._emit(aten.abs.default, self._emit(_ARITHMETIC[target], *wide))
             self._in_range.append(self._emit(aten.lt.Scalar, size, 2.0**62))
         return result

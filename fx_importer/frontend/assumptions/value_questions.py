@@ -68,9 +68,9 @@ class Question:
     @property
     def text(self) -> str:
         """The expression, its value and the place."""
-        place = f", at {self.file}:{self.line}" if self.file else ""
+        where = f", at {self.file}:{self.line}" if self.file else ""
         raised = f" (otherwise the model raises {self.otherwise})" if self.otherwise else ""
-        return f"`{self.expression}` is {self.answer}{place}{raised}"
+        return f"`{self.expression}` is {self.answer}{where}{raised}"
 
 
 @dataclass
@@ -116,7 +116,7 @@ class ValueQuestions:
         def defer_kept(environment: Any, *args: Any, **kwargs: Any) -> Any:
             result = defer(environment, *args, **kwargs)
             for assertions in environment.deferred_runtime_asserts.values():
-                assertions[:] = [replace(each, expr=_kept(each.expr)) for each in assertions]
+                assertions[:] = [replace(assertion, expr=_kept(assertion.expr)) for assertion in assertions]
             return result
 
         call = HIGHER_ORDER_CALL.resolved().read()
@@ -199,8 +199,8 @@ class _BooleanFunctions(TorchFunctionMode):
             result = replaced(*args)
             return func(*args) if result is NotImplemented else result
         if _lists_by_axis(func, args, kwargs or {}):
-            found = args[0].nonzero()
-            return tuple(found.select(1, axis) for axis in range(args[0].dim()))
+            indices = args[0].nonzero()
+            return tuple(indices.select(1, axis) for axis in range(args[0].dim()))
         if func in (torch.unbind, torch.Tensor.unbind):  # also of loops over a tensor
             return _unbound(*args, **(kwargs or {}))
         if func in (torch.equal, torch.Tensor.equal):
@@ -229,9 +229,9 @@ def _without_masks(indices: tuple[Any, ...]) -> tuple[Any, ...]:
     places: list[Any] = []
     for index in indices:
         if isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.dim():
-            found = index.nonzero()
-            _assumed(found.shape[0])
-            places += [found.select(1, axis) for axis in range(index.dim())]
+            positions = index.nonzero()
+            _assumed(positions.shape[0])
+            places += [positions.select(1, axis) for axis in range(index.dim())]
         else:
             places.append(index)
     return tuple(places)
@@ -287,8 +287,8 @@ def _expression_of(frame: FrameType, tree: ast.Module | None) -> str | None:
         return None
     first, last, start, end = next(islice(positions(), frame.f_lasti // 2, None), (None,) * 4)
     for node in ast.walk(tree):
-        place = (getattr(node, name, None) for name in ("lineno", "end_lineno", "col_offset", "end_col_offset"))
-        if tuple(place) == (first, last, start, end):
+        lines = (getattr(node, name, None) for name in ("lineno", "end_lineno", "col_offset", "end_col_offset"))
+        if tuple(lines) == (first, last, start, end):
             asked = node.test if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert) else node
             while isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
                 asked = asked.operand

@@ -207,8 +207,8 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
     try:
         for name, value in own.items():
             if name not in _OF_MODULES and not (name == "forward" and getattr(value, "traces_once", False)):
-                place = places.setdefault(id(value), name) if type(value) in (list, dict, set) else None
-                entries[name] = _comparable(value) if place is None else (place, _comparable(value))
+                first = places.setdefault(id(value), name) if type(value) in (list, dict, set) else None
+                entries[name] = _comparable(value) if first is None else (first, _comparable(value))
     except RecursionError:
         raise NotComparable("it has an attribute that contains itself") from None
     return entries
@@ -226,7 +226,7 @@ def tensor_type(tensor: Tensor) -> tuple[Any, ...]:
     sizes = (*tensor.shape, *tensor.stride()) if tensor.layout is torch.strided else tuple(tensor.shape)
     return (
         *(type(tensor), tensor.dtype, tensor.device, tensor.layout, tensor.dim(), tensor.is_conj(), tensor.is_neg()),
-        *(each if isinstance(each, int) else each.node.expr for each in sizes),
+        *(size if isinstance(size, int) else size.node.expr for size in sizes),
     )
 
 
@@ -304,5 +304,5 @@ def _numbers(members: Sequence[Repeated]) -> frozenset[Attribute]:
         (path, name)
         for path, part in members[0].parts.items()
         for name, value in vars(part).items()
-        if type(value) is int and len({each.attribute((path, name)) for each in members}) == len(members)
+        if type(value) is int and len({member.attribute((path, name)) for member in members}) == len(members)
     )

@@ -110,7 +110,7 @@ class PythonState:
     def _record(self, name: str, read: Read) -> None:
         values = read()
         self._reads.append((name, read, values))
-        self._waiting += [(name, each) for each in values]
+        self._waiting += [(name, value) for value in values]
 
     def _visit(self, name: str, value: Any) -> None:
         if id(value) in self._equal or isinstance(value, weakref.ProxyTypes):
@@ -167,9 +167,9 @@ class PythonState:
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
             self._record(name, lambda: _items(own))
-        slots = [each for kind in type(value).__mro__ for each in _slots(kind)]
+        slots = [slot for kind in type(value).__mro__ for slot in _slots(kind)]
         if slots and not _is_trusted(type(value).__module__):
-            self._record(name, lambda: [getattr(value, each, _MISSING) for each in slots])
+            self._record(name, lambda: [getattr(value, slot, _MISSING) for slot in slots])
         self._visit_class(type(value))
 
     def _visit_module(self, module: nn.Module, is_own: bool = False) -> None:
@@ -203,17 +203,17 @@ class PythonState:
             for name, value in vars(kind).items():
                 special = name.startswith("__") and isinstance(value, types.FunctionType)
                 if name in self._names or (special and (called or name not in _OF_NEW_OBJECTS)):
-                    for each in _functions(value):
-                        if id(each) not in self._seen and type(each) not in CONSTANTS:
-                            self._waiting.append((f"{kind.__name__}.{name}", each))
+                    for function in _functions(value):
+                        if id(function) not in self._seen and type(function) not in CONSTANTS:
+                            self._waiting.append((f"{kind.__name__}.{name}", function))
 
     def _visit_function(self, function: types.FunctionType) -> None:
         name = function.__qualname__
         cells = function.__closure__ or ()
         if cells:
-            self._record(name, lambda: [_content(each) for each in cells])
+            self._record(name, lambda: [_content(cell) for cell in cells])
         if vars(function):
-            self._waiting += [(name, each) for each in vars(function).values()]
+            self._waiting += [(name, var) for var in vars(function).values()]
             own = vars(function)
             self._reads.append((name, lambda: [*own.values()], [*own.values()]))
         if not self._is_followed(function):
@@ -296,6 +296,6 @@ def _functions(value: Any) -> Iterator[Any]:
 def _names(code: types.CodeType) -> Iterator[str]:
     """Yield the names that ``code`` and the functions in it mention, of variables and attributes."""
     yield from code.co_names
-    for each in code.co_consts:
-        if isinstance(each, types.CodeType):
-            yield from _names(each)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)

@@ -89,8 +89,8 @@ class ModuleCall:
         raise NotComparable(f"an argument is of the class {type(value).__name__}")
 
     def _tensor_key(self, tensor: Tensor) -> Any:
-        if (place := self._places.get(id(tensor))) is not None:
-            return Tensor, place
+        if (path := self._places.get(id(tensor))) is not None:
+            return Tensor, path
         node = self.trace.node(tensor)
         if node is None or getattr(tensor, "constant", None) is not None:
             raise NotComparable("an argument is a constant tensor")
@@ -165,7 +165,7 @@ class TracedCall:
         Raises:
             NotComparable: if it reads several.
         """
-        numbers = {each.value for each in self.numbers.values() if each.is_index}
+        numbers = {number.value for number in self.numbers.values() if number.is_index}
         if len(numbers) > 1:
             raise NotComparable("it reads several entries of a cache")
         return numbers.pop() if numbers else None
@@ -179,7 +179,7 @@ class TracedCall:
         if (index := self.index()) is None:
             return True
         assert self.call.state is not None
-        theirs = {other.numbers[at] for at, each in self.numbers.items() if each.is_index}
+        theirs = {other.numbers[at] for at, number in self.numbers.items() if number.is_index}
         return len(theirs) == 1 and self.call.state.are_equal(index, self._index_of(other))
 
     def _check(self, leaves: Sequence[Any]) -> None:
@@ -258,7 +258,7 @@ class TracedCall:
 
     def _index_of(self, other: ModuleCall) -> int:
         """Return the number of the cache's entry that ``other`` would read."""
-        return next(other.numbers[at] for at, each in self.numbers.items() if each.is_index)
+        return next(other.numbers[at] for at, number in self.numbers.items() if number.is_index)
 
 
 def _is_number(node: fx.Node) -> bool:

@@ -43,8 +43,8 @@ class Forms:
 
     def was_complex(self, argument: Any) -> bool:
         """Return whether ``argument`` is a node that was complex, or a list of complex tensors."""
-        found = self.values.get(argument) if isinstance(argument, fx.Node) else None
-        return any(map(self.is_complex, tree_leaves(found)))
+        form = self.values.get(argument) if isinstance(argument, fx.Node) else None
+        return any(map(self.is_complex, tree_leaves(form)))
 
     def complex_dtypes(self, node: fx.Node) -> list[torch.dtype]:
         """Return the complex dtypes of ``node`` and its operands, its own first."""
@@ -114,8 +114,8 @@ def broadcast(nodes: Sequence[Any], like: Tensor, before: fx.Node) -> tuple[fx.N
     """Return ``nodes`` broadcast to the shape of ``like``, which their sum has; dynamic sizes are read from them."""
     sizes: list[Any] = []
     for axis, size in enumerate(like.shape, start=-like.dim()):
-        found = [each for each in nodes if value_of(each).dim() >= -axis]
-        owner = next((each for each in found if same_size(value_of(each).shape[axis], size)), None)
+        widest = [node for node in nodes if value_of(node).dim() >= -axis]
+        owner = next((each for each in widest if same_size(value_of(each).shape[axis], size)), None)
         static = isinstance(size, int) or owner is None
         sizes.append(size if static else emit(before, aten.sym_size.int, owner, axis + value_of(owner).dim()))
     return tuple(node if _has_shape(node, like) else emit(before, aten.expand.default, node, sizes) for node in nodes)

@@ -141,7 +141,7 @@ class _PairRewriting:
                 return zeros(argument, real, node) if part else with_dtype(argument, real, node)
             return argument
 
-        args = [map_aggregate(each, partial(one, position=at)) for at, each in enumerate(node.args)]
+        args = [map_aggregate(argument, partial(one, position=at)) for at, argument in enumerate(node.args)]
         kwargs = {key: map_aggregate(each, partial(one, position=None)) for key, each in node.kwargs.items()}
         return emit(node, target, *args, **kwargs)
 

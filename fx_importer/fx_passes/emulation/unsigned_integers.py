@@ -75,8 +75,8 @@ class _SignlessRewriting:
 
     def _unsigned(self, argument: Any) -> torch.dtype | None:
         """Return the model's dtype of a node if it is unsigned, else None."""
-        found = self._types.get(argument) if isinstance(argument, fx.Node) else None
-        return found if isinstance(found, torch.dtype) and found in SIGNED_DTYPES else None
+        dtype = self._types.get(argument) if isinstance(argument, fx.Node) else None
+        return dtype if isinstance(dtype, torch.dtype) and dtype in SIGNED_DTYPES else None
 
     def _call(self, node: fx.Node) -> None:
         target = node.target
@@ -109,8 +109,8 @@ class _SignlessRewriting:
     def _keeps_one_dtype(self, node: fx.Node) -> bool:
         """Return whether operands and results have one dtype: a ``cat`` of uint8 and int32 converts."""
         results = set(tree_leaves(self._types[node]))
-        given = {found for operand in node.all_input_nodes if (found := self._unsigned(operand))}
-        return node.target is aten.view.dtype or len(results | given) == 1
+        dtypes = {dtype for operand in node.all_input_nodes if (dtype := self._unsigned(operand))}
+        return node.target is aten.view.dtype or len(results | dtypes) == 1
 
     def _move_data(self, node: fx.Node) -> None:
         node.args = tuple(map(signed_dtype_of, node.args))
@@ -160,15 +160,15 @@ class _SignlessRewriting:
         old = self._unsigned(source)
         assert old is not None
         wide = dtype or WIDER_DTYPES[old]
-        if (found := self._wide.get((source, wide))) is None:
+        if (full := self._wide.get((source, wide))) is None:
             mask = (1 << (8 * old.itemsize)) - 1
             if source.target is aten.full.default:
                 number: Any = source.args[1]
-                found = emit(before, aten.full.default, source.args[0], int(number) & mask, dtype=wide)
+                full = emit(before, aten.full.default, source.args[0], int(number) & mask, dtype=wide)
             else:
-                found = emit(before, aten.bitwise_and.Scalar, _convert(before, source, wide), mask)
-            self._wide[source, wide] = found
-        return found
+                full = emit(before, aten.bitwise_and.Scalar, _convert(before, source, wide), mask)
+            self._wide[source, wide] = full
+        return full
 
     # --- arithmetic -------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class _SignlessRewriting:
         dtypes = [leaf for n in (node, *node.all_input_nodes) for leaf in tree_leaves(self._types[n])]
         if torch.uint64 in dtypes:
             if node.target not in SAME_FOR_BOTH_SIGNS or any(_is_float(dtype) for dtype in dtypes):
-                names = ", ".join(str(each) for each in dict.fromkeys(dtypes) if each)
+                names = ", ".join(str(dtype) for dtype in dict.fromkeys(dtypes) if dtype)
                 self._reject(
                     node,
                     f"it computes with torch.uint64 ({names}), which this output type lacks, and there is no wider "

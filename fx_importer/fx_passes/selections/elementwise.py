@@ -117,7 +117,7 @@ def along(argument: int, default: int | None = 0) -> Callable[[fx.Node, Selectio
 
 def _same_axes(state: Selections, operands: Sequence[fx.Node]) -> bool:
     """Return whether all ``operands`` have the same selected axes."""
-    numbers = [{axis: selection.number for axis, selection in state.axes(each).items()} for each in operands]
+    numbers = [{axis: selection.number for axis, selection in state.axes(operand).items()} for operand in operands]
     return all(number == numbers[0] for number in numbers)
 
 
@@ -196,7 +196,7 @@ def _same_batches(state: Selections, left: fx.Node, right: fx.Node) -> bool:
 
 def factory(node: fx.Node, state: Selections) -> Result:
     """Fill a tensor of as many elements as are selected with one number."""
-    place = 0 if isinstance(node.args[0], list | tuple) else 1
+    position = 0 if isinstance(node.args[0], list | tuple) else 1
     args = list(state.whole(node.args))
-    args[place] = state.whole_shape(args[place])
+    args[position] = state.whole_shape(args[position])
     return state.recomputed(node, *args, **node.kwargs)

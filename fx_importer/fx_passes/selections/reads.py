@@ -37,29 +37,29 @@ def _known(size: int | SymInt) -> int | None:
 def index(node: fx.Node, state: Selections) -> Result:
     """Read at one mask, or at indices, selected ones among them."""
     x, indices = node.args[:2]
-    listed = [(place, each) for place, each in enumerate(indices) if each is not None]  # type: ignore[arg-type]
+    listed = [(at, each) for at, each in enumerate(indices) if each is not None]  # type: ignore[arg-type]
     masks = [each for _, each in listed if value_of(each).dtype == torch.bool]
     if not masks:
         return _at_indices(node, state)
     if len(listed) > 1:
         return _at_mask_and_indices(node, state)
-    place, mask = listed[0]
-    if (number := _known(value_of(node).shape[place])) is not None:
-        return _of_known_number(node, x, place, mask, number, state)
+    axis, mask = listed[0]
+    if (number := _known(value_of(node).shape[axis])) is not None:
+        return _of_known_number(node, x, axis, mask, number, state)
     if mask in state.selected:
-        return _among_selected(node, x, place, mask, state)
-    return _by_mask(node, x, place, mask, state)
+        return _among_selected(node, x, axis, mask, state)
+    return _by_mask(node, x, axis, mask, state)
 
 
-def _by_mask(node: fx.Node, x: Any, place: int, mask: fx.Node, state: Selections) -> Result:
-    """Read whole slices at a mask of the axes of ``x`` from ``place`` on."""
+def _by_mask(node: fx.Node, x: Any, axis_: int, mask: fx.Node, state: Selections) -> Result:
+    """Read whole slices at a mask of the axes of ``x`` from ``axis_`` on."""
     rank = value_of(mask).dim()
-    symbol = unbacked(value_of(node), place) if rank else None
-    if symbol is None or any(place <= axis < place + rank for axis in state.axes(x)):
+    symbol = unbacked(value_of(node), axis_) if rank else None
+    if symbol is None or any(axis_ <= axis < axis_ + rank for axis in state.axes(x)):
         return None
     whole = state.whole(x)
     if rank > 1:
-        whole = emit(node, aten.flatten.using_ints, whole, place, place + rank - 1)
+        whole = emit(node, aten.flatten.using_ints, whole, axis_, axis_ + rank - 1)
     outer = state.selected[x].selections if x in state.selected else {}
     selection = state.of_mask(node, mask)
     same = outer.get(symbol, selection).number == selection.number
@@ -88,12 +88,12 @@ def _at_mask_and_indices(node: fx.Node, state: Selections) -> Result:
     )
 
 
-def _of_known_number(node: fx.Node, x: Any, place: int, mask: fx.Node, number: int, state: Selections) -> Result:
+def _of_known_number(node: fx.Node, x: Any, axis: int, mask: fx.Node, number: int, state: Selections) -> Result:
     """Read at a mask of one axis that has ``number`` true elements: the model asserts it."""
     if value_of(mask).dim() != 1 or mask in state.selected or x in state.selected:
         return None
     listed = emit(node, aten.nonzero_static.default, mask, size=number, fill_value=0)
-    return emit(node, aten.index_select.default, x, place, emit(node, aten.select.int, listed, 1, 0))
+    return emit(node, aten.index_select.default, x, axis, emit(node, aten.select.int, listed, 1, 0))
 
 
 def _among_selected(node: fx.Node, x: Any, place: int, mask: fx.Node, state: Selections) -> Result:
@@ -126,7 +126,7 @@ def _at_indices(node: fx.Node, state: Selections) -> Result:
 
 def aligned(node: fx.Node, state: Selections, operands: Sequence[Any]) -> bool:
     """Return whether ``operands``, which broadcast, have the same selections along each selected axis, or size 1."""
-    tensors = [each for each in operands if isinstance(each, fx.Node) and isinstance(value_of(each), Tensor)]
+    tensors = [value for value in operands if isinstance(value, fx.Node) and isinstance(value_of(value), Tensor)]
     rank = max((value_of(each).dim() for each in tensors), default=0)
     common: dict[int, Selection] = {}
     for tensor in tensors:

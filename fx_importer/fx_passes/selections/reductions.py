@@ -37,10 +37,10 @@ def _one(dtype: torch.dtype) -> float:
     return 1
 
 
-def _dims(node: fx.Node, place: int = 1) -> list[int]:
+def _dims(node: fx.Node, position: int = 1) -> list[int]:
     """Return the axes that ``node`` reduces; all if none are listed."""
     rank = value_of(node.args[0]).dim()
-    dims: Any = node.args[place] if len(node.args) > place else node.kwargs.get("dim")
+    dims: Any = node.args[position] if len(node.args) > position else node.kwargs.get("dim")
     if dims is None or dims == []:
         return list(range(rank))
     return [dim % max(rank, 1) for dim in (dims if isinstance(dims, list | tuple) else [dims])]

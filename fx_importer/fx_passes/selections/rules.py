@@ -24,8 +24,8 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
     """Return all arguments of ``node`` by name, in order."""
     schema = node.target._schema.arguments  # type: ignore[union-attr]
     names = [argument.name for argument in schema]
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    return {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
+    passed = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return {argument.name: passed.get(argument.name, argument.default_value) for argument in schema}
 
 
 def _called(node: fx.Node, arguments: dict[str, Any]) -> fx.Node:

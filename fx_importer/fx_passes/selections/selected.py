@@ -190,9 +190,9 @@ class Selections:
 
 def nodes_in(arguments: Any) -> list[fx.Node]:
     """Return the nodes among ``arguments``, in containers too."""
-    found: list[fx.Node] = []
-    map_arg(arguments, found.append)
-    return found
+    nodes: list[fx.Node] = []
+    map_arg(arguments, nodes.append)
+    return nodes
 
 
 def expression_of(size: int | SymInt) -> Any:

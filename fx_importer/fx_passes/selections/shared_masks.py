@@ -86,12 +86,12 @@ def _shared_masks(graph: fx.Graph) -> list[_SharedMask]:
     )
     if not masks:
         return []
-    written, order = aliases_of_mutated(graph), {node: place for place, node in enumerate(graph.nodes)}
+    written, order = aliases_of_mutated(graph), {node: at for at, node in enumerate(graph.nodes)}
     groups = alias_sets(graph) if written.intersection(masks) else {}
     shared: list[_SharedMask] = []
     for mask in masks:
         aliases = groups[mask] if mask in written else ()
-        writes = [place for node, place in order.items() if any(each in aliases for each in mutated_arguments(node))]
+        writes = [at for node, at in order.items() if any(each in aliases for each in mutated_arguments(node))]
         between: dict[int, list[fx.Node]] = {}
         for user in sorted(mask.users, key=order.__getitem__):
             between.setdefault(bisect.bisect_left(writes, order[user]), []).append(user)

@@ -92,7 +92,7 @@ def rewrite(graph: fx.Graph) -> Selections | None:
             _size(node, state)
             continue
         inputs = node.all_input_nodes
-        touched = any(each in state.selected or each in state.sizes for each in inputs)
+        touched = any(input_ in state.selected or input_ in state.sizes for input_ in inputs)
         rule = RULES.get(node.target) if touched else None
         if rule is None and _selects(node):
             rule = SOURCES[node.target]

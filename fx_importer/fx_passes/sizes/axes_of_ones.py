@@ -53,7 +53,7 @@ class Axes:
         if isinstance(size, sympy.Integer):
             return emit(before, aten.full.default, [], int(size), dtype=dtype)
         if size not in self._first and (size.is_Add or size.is_Mul):
-            a, b = (self._number(before, each, dtype) for each in _two_terms(size))
+            a, b = (self._number(before, two_term, dtype) for two_term in _two_terms(size))
             operator = aten.add.Tensor if size.is_Add else aten.mul.Tensor
             return None if a is None or b is None else emit(before, operator, a, b)
         ones = self._axis(before, size)
@@ -70,7 +70,7 @@ class Axes:
         if isinstance(size, sympy.Integer):
             return emit(before, aten.full.default, [int(size)], True, dtype=torch.bool) if size > 0 else None
         if size.is_Add:
-            parts = [self._axis(before, each) for each in _two_terms(size)]
+            parts = [self._axis(before, two_term) for two_term in _two_terms(size)]
             return None if None in parts else emit(before, aten.cat.default, parts)
         if size.is_Mul:
             first, rest = _two_terms(size)

@@ -42,7 +42,7 @@ def fold_constant_sizes(program: ExportedProgram, buffers: Collection[str] = ())
     """
     if not any(free_unbacked_symbols(value_of(node)) for node in program.graph.nodes if _has_symbols(node)):
         return program
-    held = {
+    tensors = {
         spec.arg.name: tensor
         for spec in program.graph_signature.input_specs
         if spec.kind is InputKind.CONSTANT_TENSOR or (spec.kind is InputKind.BUFFER and spec.target in buffers)
@@ -52,7 +52,7 @@ def fold_constant_sizes(program: ExportedProgram, buffers: Collection[str] = ())
 
     def fold(graph: fx.Graph, owner: fx.GraphModule) -> None:
         if owner is program.graph_module:
-            _fold(graph, held, sizes_of_symbols)
+            _fold(graph, tensors, sizes_of_symbols)
         elif sizes_of_symbols:
             for node in graph.nodes:
                 node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
@@ -69,13 +69,13 @@ def _has_symbols(node: fx.Node) -> bool:
     )
 
 
-def _fold(graph: fx.Graph, held: Mapping[str, Any], sizes_of_symbols: SizeValues) -> None:
+def _fold(graph: fx.Graph, tensors: Mapping[str, Any], sizes_of_symbols: SizeValues) -> None:
     """Evaluate the nodes that depend only on constants, in order, and inline the sizes that they determine."""
     aliases = alias_sets(graph)
     known: dict[fx.Node, Any] = {
-        node: as_node_dtype(node, held[node.name]).clone()  # in-place operators are evaluated too
+        node: as_node_dtype(node, tensors[node.name]).clone()  # in-place operators are evaluated too
         for node in graph.find_nodes(op="placeholder")
-        if type(tensor := held.get(node.name)) is Tensor and tensor.device.type == "cpu" and _is_small(tensor)
+        if type(tensor := tensors.get(node.name)) is Tensor and tensor.device.type == "cpu" and _is_small(tensor)
     }
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -172,8 +172,8 @@ def _integer_indices(node: fx.Node, known: dict[fx.Node, Any]) -> list[fx.Node |
         if not isinstance(index, fx.Node) or value_of(index).dtype != torch.bool:
             indices.append(index)
             continue
-        found = emit(node, aten.nonzero_static.default, index, size=int(known[index].sum()))
-        indices += [emit(node, aten.select.int, found, 1, column) for column in range(known[index].dim())]
+        positions = emit(node, aten.nonzero_static.default, index, size=int(known[index].sum()))
+        indices += [emit(node, aten.select.int, positions, 1, column) for column in range(known[index].dim())]
     return indices
 
 
@@ -195,13 +195,13 @@ def _with_sizes(example: Any, sizes_of_symbols: SizeValues) -> Any:
     def size(symbol: int | SymInt) -> int | SymInt:
         if not isinstance(symbol, SymInt):
             return symbol
-        found = symbol.node.expr.subs(sizes_of_symbols)
-        if found.is_number:
-            return int(found)
-        return symbol if found == symbol.node.expr else symbol.node.shape_env.create_symintnode(found, hint=None)
+        number = symbol.node.expr.subs(sizes_of_symbols)
+        if number.is_number:
+            return int(number)
+        return symbol if number == symbol.node.expr else symbol.node.shape_env.create_symintnode(number, hint=None)
 
     def tensor(example: FakeTensor) -> Tensor:
-        if not any(isinstance(each, SymInt) for each in (*example.shape, *example.stride())):
+        if not any(isinstance(size, SymInt) for size in (*example.shape, *example.stride())):
             return example
         with example.fake_mode:
             return torch.empty_strided(

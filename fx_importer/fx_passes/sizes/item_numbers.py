@@ -50,21 +50,21 @@ class ItemNumbers:
         if function is None or known is None or node.kwargs:
             return None
         kinds = []
-        for place, each in enumerate(node.args):
-            if parts[place] is None:
+        for position, each in enumerate(node.args):
+            if parts[position] is None:
                 if type(each) not in (bool, int, float):
                     return None
                 kind = {bool: torch.bool, int: torch.int64, float: self._floats}[type(each)]
-                parts[place] = emit(node, aten.full_like.default, known, each, dtype=kind)
-            kinds.append(value_of(parts[place]).dtype)
+                parts[position] = emit(node, aten.full_like.default, known, each, dtype=kind)
+            kinds.append(value_of(parts[position]).dtype)
         common = self._floats if self._floats in kinds or node.target in _OF_FLOATS else torch.int64
         if set(kinds) == {torch.bool} and node.target not in _OF_NUMBERS:
             common = torch.bool
         if node.target is torch.sym_ite:
             common = dtype
         first = 1 if node.target is torch.sym_ite else 0
-        given = [x if i < first else converted(node, x, common) for i, x in enumerate(parts) if x is not None]
-        return converted(node, function(node, *given), dtype)
+        operands = [x if i < first else converted(node, x, common) for i, x in enumerate(parts) if x is not None]
+        return converted(node, function(node, *operands), dtype)
 
 
 def _calls(target: Any, **keywords: Any) -> Callable[..., fx.Node]:

@@ -29,8 +29,8 @@ def _if_static(rewrite: Consumer) -> Consumer:
     return checked
 
 
-def _argument(node: fx.Node, place: int, default: Any = None) -> Any:
-    return node.args[place] if len(node.args) > place else default
+def _argument(node: fx.Node, position: int, default: Any = None) -> Any:
+    return node.args[position] if len(node.args) > position else default
 
 
 def _constant(before: fx.Node, value: int) -> fx.Node:

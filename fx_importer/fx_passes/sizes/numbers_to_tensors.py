@@ -71,10 +71,10 @@ def with_number_results(program: ExportedProgram, original: ExportedProgram) -> 
     """
     kinds = [type(s.arg) for s in original.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
     specs = list(program.graph_signature.output_specs)
-    places = [place for place, spec in enumerate(specs) if spec.kind is OutputKind.USER_OUTPUT]
-    for place, kind in zip(places, kinds, strict=False):
-        if kind in (SymBoolArgument, SymIntArgument, SymFloatArgument) and isinstance(specs[place].arg, TensorArgument):
-            specs[place] = replace(specs[place], arg=kind(name=specs[place].arg.name))
+    places = [at for at, spec in enumerate(specs) if spec.kind is OutputKind.USER_OUTPUT]
+    for at, kind in zip(places, kinds, strict=False):
+        if kind in (SymBoolArgument, SymIntArgument, SymFloatArgument) and isinstance(specs[at].arg, TensorArgument):
+            specs[at] = replace(specs[at], arg=kind(name=specs[at].arg.name))
     changed = copy.copy(program)
     changed._graph_signature = replace(program.graph_signature, output_specs=specs)
     return changed
@@ -82,13 +82,13 @@ def with_number_results(program: ExportedProgram, original: ExportedProgram) -> 
 
 def _beside(node: fx.Node, x: Any, number: Any, numbers: ItemNumbers) -> fx.Node | None:
     """Return ``number`` as a tensor of the dtype that PyTorch promotes it to in an operation with ``x``."""
-    found = numbers.of(number)
-    if found is None or not isinstance(value_of(x), Tensor):
+    tensor = numbers.of(number)
+    if tensor is None or not isinstance(value_of(x), Tensor):
         return None
     dtype = torch.result_type(value_of(x), _EXAMPLES[type(value_of(number))])
     if node.target in FACTORS and dtype.is_floating_point and dtype.itemsize == 2:
         dtype = torch.float32  # eager does not round a factor
-    return converted(node, found, dtype)
+    return converted(node, tensor, dtype)
 
 
 def _binary(onto: Any, *, reversed_: bool = False) -> Consumer:
@@ -109,7 +109,7 @@ def _scaled(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     """Compute ``a + alpha * b`` of two tensors: in float32 if the result is narrower, as eager does."""
     operands, alpha = node.args[:2], node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else None)
     factor = numbers.of(alpha)
-    if factor is None or not all(isinstance(value_of(each), Tensor) for each in operands):
+    if factor is None or not all(isinstance(value_of(operand), Tensor) for operand in operands):
         return None
     result = value_of(node).dtype
     dtype = torch.float32 if result in (torch.float16, torch.bfloat16) else result
@@ -152,17 +152,17 @@ def _clamp(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     """Clamp by tensors of the result's dtype: bounds that are constants are filled."""
     x, *bounds = node.args
     bounds += [node.kwargs.get(name) for name in ("min", "max")[len(bounds) :]]
-    made = [numbers.of(each) for each in bounds]
+    made = [numbers.of(bound) for bound in bounds]
     known = next((each for each in made if each is not None), None)
     unknown = [bound for bound, tensor in zip(bounds, made, strict=True) if tensor is None]
     if known is None or not all(isinstance(each, int | float | None) for each in unknown):
         return None
     dtype = value_of(node).dtype
-    for place, (tensor, number) in enumerate(zip(made, bounds, strict=True)):
+    for axis, (tensor, number) in enumerate(zip(made, bounds, strict=True)):
         if tensor is not None:
-            made[place] = converted(node, tensor, dtype)
+            made[axis] = converted(node, tensor, dtype)
         elif number is not None:
-            made[place] = emit(node, aten.full_like.default, known, number, dtype=dtype)
+            made[axis] = emit(node, aten.full_like.default, known, number, dtype=dtype)
     return emit(node, aten.clamp.Tensor, converted(node, x, dtype), *made)
 
 

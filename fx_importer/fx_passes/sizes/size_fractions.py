@@ -16,10 +16,10 @@ from fx_importer.fx_graph.emission import value_of
 def size_by_fraction(node: fx.Node) -> fx.Node | None:
     """Return ``size * 1.5``, rounded to an integer, as ``size * 3 // 2``; None for other nodes."""
     rounds_up = node.target is math.ceil
-    found = _fraction(node.args[0], up=rounds_up) if node.target in _ROUNDINGS else None
-    if found is None:
+    parts = _fraction(node.args[0], up=rounds_up) if node.target in _ROUNDINGS else None
+    if parts is None:
         return None
-    size, fraction = found
+    size, fraction = parts
     total = _call(node, operator.mul, size, fraction.numerator)
     if rounds_up:
         total = _call(node, operator.add, total, fraction.denominator - 1)
@@ -33,7 +33,7 @@ def _fraction(product: Any, *, up: bool) -> tuple[fx.Node, Fraction] | None:
     if not isinstance(product, fx.Node) or product.target not in (operator.mul, operator.truediv):
         return None
     numbers = [argument for argument in product.args if isinstance(argument, int | float)]
-    nodes = [_size(each) for each in product.args if isinstance(each, fx.Node)]
+    nodes = [_size(argument) for argument in product.args if isinstance(argument, fx.Node)]
     if len(numbers) != 1 or len(nodes) != 1 or nodes[0] is None or not numbers[0] > 0 or numbers[0] == math.inf:
         return None
     if product.target is operator.mul:
@@ -60,8 +60,8 @@ def _exact(factor: float, *, up: bool) -> Fraction | None:
 
 def _size(node: fx.Node) -> fx.Node | None:
     """Return ``node`` if it is an integer, or the integer that it converts."""
-    found = node.args[0] if node.target is torch.sym_float else node
-    return found if isinstance(found, fx.Node) and isinstance(value_of(found), SymInt) else None
+    size = node.args[0] if node.target is torch.sym_float else node
+    return size if isinstance(size, fx.Node) and isinstance(value_of(size), SymInt) else None
 
 
 def _call(before: fx.Node, function: Any, *args: Any) -> fx.Node:

@@ -47,10 +47,10 @@ def _rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         if made is not None:
             node.replace_all_uses_with(made)
             graph.erase_node(node)
-        found = node if made is None else made
-        axes.add(found)
-        if found.op == "call_function" and torch.Tag.pointwise in getattr(found.target, "tags", ()):
-            _align_ranks(found)
+        emitted = node if made is None else made
+        axes.add(emitted)
+        if emitted.op == "call_function" and torch.Tag.pointwise in getattr(emitted.target, "tags", ()):
+            _align_ranks(emitted)
     graph.eliminate_dead_code()
 
 
@@ -138,7 +138,7 @@ def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
     if len(node.args) != 2 or node.kwargs:
         return _scaled(node, axes) if node.target in _SUMS else None
     tensors = [argument for argument in node.args if isinstance(value_of(argument), Tensor)]
-    sizes = [each for each in node.args if isinstance(value_of(each), SymInt | SymFloat)]
+    sizes = [argument for argument in node.args if isinstance(value_of(argument), SymInt | SymFloat)]
     if len(tensors) != 1 or len(sizes) != 1:
         return None
     dtype = torch.result_type(value_of(tensors[0]), 1)
@@ -150,7 +150,7 @@ def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
         return None
     if node.target not in FACTORS:  # eager rounds other operands to half precision
         number = converted(node, converted(node, number, dtype), wide)
-    parts = [number if each is sizes[0] else converted(node, each, wide) for each in node.args]
+    parts = [number if argument is sizes[0] else converted(node, argument, wide) for argument in node.args]
     result = emit(node, TENSOR_OVERLOADS.get(node.target, node.target), *parts)
     return converted(node, result, value_of(node).dtype)
 
@@ -173,8 +173,8 @@ def _number(before: fx.Node, number: Any, axes: Axes, dtype: torch.dtype) -> fx.
     """Return a number that is computed from sizes as a rank-0 tensor; fractions by the operators that compute them."""
     value = value_of(number)
     if isinstance(value, SymInt):
-        found = axes.number(before, value, dtype)
-        return converted(before, _as_tensor(before, number), dtype) if found is None else found
+        tensor = axes.number(before, value, dtype)
+        return converted(before, _as_tensor(before, number), dtype) if tensor is None else tensor
     if not isinstance(number, fx.Node):
         return emit(before, aten.full.default, [], number, dtype=dtype)
     if number.target is torch.sym_float:
@@ -207,13 +207,13 @@ def _scalar_tensor(node: fx.Node, axes: Axes) -> fx.Node | None:
 
 def _select(node: fx.Node, axes: Axes) -> fx.Node | None:
     """Select a place of a dynamic axis by ``index_select``, one counted from the end on the reversed axis."""
-    x, axis, place = node.args
+    x, axis, position = node.args
     assert isinstance(axis, int)
-    if not isinstance(place, int) or not isinstance(value_of(x).shape[axis], SymInt):
+    if not isinstance(position, int) or not isinstance(value_of(x).shape[axis], SymInt):
         return None
     axis %= value_of(x).dim()
-    x = x if place >= 0 else emit(node, aten.flip.default, x, [axis])
-    at = emit(node, aten.full.default, [1], place if place >= 0 else -place - 1, dtype=torch.int64)
+    x = x if position >= 0 else emit(node, aten.flip.default, x, [axis])
+    at = emit(node, aten.full.default, [1], position if position >= 0 else -position - 1, dtype=torch.int64)
     return emit(node, aten.squeeze.dim, emit(node, aten.index_select.default, x, axis, at), axis)
 
 

@@ -25,10 +25,10 @@ def held_in(
     arguments = {argument.node.name: argument.name for argument in signature.arguments if argument.kind == "state"}
     constants = {constant.node.name: constant.spec.target for constant in signature.constants}
     for spec in program.graph_signature.input_specs:
-        for names, held in ((arguments, state), (constants, kept)):
+        for names, tensors in ((arguments, state), (constants, kept)):
             if (target := names.get(spec.arg.name)) is not None:
                 type_ = value_type(held_value(program, spec))
-                held[target] = manifest.Held(HELD[spec.kind], type_, spec.persistent is not False)
+                tensors[target] = manifest.Held(HELD[spec.kind], type_, spec.persistent is not False)
     return state, kept
 
 
@@ -41,17 +41,17 @@ def weights_outside(
     if not passed and not named:
         return
     names: dict[Any, list[str]] = {}
-    for target, held in program.state_dict.items():
-        if isinstance(held, torch.Tensor) and held.layout is torch.strided:
-            names.setdefault(storage_view_key(held), []).append(target)
+    for target, tensor in program.state_dict.items():
+        if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+            names.setdefault(storage_view_key(tensor), []).append(target)
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     for name, node, is_resource in (*passed, *named):
-        held = held_value(program, specs[node.name])
-        given = as_node_dtype(node, held)
-        passed_as = None if given.dtype == held.dtype else str(given.dtype).removeprefix("torch.")
-        also = tuple(each for each in names.get(storage_view_key(held), ()) if each != name)
+        tensor = held_value(program, specs[node.name])
+        given = as_node_dtype(node, tensor)
+        passed_as = None if given.dtype == tensor.dtype else str(given.dtype).removeprefix("torch.")
+        also = tuple(each for each in names.get(storage_view_key(tensor), ()) if each != name)
         key = key_of(weights.external(given, name)) if is_resource else name
-        yield key, manifest.Weight(name, value_type(held), passed_as, also)
+        yield key, manifest.Weight(name, value_type(tensor), passed_as, also)
 
 
 def name_values(function: func_d.FuncOp, record: manifest.Function) -> None:

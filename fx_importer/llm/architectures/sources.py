@@ -139,5 +139,5 @@ def both_caches(own: Any, buffers: Sequence[torch.nn.Module], *, are_new: bool) 
         buffers: a module for each layer: see `CrossLayer`.
         are_new: whether the model's code computes the keys and values of the source in this call.
     """
-    layers: list[Any] = [CrossLayer(each, is_new=are_new) for each in buffers]
+    layers: list[Any] = [CrossLayer(buffer, is_new=are_new) for buffer in buffers]
     return EncoderDecoderCache(own, LayersCache(layers=layers))

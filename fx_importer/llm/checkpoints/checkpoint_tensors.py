@@ -37,7 +37,7 @@ def load_checkpoint(
             dtype.
     """
     integers = _integers_for_floats(model_class, config, tensors)
-    floats = next((each.dtype for each in tensors.values() if each.is_floating_point()), torch.float32)
+    floats = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
     # transformers would convert integers to floats. It reports an empty tensor, unless it ignores the name.
     offered = {**tensors, **{name: torch.empty(0, dtype=floats) for name in integers}}
     try:
@@ -59,13 +59,13 @@ def load_checkpoint(
 
 def _integers_for_floats(model_class: Any, config: Any, tensors: Mapping[str, Tensor]) -> list[str]:
     """Return the names of ``tensors`` that are not floats, except where the model itself has integers."""
-    found = [name for name, each in tensors.items() if not each.is_floating_point()]
-    if not found:
-        return found
+    integers = [name for name, tensor in tensors.items() if not tensor.is_floating_point()]
+    if not integers:
+        return integers
     with torch.device("meta"):
         state = model_class(copy.deepcopy(config)).state_dict()
     ends = {_end(name) for name, each in state.items() if not each.is_floating_point()}
-    return [name for name in found if _end(name) not in ends]
+    return [name for name in integers if _end(name) not in ends]
 
 
 def _end(name: str) -> str:

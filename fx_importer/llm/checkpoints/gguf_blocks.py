@@ -62,7 +62,7 @@ def _fifths(blocks: Tensor, at: int) -> list[Tensor]:
     words = [
         blocks[..., first : first + 1].int() | (blocks[..., first + 1 : first + 2].int() << 8) for first in (at, at + 2)
     ]
-    return [(((each >> torch.arange(16, dtype=torch.int32)) & 1) << 4).float() for each in words]
+    return [(((word >> torch.arange(16, dtype=torch.int32)) & 1) << 4).float() for word in words]
 
 
 def _q5_0(blocks: Tensor) -> list[Tensor]:
@@ -124,14 +124,14 @@ def _q6_k(blocks: Tensor) -> list[Tensor]:
     low = blocks[..., :128].unflatten(-1, (2, 64))
     high = blocks[..., 128:192].unflatten(-1, (2, 32))
     scales = blocks[..., 192:208].unflatten(-1, (2, 8))
-    found: list[Tensor] = []
+    groups: list[Tensor] = []
     for group in range(8):
         begin, side = group % 4 * 16, group % 2 * 16
         four = low[..., begin : begin + 16]
         four = four >> 4 if group >= 4 else four & 15
         two = (high[..., side : side + 16] >> group // 2 * 2) & 3
-        found.append(_signed(scales[..., group : group + 1]) * ((four | (two << 4)).float() - 32))
-    return found
+        groups.append(_signed(scales[..., group : group + 1]) * ((four | (two << 4)).float() - 32))
+    return groups
 
 
 @dataclass(frozen=True)
@@ -235,5 +235,5 @@ class BlockEmbedding(torch.nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the embeddings, [..., K], of ``tokens`` [...]."""
-        found = self._format.unpacked(torch.nn.functional.embedding(tokens, self.weight)).to(self._dtype)
-        return found if self._factor is None else found * self._factor
+        rows = self._format.unpacked(torch.nn.functional.embedding(tokens, self.weight)).to(self._dtype)
+        return rows if self._factor is None else rows * self._factor

@@ -96,7 +96,7 @@ class _Loader:
     def load(self) -> LoadedModel:
         layers = {name: _layer_of(self._meta, self._names[name]) for name in self._names}
         state: dict[str, Tensor] = {}
-        found = LoadedModel(None, self._tensors)
+        loaded = LoadedModel(None, self._tensors)
         for name, target in self._names.items():
             shape = self._meta.state_dict()[target].shape
             if layers[name] is not None:
@@ -104,15 +104,15 @@ class _Loader:
             else:
                 state[target] = self._vector(name, shape)
                 if state[target].data_ptr() == self._tensors[name].data_ptr():
-                    found.names[target] = name
-        found.model = load_checkpoint(self._kind, self._config, state, self._dtype, self._path)
+                    loaded.names[target] = name
+        loaded.model = load_checkpoint(self._kind, self._config, state, self._dtype, self._path)
         for name, path in layers.items():
             if path is not None and name.endswith(".weight"):
-                self._replace(found, name, path)
+                self._replace(loaded, name, path)
         if _FACTORS in self._tensors:
-            _divide_frequencies(found.model, self._tensors[_FACTORS], self._path)
-        found.model.eval()
-        return found
+            _divide_frequencies(loaded.model, self._tensors[_FACTORS], self._path)
+        loaded.model.eval()
+        return loaded
 
     def _vector(self, name: str, shape: torch.Size) -> Tensor:
         """Return a tensor other than a layer's matrix, in the model's form. If unchanged, it aliases the file."""
@@ -126,10 +126,10 @@ class _Loader:
         same = stored.dtype == self._dtype and made is values
         return stored if same else torch.from_numpy(np.ascontiguousarray(made)).to(self._dtype)
 
-    def _replace(self, found: LoadedModel, name: str, path: str) -> None:
+    def _replace(self, loaded: LoadedModel, name: str, path: str) -> None:
         """Replace the layer at ``path``, and all layers that share its weight, by layers with the weight ``name``."""
         described, weight = self._header.tensors[name], self._tensors[name]
-        module = found.model.get_submodule(path)
+        module = loaded.model.get_submodule(path)
         bias = self._tensors.get(f"{name.removesuffix('.weight')}.bias")
         rows, columns = module.weight.shape[:: -1 if isinstance(module, Conv1D) else 1]
         if described.sizes != (rows, columns):
@@ -138,17 +138,17 @@ class _Loader:
             )
         heads = self._permuted_heads(name, rows, transposed=isinstance(module, Conv1D))
         packed = torch.nn.Parameter(weight, requires_grad=False)
-        shared = [each for each, other in found.model.named_modules() if _weight(other) is module.weight]
+        shared = [each for each, other in loaded.model.named_modules() if _weight(other) is module.weight]
         for place in shared:
-            old = found.model.get_submodule(place)
+            old = loaded.model.get_submodule(place)
             new = self._layer(old, packed, described, bias)
             if heads is not None:
                 new = RowPermutation(new, heads)
-            found.model.set_submodule(place, new)
+            loaded.model.set_submodule(place, new)
         inner = f"{path}.linear" if heads is not None else path
-        found.names[f"{inner}.weight"] = name
+        loaded.names[f"{inner}.weight"] = name
         if bias is not None and bias.dtype == self._dtype:
-            found.names[f"{inner}.bias"] = f"{name.removesuffix('.weight')}.bias"
+            loaded.names[f"{inner}.bias"] = f"{name.removesuffix('.weight')}.bias"
 
     def _layer(
         self, old: torch.nn.Module, weight: torch.nn.Parameter, described: GgufTensor, bias: Tensor | None
@@ -202,15 +202,15 @@ def _layer_of(model: torch.nn.Module, target: str) -> str | None:
 
 
 def _dtype_of(header: GgufHeader) -> torch.dtype:
-    kinds = {each.kind for each in header.tensors.values()}
+    kinds = {tensor.kind for tensor in header.tensors.values()}
     halves = [_FLOATS[each] for each in ("BF16", "F16") if each in kinds]
     return halves[0] if halves and kinds <= _FLOATS.keys() else torch.float32
 
 
 def _divide_frequencies(model: torch.nn.Module, factors: Tensor, path: Path) -> None:
     """Divide the RoPE frequencies by ``factors``."""
-    found = [each for each in model.modules() if isinstance(getattr(each, "inv_freq", None), Tensor)]
-    if len(found) != 1 or found[0].get_buffer("inv_freq").shape != factors.shape:
+    modules = [module for module in model.modules() if isinstance(getattr(module, "inv_freq", None), Tensor)]
+    if len(modules) != 1 or modules[0].get_buffer("inv_freq").shape != factors.shape:
         raise UsageError(f"'{path}' holds '{_FACTORS}', which does not fit {type(model).__name__}")
-    frequencies = found[0].get_buffer("inv_freq")
-    found[0].register_buffer("inv_freq", frequencies / factors.to(frequencies.dtype), persistent=False)
+    frequencies = modules[0].get_buffer("inv_freq")
+    modules[0].register_buffer("inv_freq", frequencies / factors.to(frequencies.dtype), persistent=False)

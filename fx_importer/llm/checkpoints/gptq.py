@@ -166,19 +166,19 @@ def load_words(
     layout = WordFormat.of_config(config.quantization_config)
     del config.quantization_config
     layers = list(dict.fromkeys(name.rpartition(".")[0] for name in stored if name.endswith(_NEEDED)))
-    parts = {layer: {each: stored.get(f"{layer}.{each}") for each in _PARTS} for layer in layers}
-    taken = {f"{layer}.{each}" for layer in layers for each in _PARTS}
-    state = {name: each for name, each in stored.items() if name not in taken}
+    parts = {layer: {part: stored.get(f"{layer}.{part}") for part in _PARTS} for layer in layers}
+    packed = {f"{layer}.{part}" for layer in layers for part in _PARTS}
+    state = {name: each for name, each in stored.items() if name not in packed}
     floats = (each.dtype for each in state.values() if each.is_floating_point())
     chosen: torch.dtype = dtype or config.dtype or next(floats, torch.float16)
-    for layer, each in parts.items():
-        state[f"{layer}.weight"] = zeros(_shape(layer, each, layout), chosen)  # replaced below
+    for layer, part in parts.items():
+        state[f"{layer}.weight"] = zeros(_shape(layer, part, layout), chosen)  # replaced below
     model = load_checkpoint(model_class, config, state, chosen, path)
-    for layer, each in parts.items():
+    for layer, part in parts.items():
         old = model.get_submodule(layer)
         if type(old) is not torch.nn.Linear:
             raise UsageError(f"'{layer}' is quantized, and is a {type(old).__name__}: accepted are linear layers")
-        model.set_submodule(layer, _layer(layer, each, old.bias, layout))
+        model.set_submodule(layer, _layer(layer, part, old.bias, layout))
     return model
 
 
@@ -202,8 +202,8 @@ def _shape(path: str, parts: Mapping[str, Tensor | None], layout: WordFormat) ->
     fits = groups > 0 and words.shape[1:] == (wide,) and zeros_.shape == (groups, rows // layout.values)
     types = {words.dtype, zeros_.dtype} == {torch.int32} and scales.is_floating_point()
     if not fits or not types or rows % layout.values or words.shape[0] % groups:
-        found = ", ".join(f"{each.dtype} {list(each.shape)}" for each in (words, zeros_, scales))
-        raise UsageError(f"'{path}' has tensors that are not those of {layout.bits} bits in groups: {found}")
+        kinds = ", ".join(f"{each.dtype} {list(each.shape)}" for each in (words, zeros_, scales))
+        raise UsageError(f"'{path}' has tensors that are not those of {layout.bits} bits in groups: {kinds}")
     if layout.group is not None and groups != (1 if layout.group == -1 else -(-columns // layout.group)):
         raise UsageError(
             f"'{path}' has {groups} groups of {columns // groups} values, and the model's quantization_config states "
@@ -218,15 +218,15 @@ def _shape(path: str, parts: Mapping[str, Tensor | None], layout: WordFormat) ->
 
 
 def _layer(path: str, parts: Mapping[str, Tensor | None], bias: Any, layout: WordFormat) -> WordLinear:
-    words, zeros_, scales, groups_of = (parts[each] for each in _PARTS)
+    words, zeros_, scales, groups_of = (parts[part] for part in _PARTS)
     assert words is not None
     assert zeros_ is not None
     assert scales is not None
     order = None
-    if groups_of is not None and (found := groups_of.long()).diff().lt(0).any():  # activation order (desc_act)
-        order = found.argsort(stable=True)
+    if groups_of is not None and (groups := groups_of.long()).diff().lt(0).any():  # activation order (desc_act)
+        order = groups.argsort(stable=True)
         words = _reordered(words, order, layout)
-        groups_of = found[order]
+        groups_of = groups[order]
     if groups_of is not None:
         size = len(groups_of) // scales.shape[0]
         if not torch.equal(groups_of.long(), torch.arange(len(groups_of)) // size):

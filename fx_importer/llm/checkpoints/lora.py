@@ -113,8 +113,8 @@ def _config(folder: Path) -> Mapping[str, Any]:
     refused += ["bias"] if config.get("bias", "none") != "none" else []
     refused += ["init_lora_weights"] if config.get("init_lora_weights", True) not in _INITIALIZATIONS else []
     if refused:
-        given = ", ".join(f"{each}={config[each]!r}" for each in refused)
-        raise UsageError(f"'{folder}' has options that are not merged here: {given}; merge it with peft")
+        unset = ", ".join(f"{each}={config[each]!r}" for each in refused)
+        raise UsageError(f"'{folder}' has options that are not merged here: {unset}; merge it with peft")
     try:
         is_targeted(config, "layers.0.")
     except (TypeError, ValueError, re.error) as error:
@@ -141,10 +141,10 @@ def is_targeted(config: Mapping[str, Any], path: str) -> bool:
     if (layers := config.get("layers_to_transform")) is None:
         return True
     patterns = config.get("layers_pattern") or [r"[^.]*"]
-    found = (
+    texts = (
         re.match(rf".*\.{each}\.(\d+)\.", path) for each in ([patterns] if isinstance(patterns, str) else patterns)
     )
-    number = next((int(match[1]) for match in found if match is not None), None)
+    number = next((int(match[1]) for match in texts if match is not None), None)
     return number in (layers if isinstance(layers, list) else [layers])
 
 
@@ -157,8 +157,8 @@ def _is_named(names: Any, path: str) -> bool:
 
 def _check_targets(config: Mapping[str, Any], paths: Iterable[str], targets: Sequence[str], folder: Path) -> None:
     """Raise `UsageError` unless there are matrices for ``targets``, and for no module that is not a target."""
-    given = set(paths)
-    if missing := [f"'{path}'" for path in targets if path not in given]:
+    known = set(paths)
+    if missing := [f"'{path}'" for path in targets if path not in known]:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise UsageError(
             f"'{folder / WEIGHTS}' lacks the matrices of {', '.join(missing[:3])}{more}, which the target_modules in "
@@ -166,7 +166,7 @@ def _check_targets(config: Mapping[str, Any], paths: Iterable[str], targets: Seq
         )
     if config.get("target_modules") in (None, _ALL):
         return
-    if unknown := [path for path in given if not is_targeted(config, path)]:
+    if unknown := [path for path in known if not is_targeted(config, path)]:
         raise UsageError(
             f"'{folder / WEIGHTS}' has matrices of '{min(unknown)}', which the target_modules in {CONFIG} do not name: "
             f"{config['target_modules']!r}"
@@ -176,33 +176,33 @@ def _check_targets(config: Mapping[str, Any], paths: Iterable[str], targets: Seq
 def _tensors(folder: Path) -> dict[str, Tensor]:
     if not (folder / WEIGHTS).is_file():
         raise UsageError(f"'{folder}' holds no {WEIGHTS}: accepted is a folder that peft's save_pretrained writes")
-    found = {name: each.read(each.type) for name, each in stored_in(folder / WEIGHTS).items() if each.type is not None}
-    for name, each in found.items():
+    read = {name: each.read(each.type) for name, each in stored_in(folder / WEIGHTS).items() if each.type is not None}
+    for name, each in read.items():
         if each.dim() != 2 or not (_NAME.fullmatch(name) or _COPY.fullmatch(name)):
             raise UsageError(f"'{folder / WEIGHTS}' holds '{name}', which is not a LoRA matrix; merge it with peft")
-    return found
+    return read
 
 
 def _check_copies(model: Any, tensors: Mapping[str, Tensor], folder: Path) -> None:
     """Raise `UsageError` if base weights stored with an adapter differ from the weights of ``model``."""
-    for name, each in tensors.items():
+    for name, tensor in tensors.items():
         if _NAME.fullmatch(name) is None and (match := _COPY.fullmatch(name)) is not None:
             weight = _module(model, match["path"], folder).weight
-            if not torch.equal(weight.to(each.dtype), each):
+            if not torch.equal(weight.to(tensor.dtype), tensor):
                 raise UsageError(f"'{folder}' replaces the weight of '{match['path']}'; merge it with peft")
 
 
 def _pairs(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """Return the matrices A, [r, K], and B, [N, r], keyed by module path."""
     sides: dict[str, dict[str, Tensor]] = {}
-    for name, each in tensors.items():
+    for name, tensor in tensors.items():
         if (match := _NAME.fullmatch(name)) is not None:
-            sides.setdefault(match["path"], {})[match["side"]] = each
-    wrong = [path for path, each in sides.items() if len(each) != 2 or each["A"].shape[0] != each["B"].shape[1]]
+            sides.setdefault(match["path"], {})[match["side"]] = tensor
+    wrong = [path for path, side in sides.items() if len(side) != 2 or side["A"].shape[0] != side["B"].shape[1]]
     if wrong or not sides:
         of = f" of {wrong[0]!r}" if wrong else ""
         raise UsageError(f"'{folder / WEIGHTS}' holds no fitting matrices A and B{of}")
-    return {path: (each["A"], each["B"]) for path, each in sides.items()}
+    return {path: (side["A"], side["B"]) for path, side in sides.items()}
 
 
 def _module(model: Any, path: str, folder: Path) -> Any:
@@ -211,9 +211,9 @@ def _module(model: Any, path: str, folder: Path) -> Any:
     except AttributeError:
         module = None
     if not isinstance(module, _ADAPTABLE):
-        found = "it does not have" if module is None else f"is a {type(module).__name__}"
+        reason = "it does not have" if module is None else f"is a {type(module).__name__}"
         raise UsageError(
-            f"'{folder}' changes the module '{path}' of {type(model).__name__}, which {found}: accepted are linear "
+            f"'{folder}' changes the module '{path}' of {type(model).__name__}, which {reason}: accepted are linear "
             "layers and embeddings of the model that the adapter was trained for"
         )
     return module
@@ -236,5 +236,5 @@ def _scale(config: Mapping[str, Any], path: str, rank: int, folder: Path) -> flo
 
 def _of_module(pattern: Mapping[str, Any] | None, path: str, default: Any) -> Any:
     """Return the value of the first key in ``pattern`` that matches the end of ``path``, as PEFT does."""
-    found = (value for key, value in (pattern or {}).items() if re.match(rf"(.*\.)?({key})$", path))
-    return next(found, default)
+    ranks = (value for key, value in (pattern or {}).items() if re.match(rf"(.*\.)?({key})$", path))
+    return next(ranks, default)

@@ -75,40 +75,40 @@ class AdapterArguments:
 
 def _linear_layers(model: Any, targets: Sequence[str] | None) -> dict[str, torch.nn.Module]:
     logits = model.get_output_embeddings()
-    found: dict[str, torch.nn.Module] = {}
+    layers: dict[str, torch.nn.Module] = {}
     for path, module in model.named_modules():
-        inner = path.rpartition(".")[0] in found  # the layer inside a RowPermutation
+        inner = path.rpartition(".")[0] in layers  # the layer inside a RowPermutation
         if isinstance(module, _LINEAR) and not inner and (targets is not None or module is not logits):
-            found[path] = module
+            layers[path] = module
     if targets is None:
-        return found
-    ends = [f".{each}" for each in targets]
+        return layers
+    ends = [f".{target}" for target in targets]
     if wrong := [
-        each for each, end in zip(targets, ends, strict=True) if not any(f".{p}".endswith(end) for p in found)
+        target for target, end in zip(targets, ends, strict=True) if not any(f".{p}".endswith(end) for p in layers)
     ]:
-        names = sorted({path.rpartition(".")[2] for path in found})
+        names = sorted({path.rpartition(".")[2] for path in layers})
         raise UsageError(
             f"{type(model).__name__} has no linear layer {wrong[0]!r} for adapters: accepted are ends of paths, as "
             f"{', '.join(names)}"
         )
-    return {path: module for path, module in found.items() if f".{path}".endswith(tuple(ends))}
+    return {path: module for path, module in layers.items() if f".{path}".endswith(tuple(ends))}
 
 
 def _sizes(model: Any, layers: Mapping[str, torch.nn.Module]) -> dict[str, tuple[int, int]]:
     """Return K and N of the layers that a call of the model runs, measured by a call with fake tensors."""
-    found: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, tuple[int, int]] = {}
 
     def note(path: str, module: torch.nn.Module, inputs: tuple[Tensor, ...], result: Tensor) -> None:
-        found[path] = (inputs[0].shape[-1], result.shape[-1])
+        sizes[path] = (inputs[0].shape[-1], result.shape[-1])
 
     handles = [module.register_forward_hook(partial(note, path)) for path, module in layers.items()]
     try:
         with tracing(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             model(input_ids=torch.zeros(1, 1, dtype=torch.int64))
     finally:
-        for each in handles:
-            each.remove()
-    return found
+        for handle in handles:
+            handle.remove()
+    return sizes
 
 
 def _names(path: str) -> tuple[str, str]:
@@ -118,11 +118,11 @@ def _names(path: str) -> tuple[str, str]:
 
 def no_adapter(form: AdapterForm) -> Matrices:
     """Return all-zero matrices, which leave the model unchanged."""
-    found: Matrices = {}
+    zeros: Matrices = {}
     for path, (columns, rows) in form.layers.items():
         shapes = (form.rank, columns), (rows, form.rank)
-        found |= {name: torch.zeros(shape) for name, shape in zip(_names(path), shapes, strict=True)}
-    return found
+        zeros |= {name: torch.zeros(shape) for name, shape in zip(_names(path), shapes, strict=True)}
+    return zeros
 
 
 def matrices_for(form: AdapterForm | None, folder: str | os.PathLike[str] | None) -> Matrices:
@@ -136,9 +136,9 @@ def matrices_for(form: AdapterForm | None, folder: str | os.PathLike[str] | None
     """
     if form is None:
         raise UsageError("the module takes no adapter: import the model with adapter_rank, or merge it with lora")
-    found = no_adapter(form)
+    matrices = no_adapter(form)
     if folder is None:
-        return found
+        return matrices
     for path, (first, second, scale) in read_adapter(Path(folder), form.layers).items():
         if path not in form.layers:
             raise UsageError(
@@ -153,9 +153,9 @@ def matrices_for(form: AdapterForm | None, folder: str | os.PathLike[str] | None
                 f"module takes ranks up to {form.rank}, and the layer is [{rows}, {columns}]"
             )
         first_name, second_name = _names(path)
-        found[first_name][:rank] = first
-        found[second_name][:, :rank] = second.float() * scale
-    return found
+        matrices[first_name][:rank] = first
+        matrices[second_name][:, :rank] = second.float() * scale
+    return matrices
 
 
 class AdaptedCaller(Caller):

@@ -249,7 +249,7 @@ def _missing_tokenizer(path: Path) -> list[str]:
 
 
 def _missing_weights(path: Path) -> list[str]:
-    index, single = (path / each for each in _WEIGHTS)
+    index, single = (path / weight for weight in _WEIGHTS)
     if single.is_file():
         return []
     if not index.is_file():

@@ -46,8 +46,8 @@ class PackedLinear(torch.nn.Module, ABC):
 
     def _in_pieces(self, x: Tensor) -> Tensor:
         size = max(32, _PIECE // x.shape[-1] // 32 * 32)
-        found = [self._unpacked(x, slice(first, first + size)) for first in range(0, self._rows, size)]
-        return found[0] if len(found) == 1 else torch.cat(found, -1)
+        pieces = [self._unpacked(x, slice(first, first + size)) for first in range(0, self._rows, size)]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
 
     @abstractmethod
     def _fused(self, x: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class Int4Linear(ScaledLinear):
         return (first * low + second * high).sum(-2).sum(-1)  # GROUP lanes, which compilers vectorize
 
     def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
-        low, high = (each.flatten(1) for each in self._halves(self.weight[rows], self.scale[rows]))
+        low, high = (half.flatten(1) for half in self._halves(self.weight[rows], self.scale[rows]))
         first, second = x.unflatten(-1, (2, -1)).unbind(-2)
         return torch.nn.functional.linear(first, low) + torch.nn.functional.linear(second, high)
 
@@ -126,8 +126,8 @@ class Int8Embedding(torch.nn.Module):
         """Return the embeddings, [..., K], of ``tokens`` [...]."""
         rows = torch.nn.functional.embedding(tokens, self.weight)
         scale = torch.nn.functional.embedding(tokens, self.scale.unsqueeze(1))
-        found = (rows.float() * scale).to(self._dtype)
-        return found if self._factor is None else found * self._factor
+        rows_ = (rows.float() * scale).to(self._dtype)
+        return rows_ if self._factor is None else rows_ * self._factor
 
 
 def frozen(values: Tensor) -> torch.nn.Parameter:

@@ -65,8 +65,8 @@ class _Packing:
     """The packed weights of a model. A weight that several modules share is packed once."""
 
     def __init__(self, model: Any, name: str, lanes: int):
-        embeddings = [each for each in model.modules() if isinstance(each, torch.nn.Embedding)]
-        self._kept = {id(each.weight) for each in embeddings if not _is_plain(each)}
+        embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+        self._kept = {id(embedding.weight) for embedding in embeddings if not _is_plain(embedding)}
         self._in_8_bits = {id(each.weight) for each in (*embeddings, model.get_output_embeddings()) if each is not None}
         self._name, self._lanes = name, lanes
         self._packed: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # also holds the weight, so that its id stays valid

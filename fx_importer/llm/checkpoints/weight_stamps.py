@@ -52,7 +52,7 @@ def check_stamps(folder: Path, weights: Iterable[str], stamps: Mapping[str, Stam
 
 
 def _files(folder: Path, weights: Iterable[str]) -> list[Path]:
-    return sorted({stored.file.path for each in weights for stored in stored_in(folder / each).values()})
+    return sorted({stored.file.path for weight in weights for stored in stored_in(folder / weight).values()})
 
 
 def _name(path: Path, folder: Path) -> str:
@@ -67,8 +67,8 @@ def _stamp(path: Path) -> Stamp:
 
 
 def _sha256(path: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
-            found.update(piece)
-    return found.hexdigest()
+            digest.update(piece)
+    return digest.hexdigest()

@@ -70,7 +70,7 @@ class Server:
         return JSONResponse(
             {
                 "status": "ok",
-                "running": sum(each is not None for each in scheduler.slots),
+                "running": sum(slot is not None for slot in scheduler.slots),
                 "waiting": len(scheduler.waiting),
                 "free_pages": len(self.model.free_pages),
                 "pages": self.model.pages - 1,

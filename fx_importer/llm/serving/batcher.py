@@ -153,11 +153,11 @@ class Batcher:
     def _run(self) -> None:
         while self._obey():
             try:
-                found = self.scheduler.step()
+                chosen = self.scheduler.step()
             except Exception as error:  # report it to all waiting clients
                 self._fail(error)
                 continue
-            for request, token in found:
+            for request, token in chosen:
                 if request in self._texts:
                     self._add(request, token)
             for request in [request for request in self._texts if request.error is not None]:

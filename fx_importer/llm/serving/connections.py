@@ -34,7 +34,7 @@ class TimedConnection(H11Protocol):
         """Start the clock, and close the oldest silent connection if there are too many."""
         super().connection_made(transport)
         self._restart(REQUEST_SECONDS)
-        timed = [each for each in self.connections if isinstance(each, TimedConnection)]
+        timed = [connection for connection in self.connections if isinstance(connection, TimedConnection)]
         if len(timed) > MAX_CONNECTIONS:
             oldest = min((each for each in timed if not each._is_answered), key=lambda each: each._since)  # or this one
             self.connections.discard(oldest)

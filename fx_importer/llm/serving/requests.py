@@ -120,10 +120,10 @@ def prompts_of(body: Mapping[str, Any]) -> list[str | list[int]]:
 
 def messages_of(body: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the messages of a chat, with text contents. Raises `RequestError` for anything else."""
-    found = body.get("messages")
-    if not isinstance(found, list) or not found:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
         raise RequestError("'messages' is accepted as a list of objects with 'role' and 'content'", "messages")
-    return [_message(each, f"messages[{number}]") for number, each in enumerate(found)]
+    return [_message(each, f"messages[{number}]") for number, each in enumerate(messages)]
 
 
 def _message(message: Any, param: str) -> dict[str, str]:

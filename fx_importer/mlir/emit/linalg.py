@@ -148,7 +148,7 @@ class LinalgOps(ArithOps):
 
     def affine_maps(self, maps: Sequence[ir.AffineMap]) -> ir.Attribute:
         """Return the attribute that has the indexing map of each tensor of a structured operation."""
-        return ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps], self.context)
+        return ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps], self.context)
 
     def select_axes(self, rank: int, axes: Sequence[int | None]) -> ir.AffineMap:
         """Return the map from ``rank`` axes to some of them; None is the constant 0."""

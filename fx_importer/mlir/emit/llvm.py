@@ -130,8 +130,8 @@ class LlvmOps(Emitter):
         """Emit a struct of ``values``."""
         struct = self.value("llvm.mlir.undef", self._struct([each.type for each in values]))
         for position, value in enumerate(values):
-            place = {"position": self.array([position])}
-            struct = self.op("llvm.insertvalue", [struct.type], [struct, value], place).result
+            at = {"position": self.array([position])}
+            struct = self.op("llvm.insertvalue", [struct.type], [struct, value], at).result
         return struct
 
     def load_struct(self, address: ir.Value, types: Sequence[ir.Type]) -> list[ir.Value]:
@@ -167,10 +167,10 @@ class LlvmOps(Emitter):
 
 def function_hints(context: ir.Context, *hints: str | tuple[str, str]) -> ir.ArrayAttr:
     """Return function attributes of LLVM, each a name or a name and a value, for ``passthrough``."""
-    found = [
+    settings = [
         ir.StringAttr.get(hint, context)
         if isinstance(hint, str)
         else ir.ArrayAttr.get([ir.StringAttr.get(part, context) for part in hint], context)
         for hint in hints
     ]
-    return ir.ArrayAttr.get(found, context)
+    return ir.ArrayAttr.get(settings, context)

@@ -62,7 +62,7 @@ class LoopEmitter(LinalgOps):
     ) -> tuple[Self, list[ir.Value]]:
         """Emit ``scf.parallel`` of loops of ``counts``; return an emitter in them, before their end, and counters."""
         rank = len(counts)
-        bounds = [self.index(each) for each in (*[0] * rank, *counts, *[1] * rank)]
+        bounds = [self.index(count) for count in (*[0] * rank, *counts, *[1] * rank)]
         segments = {"operandSegmentSizes": self.segments(rank, rank, rank, 0)}
         op = self.op("scf.parallel", [], bounds, segments | dict(attributes), regions=1)
         block = self.add_block(op.regions[0], [ir.IndexType.get(self.context)] * rank)

@@ -29,5 +29,5 @@ def constant_of(value: ir.Value) -> int | None:
     """Return the value of a ``torch.constant.int`` or ``torch.constant.bool``; None for anything else."""
     if producer(value) not in ("torch.constant.int", "torch.constant.bool"):
         return None
-    found = ir.IntegerAttr(value.owner.attributes["value"]).value
-    return found if producer(value) == "torch.constant.int" else int(found != 0)
+    number = ir.IntegerAttr(value.owner.attributes["value"]).value
+    return number if producer(value) == "torch.constant.int" else int(number != 0)

@@ -26,9 +26,9 @@ def list_of(value: ir.Value) -> list[ir.Value] | None:
 
 def constants_in(value: ir.Value) -> list[int] | None:
     """Return the elements of a list of constants; None if one of them is not constant."""
-    found = [constant_of(each) for each in list_of(value) or ()]
-    known = [each for each in found if each is not None]
-    return known if list_of(value) is not None and len(known) == len(found) else None
+    constants = [constant_of(each) for each in list_of(value) or ()]
+    known = [each for each in constants if each is not None]
+    return known if list_of(value) is not None and len(known) == len(constants) else None
 
 
 class TorchTosaOps(TosaOps):
@@ -36,8 +36,8 @@ class TorchTosaOps(TosaOps):
 
     def builtin(self, value: ir.Value) -> ir.Value | None:
         """Return a torch tensor as a builtin one; None if its type is not known."""
-        found = tensor_type_of(value)
-        return found and self.value("torch_c.to_builtin_tensor", self.tensor(*found), value)
+        type_ = tensor_type_of(value)
+        return type_ and self.value("torch_c.to_builtin_tensor", self.tensor(*type_), value)
 
     def reshape(self, x: ir.Value, shape: Sequence[int | None]) -> ir.Value | None:
         """Emit a ``tosa.reshape``; None for two dynamic sizes: it can infer only one."""

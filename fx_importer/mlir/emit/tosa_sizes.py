@@ -55,14 +55,14 @@ class TosaSizeOps(TorchTosaOps):
         if name not in SIZE_ARITHMETIC:
             return None
         operands = [self.size_of(operand) for operand in value.owner.operands]
-        known = [each for each in operands if each is not None]
+        known = [operand for operand in operands if operand is not None]
         return self.compute(SIZE_ARITHMETIC[name], *known) if len(known) == len(operands) else None
 
     def compute(self, name: str, *operands: Size) -> Size:
         """Emit a shape operation: ``add``, ``sub``, ``mul``, ``div_floor``, ``div_ceil``, ``min``, ``max``."""
         if all(isinstance(operand, int) for operand in operands):
-            return reduce(_FOLDS[name], [each for each in operands if isinstance(each, int)])
-        return self.value(f"tosa.{name}_shape", "!tosa.shape<1>", *(self.shape_of([each]) for each in operands))
+            return reduce(_FOLDS[name], [operand for operand in operands if isinstance(operand, int)])
+        return self.value(f"tosa.{name}_shape", "!tosa.shape<1>", *(self.shape_of([operand]) for operand in operands))
 
     def product_of(self, sizes: Sequence[Size]) -> Size:
         """Return the product of ``sizes``."""
@@ -87,8 +87,8 @@ class TosaSizeOps(TorchTosaOps):
 
     def reshape_to(self, x: ir.Value, sizes: Sequence[Size]) -> ir.Value:
         """Emit a ``tosa.reshape``, which infers a single dynamic size."""
-        if [each if isinstance(each, int) else None for each in sizes].count(None) == 1:
-            sizes = [each if isinstance(each, int) else -1 for each in sizes]
+        if [size if isinstance(size, int) else None for size in sizes].count(None) == 1:
+            sizes = [size if isinstance(size, int) else -1 for size in sizes]
         shape = [size if isinstance(size, int) and size >= 0 else None for size in sizes]
         return self.value("tosa.reshape", self.tensor(shape, self.element(x)), x, self.shape_of(sizes))
 

@@ -97,10 +97,10 @@ def as_tensor(data: np.ndarray, element: str, shape: Sequence[int]) -> torch.Ten
     return flat.view(dtype).reshape(tuple(shape))
 
 
-def array_name(text: str, taken: Sequence[str]) -> str:
+def array_name(text: str, names: Sequence[str]) -> str:
     """Return a name for the array of a weight."""
     name = "w_" + (re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "constant")
     unique, number = name, 2
-    while unique in taken:
+    while unique in names:
         unique, number = f"{name}_{number}", number + 1
     return unique

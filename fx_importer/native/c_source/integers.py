@@ -84,7 +84,7 @@ def _from_data(op: ir.Operation) -> bool:
 def _helper(name: str) -> Expression:
     def emit(op: ir.Operation, operands: Operands) -> str:
         if str(op.results[0].type) == "i1":
-            return _of_bools(name, [paren(each) for each in operands])
+            return _of_bools(name, [paren(operand) for operand in operands])
         cast = "(ptrdiff_t)" if is_index(op) else ""
         return wrapped(op, f"{cast}fx_{name}_{storage_of(op)}({', '.join(map(plain, operands))})")
 
@@ -109,13 +109,13 @@ def unsigned(op: ir.Operation, operands: Operands) -> list[str]:
     """Return operands of an integer type as unsigned numbers."""
     width = width_of(op.operands[0].type)
     if width == 1:
-        return [paren(each) for each in operands]
+        return [paren(operand) for operand in operands]
     if str(op.operands[0].type) == "index":
-        return [f"(size_t){paren(each)}" for each in operands]
+        return [f"(size_t){paren(operand)}" for operand in operands]
     if width in (8, 16, 32, 64):
-        return [f"(uint{width}_t){paren(each)}" for each in operands]
+        return [f"(uint{width}_t){paren(operand)}" for operand in operands]
     mask = f"UINT64_C({(1 << width) - 1})"
-    return [f"((uint64_t){paren(each)} & {mask})" for each in operands]
+    return [f"((uint64_t){paren(operand)} & {mask})" for operand in operands]
 
 
 def _division(name: str, symbol: str, signed: bool) -> Expression:

@@ -179,7 +179,7 @@ def _entry_function(writer: FunctionWriter, op: func_d.FuncOp, name: str, entry:
     parameters: list[str] = []
     values = [*entry.arguments, None, *entry.outputs, None]
     blocks = iter(("", "arena"))
-    taken = [value.c_name for value in values if value is not None]
+    names = [value.c_name for value in values if value is not None]
     for argument, value in zip(op.arguments, values, strict=True):
         if value is None:
             block = next(blocks)
@@ -187,7 +187,7 @@ def _entry_function(writer: FunctionWriter, op: func_d.FuncOp, name: str, entry:
                 parameters.append(f"unsigned char *{block}")
             writer.buffer_argument(argument, Buffer(block, "unsigned char", (0,), (1,)))
             continue
-        c_name = _parameter_name(value.c_name, taken)
+        c_name = _parameter_name(value.c_name, names)
         if not isinstance(argument.type, ir.MemRefType):
             parameters.append(f"{c_type(argument.type)} {c_name}")
             writer.scalar_argument(argument, c_name)
@@ -213,14 +213,14 @@ def _entry_function(writer: FunctionWriter, op: func_d.FuncOp, name: str, entry:
 _OWN_NAMES = re.compile(r"(?:[tbvi]|next)\d+(?:_[ds]\d+)?|(?:w|fx)_\w*")
 
 
-def _parameter_name(name: str, taken: list[str]) -> str:
+def _parameter_name(name: str, names: list[str]) -> str:
     """Return a name for a parameter, other than those of loops, variables, arrays and functions of libm."""
     if len(name) > 1 and not _OWN_NAMES.fullmatch(name) and not {name, name.removesuffix("f")} & LIBRARY:
         return name
     changed = f"{name}_in"
-    while changed in taken:
+    while changed in names:
         changed += "_"
-    taken.append(changed)
+    names.append(changed)
     return changed
 
 

@@ -32,43 +32,43 @@ from fx_importer.quantization.windows import four_sides, pair, same_padding
 
 
 def _fold_convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
-    if given.get("transposed") or len(shape_of(node, BATCH)) != 4:
+    passed = arguments(node)
+    if passed.get("transposed") or len(shape_of(node, BATCH)) != 4:
         raise NoIntegerForm("it is not a convolution over a batch and two axes")
-    return _fold_windows(scope, node, given, params)
+    return _fold_windows(scope, node, passed, params)
 
 
 def _fold_convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     """Emit a convolution over ``[N, C, L]`` as one over ``[N, C, 1, L]``."""
-    given = arguments(node)
+    passed = arguments(node)
     if len(shape_of(node, BATCH)) != 3:
         raise NoIntegerForm("it is not a convolution over a batch and one axis")
 
     def wide(values: Any) -> list[int]:
         return [1, *values] if isinstance(values, list | tuple) else [1, values]
 
-    padding = given["padding"]
-    given["padding"] = padding if isinstance(padding, str) else [0, *wide(padding)[1:]]
-    given |= {name: wide(given[name]) for name in ("stride", "dilation")}
-    return _fold_windows(scope, node, given, params, added=True)
+    padding = passed["padding"]
+    passed["padding"] = padding if isinstance(padding, str) else [0, *wide(padding)[1:]]
+    passed |= {name: wide(passed[name]) for name in ("stride", "dilation")}
+    return _fold_windows(scope, node, passed, params, added=True)
 
 
 def _fold_windows(
-    scope: Scope, node: fx.Node, given: dict[str, Any], params: Params, *, added: bool = False
+    scope: Scope, node: fx.Node, passed: dict[str, Any], params: Params, *, added: bool = False
 ) -> fx.Node:
-    """Emit a convolution of arguments ``given`` over two axes; with ``added``, the first is added, of size one."""
-    x, of_x = scope.quantized(given["input"])
+    """Emit a convolution of arguments ``passed`` over two axes; with ``added``, the first is added, of size one."""
+    x, of_x = scope.quantized(passed["input"])
     weight, *biases, scales = weight_and_scales(
-        scope, constant_weight(scope, given["weight"]), given["bias"], of_x, params
+        scope, constant_weight(scope, passed["weight"]), passed["bias"], of_x, params
     )
     if added:
         x, weight = (scope.call(node, aten.unsqueeze.default, each, 2) for each in (x, weight))
-    stride, dilation = pair(given["stride"]), pair(given["dilation"])
-    padding, shape = given["padding"], shape_of(weight)
+    stride, dilation = pair(passed["stride"]), pair(passed["dilation"])
+    padding, shape = passed["padding"], shape_of(weight)
     sides = same_padding(padding, shape, dilation) if isinstance(padding, str) else four_sides(pair(padding))
     x, padded = _without_pad(x, of_x, sides, [by * (size - 1) for by, size in zip(dilation, shape[2:], strict=True)])
-    sides = [each + by for each, by in zip(sides, padded, strict=True)]
-    windows = (stride, sides, dilation, given["groups"])
+    sides = [side + by for side, by in zip(sides, padded, strict=True)]
+    windows = (stride, sides, dilation, passed["groups"])
     if of_x.bits == 16:
         made = scope.call(node, integer.wide_conv2d.default, x, weight, *biases, *windows, *scales, *out_of(params))
         return scope.call(node, aten.squeeze.dim, made, 2) if added else made
@@ -84,21 +84,21 @@ def _without_pad(x: fx.Node, of_x: Params, sides: Sequence[int], most: Sequence[
     With ``sides`` they are at most ``most`` rows and columns: less than a window.
     """
     if x.target is aten.constant_pad_nd.default and x.args[2] == of_x.zero_point:
-        source, given, *_ = x.args
-        by_side: list[int] = [*given, 0, 0, 0, 0][:4]  # type: ignore[misc, list-item]
+        source, widths, *_ = x.args
+        by_side: list[int] = [*widths, 0, 0, 0, 0][:4]  # type: ignore[misc, list-item]
         found = [*by_side[2:], *by_side[:2]]
         bounds = [each for each in most for _ in range(2)]
         fits = all(by >= 0 and by + at <= bound for by, at, bound in zip(found, sides, bounds, strict=True))
-        if fits and len(given) <= 4:  # type: ignore[arg-type]
+        if fits and len(widths) <= 4:  # type: ignore[arg-type]
             return source, found  # type: ignore[return-value]
     return x, [0, 0, 0, 0]
 
 
 def _sums(scope: Scope, node: fx.Node) -> FloatSums:
-    given = arguments(node)
-    _, of_x = scope.quantized(given["input"])
-    scales = of_x.scale * constant_weight(scope, given["weight"]).scales
-    return FloatSums(of_x, SUMS, scales, given["bias"], node.meta["val"].dim() - 2)
+    passed = arguments(node)
+    _, of_x = scope.quantized(passed["input"])
+    scales = of_x.scale * constant_weight(scope, passed["weight"]).scales
+    return FloatSums(of_x, SUMS, scales, passed["bias"], node.meta["val"].dim() - 2)
 
 
 @defines(
@@ -191,8 +191,8 @@ def tosa_wide_conv2d(
     image, (channels, depth, *kernel) = to_nhwc(emit, x), static_shape(emit, weight)
 
     def emitted(x: ir.Value, weight: ir.Value, groups: int, part: slice) -> ir.Value:
-        held = emit_i48_bias(emit, bias[part])
-        sums = emit_convolution(emit, x, weight, held, stride, padding, dilation, groups, 0)
+        wide_bias = emit_i48_bias(emit, bias[part])
+        sums = emit_convolution(emit, x, weight, wide_bias, stride, padding, dilation, groups, 0)
         scales = (multipliers, shifts) if len(multipliers) == 1 else (multipliers[part], shifts[part])
         return emit_requantized(emit, sums, *scales, *out)
 

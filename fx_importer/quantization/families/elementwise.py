@@ -50,12 +50,12 @@ def clamp_bounds(node: fx.Node) -> tuple[float, float] | None:
         return 0.0, 6.0
     if node.target not in _CLAMPS or node.kwargs:
         return None
-    given = list(node.args[1:])
+    bounds = list(node.args[1:])
     if node.target is aten.hardtanh.default:
-        given += (-1.0, 1.0)[len(given) :]
+        bounds += (-1.0, 1.0)[len(bounds) :]
     elif node.target is aten.clamp_max.default:
-        given = [None, *given]
-    low, high = [*given, None, None][:2]
+        bounds = [None, *bounds]
+    low, high = [*bounds, None, None][:2]
     if not all(each is None or isinstance(each, int | float) for each in (low, high)):
         return None
     return -math.inf if low is None else float(low), math.inf if high is None else float(high)
@@ -92,7 +92,7 @@ def fold_table(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     sources = {scope.quantized(leaf) for leaf in leaves}
     if len(sources) != 1:
         raise NoIntegerForm(f"it is a function of {len(sources)} tensors, and tables are of one")
-    ((x, given),) = sources
+    ((x, of_x),) = sources
 
     def function(x: Tensor) -> Tensor:
         values: dict[fx.Node, Tensor] = dict.fromkeys(leaves, x)
@@ -104,10 +104,10 @@ def fold_table(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
                 values[each] = each.target(*args, **kwargs)  # type: ignore[operator]
         return values[node].float()
 
-    if 16 in (given.bits, params.bits):
-        return _fold_wide_table(scope, node, x, given, params, function)
-    steps = torch.arange(-128, 128).clamp(given.low, given.high)
-    result = function((steps - given.zero_point).float() * given.scale)
+    if 16 in (of_x.bits, params.bits):
+        return _fold_wide_table(scope, node, x, of_x, params, function)
+    steps = torch.arange(-128, 128).clamp(of_x.low, of_x.high)
+    result = function((steps - of_x.zero_point).float() * of_x.scale)
     if result.isnan().any():  # an infinity is the bound of the range
         raise NoIntegerForm("it is not finite everywhere in the range of its operand")
     entries = ((result / params.scale).round() + params.zero_point).clamp(params.low, params.high)
@@ -115,19 +115,19 @@ def fold_table(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 
 
 def _fold_wide_table(
-    scope: Scope, node: fx.Node, x: fx.Node, given: Params, params: Params, function: Callable[[Tensor], Tensor]
+    scope: Scope, node: fx.Node, x: fx.Node, of_x: Params, params: Params, function: Callable[[Tensor], Tensor]
 ) -> fx.Node:
     """Emit ``function`` of ``x`` as a table of int16 with the parameters. Raises `NoIntegerForm`."""
-    levels, scale = torch.arange(given.low, given.high + 1) - given.zero_point, given.scale
+    levels, scale = torch.arange(of_x.low, of_x.high + 1) - of_x.zero_point, of_x.scale
     operand = 1  # the factor of x before the lookup
-    if given.bits == 8:
+    if of_x.bits == 8:
         levels, scale, operand = levels * 2**7, scale / 2**7, 2**7
     table = wide_table_of(function, levels, scale, params)
     if operand * table.gain > 1:
-        by = multiplier_and_shift(float(operand * table.gain), given.reach)
-        x = scope.call(node, integer.rescale.default, x, given.zero_point, *by, 0, -(2**15), 2**15 - 1, 16)
-    held = scope.constants.add(table.entries)
-    made = scope.call(node, integer.wide_table.default, x, held, table.multiplier, table.shift, *out_of(params))
+        by = multiplier_and_shift(float(operand * table.gain), of_x.reach)
+        x = scope.call(node, integer.rescale.default, x, of_x.zero_point, *by, 0, -(2**15), 2**15 - 1, 16)
+    entries = scope.constants.add(table.entries)
+    made = scope.call(node, integer.wide_table.default, x, entries, table.multiplier, table.shift, *out_of(params))
     made.meta[STEPS] = table.steps
     return made
 

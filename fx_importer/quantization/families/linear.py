@@ -25,20 +25,20 @@ from fx_importer.quantization.tosa_emission import emit_convolution, emit_i48_bi
 
 
 def _fold_linear(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
-    return _fold_product(scope, node, given["input"], constant_weight(scope, given["weight"]), given["bias"], params)
+    passed = arguments(node)
+    return _fold_product(scope, node, passed["input"], constant_weight(scope, passed["weight"]), passed["bias"], params)
 
 
 def _fold_addmm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
-    if (given["beta"], given["alpha"]) != (1, 1):
+    passed = arguments(node)
+    if (passed["beta"], passed["alpha"]) != (1, 1):
         raise NoIntegerForm("it has factors beta and alpha")
-    return _fold_product(scope, node, given["mat1"], _addmm_weight(scope, given), given["self"], params)
+    return _fold_product(scope, node, passed["mat1"], _addmm_weight(scope, passed), passed["self"], params)
 
 
-def _addmm_weight(scope: Scope, given: dict[str, Any]) -> QuantizedWeight:
+def _addmm_weight(scope: Scope, passed: dict[str, Any]) -> QuantizedWeight:
     """Return the weight of an ``addmm`` in the layout of ``linear``. Raises `NoIntegerForm`."""
-    return _transposed(scope, given["mat2"])
+    return _transposed(scope, passed["mat2"])
 
 
 def _fold_product(scope: Scope, node: fx.Node, x: Any, weight: QuantizedWeight, bias: Any, params: Params) -> fx.Node:
@@ -56,10 +56,10 @@ def _transposed(scope: Scope, node: fx.Node) -> QuantizedWeight:
     """Return the weight of a matrix ``[K, N]`` as ``[N, K]``."""
     if _swaps_axes(node):
         return constant_weight(scope, node.all_input_nodes[0])
-    found = constant_weight(scope, node)
-    axis = None if found.axis is None else 1 - found.axis
-    turned = found.values.t().contiguous()
-    return QuantizedWeight(turned, scope.constants.add(turned), found.scales, found.zero_points, axis)
+    weight = constant_weight(scope, node)
+    axis = None if weight.axis is None else 1 - weight.axis
+    turned = weight.values.t().contiguous()
+    return QuantizedWeight(turned, scope.constants.add(turned), weight.scales, weight.zero_points, axis)
 
 
 def _swaps_axes(node: fx.Node) -> bool:
@@ -72,11 +72,11 @@ def _swaps_axes(node: fx.Node) -> bool:
 
 
 def _sums(scope: Scope, node: fx.Node) -> FloatSums:
-    given = arguments(node)
+    passed = arguments(node)
     adds = node.target is aten.addmm.default
-    _, of_x = scope.quantized(given["mat1" if adds else "input"])
-    weight = _addmm_weight(scope, given) if adds else constant_weight(scope, given["weight"])
-    return FloatSums(of_x, SUMS, of_x.scale * weight.scales, given["self" if adds else "bias"])
+    _, of_x = scope.quantized(passed["mat1" if adds else "input"])
+    weight = _addmm_weight(scope, passed) if adds else constant_weight(scope, passed["weight"])
+    return FloatSums(of_x, SUMS, of_x.scale * weight.scales, passed["self" if adds else "bias"])
 
 
 @defines(f"Tensor x, Tensor weight, Tensor bias, Tensor offset, int zero_point, {PER_CHANNEL}")

@@ -34,45 +34,45 @@ _SUM_BITS = 30
 
 
 def _fold_layer_norm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
-    axes = len(given["normalized_shape"])
+    passed = arguments(node)
+    axes = len(passed["normalized_shape"])
     shape = shape_of(node, axes_before(node, axes))
-    x, of_x = scope.quantized(given["input"])
-    gain, offset = (_known(scope, given[name]) for name in ("weight", "bias"))
+    x, of_x = scope.quantized(passed["input"])
+    gain, offset = (_known(scope, passed[name]) for name in ("weight", "bias"))
     last = list(range(len(shape) - axes, len(shape)))
-    return _fold_normalize(scope, node, x, of_x, last, True, gain, offset, given["eps"], params)
+    return _fold_normalize(scope, node, x, of_x, last, True, gain, offset, passed["eps"], params)
 
 
 def _fold_rms_norm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
-    axes = len(given["normalized_shape"])
+    passed = arguments(node)
+    axes = len(passed["normalized_shape"])
     shape = shape_of(node, axes_before(node, axes))
-    x, of_x = scope.quantized(given["input"])
-    eps = torch.finfo(torch.float32).eps if given["eps"] is None else given["eps"]
+    x, of_x = scope.quantized(passed["input"])
+    eps = torch.finfo(torch.float32).eps if passed["eps"] is None else passed["eps"]
     last = list(range(len(shape) - axes, len(shape)))
-    return _fold_normalize(scope, node, x, of_x, last, False, _known(scope, given["weight"]), None, eps, params)
+    return _fold_normalize(scope, node, x, of_x, last, False, _known(scope, passed["weight"]), None, eps, params)
 
 
 def _fold_group_norm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
+    passed = arguments(node)
     channels, *sizes = shape_of(node, BATCH)[1:]
-    groups = given["num_groups"]
+    groups = passed["num_groups"]
     inner = [groups, channels // groups, math.prod(sizes)]
-    x, of_x = scope.quantized(given["input"])
-    factors = [_known(scope, given[name]) for name in ("weight", "bias")]
+    x, of_x = scope.quantized(passed["input"])
+    factors = [_known(scope, passed[name]) for name in ("weight", "bias")]
     gain, offset = (None if factor is None else factor.reshape(*inner[:2], 1) for factor in factors)
     x = scope.call(node, aten.reshape.default, x, [-1, *inner])
-    made = _fold_normalize(scope, node, x, of_x, [2, 3], True, gain, offset, given["eps"], params)
+    made = _fold_normalize(scope, node, x, of_x, [2, 3], True, gain, offset, passed["eps"], params)
     return scope.call(node, aten.reshape.default, made, [-1, channels, *sizes])
 
 
 def _known(scope: Scope, factor: Any) -> Tensor | None:
     if factor is None:
         return None
-    found = scope.constants.value(factor)
-    if found is None:
+    value = scope.constants.value(factor)
+    if value is None:
         raise NoIntegerForm(f"its factor {factor.name} is not a constant of known values")
-    return found.double()
+    return value.double()
 
 
 def _fold_normalize(
@@ -159,8 +159,8 @@ def normalize(
     for bits in range(29, 0, -2):  # half of the leading zeros
         pairs = pairs + (sums < 2**bits)
     mantissa = sums << (pairs * 2)
-    place = mantissa >> 23
-    guess = lookup_bytes(place, high, low)
+    octave = mantissa >> 23
+    guess = lookup_bytes(octave, high, low)
     error = rescaled(mantissa * (guess * guess), 1, 30)
     root = rescaled(guess * (3 * 2**29 - error), 1, 17)
     product = rescaled(parts * root, 1, 13)

@@ -37,15 +37,15 @@ def _fold_adaptive_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 
 
 def _fold_average_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
+    passed = arguments(node)
     kernel, stride, sides = pool_windows(node)
-    if given["divisor_override"]:
+    if passed["divisor_override"]:
         raise NoIntegerForm("it has a divisor of its own")
-    rows, columns = pair(given["padding"])
-    if not given["count_include_pad"] or not (rows or columns):
+    rows, columns = pair(passed["padding"])
+    if not passed["count_include_pad"] or not (rows or columns):
         return _fold_average(scope, node, kernel, stride, sides, params)
     # TOSA divides by the elements without the padding, and so does eager by those beyond it, of ``ceil_mode``.
-    beyond = [each - by for each, by in zip(sides, (rows, rows, columns, columns), strict=True)]
+    beyond = [side - by for side, by in zip(sides, (rows, rows, columns, columns), strict=True)]
     return _fold_average(scope, node, kernel, stride, beyond, params, [columns, columns, rows, rows])
 
 

@@ -20,11 +20,11 @@ from fx_importer.quantization.tosa_emission import emit_requantized, emit_rescal
 
 
 def _fold_sum(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
-    if given["dtype"] not in (None, torch.float32):
-        raise NoIntegerForm(f"it computes in {given['dtype']}")
+    passed = arguments(node)
+    if passed["dtype"] not in (None, torch.float32):
+        raise NoIntegerForm(f"it computes in {passed['dtype']}")
     mean = node.target is aten.mean.dim
-    return fold_reduction(scope, node, given["dim"], given["keepdim"], params, mean=mean)
+    return fold_reduction(scope, node, passed["dim"], passed["keepdim"], params, mean=mean)
 
 
 def _fold_sum_of_all(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

@@ -38,13 +38,13 @@ def _nearest_places(node: fx.Node) -> Places:
         NoIntegerForm: if TOSA cannot express the resize.
     """
     before, after = _sizes(node)
-    found = [(2 * out, 2 * size, 1 - out) for size, out in zip(before, after, strict=True)]
+    steps = [(2 * out, 2 * size, 1 - out) for size, out in zip(before, after, strict=True)]
     if any(_step(node, axis) != Fraction(size, out) for axis, size, out in zip((0, 1), before, after, strict=True)):
         raise NoIntegerForm("its scale factors are not the ratios of its sizes")
     if any(_rounds_away(size, out) for size, out in zip(before, after, strict=True)):
         raise NoIntegerForm(f"in float32, as eager computes places, {before} to {after} reads other elements")
     # Without a common divisor the offset would be no whole number.
-    return _checked(before, after, found)
+    return _checked(before, after, steps)
 
 
 def _rounds_away(size: int, out: int) -> bool:
@@ -58,7 +58,7 @@ def _bilinear_places(node: fx.Node) -> Places:
     """Return where a bilinear resize reads. Raises `NoIntegerForm` if TOSA cannot express it."""
     before, after = _sizes(node)
     aligned = bool(node.args[2] if len(node.args) > 2 else node.kwargs.get("align_corners"))
-    found: list[tuple[int, int, int]] = []
+    steps: list[tuple[int, int, int]] = []
     for axis, (size, out) in enumerate(zip(before, after, strict=True)):
         if aligned:
             numerator, denominator, offset = max(out - 1, 1), size - 1 if out > 1 else 0, 0
@@ -71,8 +71,8 @@ def _bilinear_places(node: fx.Node) -> Places:
             if out > 1:
                 raise NoIntegerForm("it repeats one element with aligned corners")
         common = math.gcd(numerator, denominator, offset)
-        found.append((numerator // common, denominator // common, offset // common))
-    return _checked(before, after, found)
+        steps.append((numerator // common, denominator // common, offset // common))
+    return _checked(before, after, steps)
 
 
 def _sizes(node: fx.Node) -> tuple[list[int], list[int]]:
@@ -88,14 +88,14 @@ def _step(node: fx.Node, axis: int) -> Fraction:
     if isinstance(factors, Sequence) and all(isinstance(each, int | float) for each in factors):
         factor = Fraction(factors[axis])  # type: ignore[arg-type]
         return Fraction(before[axis], after[axis]) if factor * before[axis] == after[axis] else 1 / factor
-    given = list(node.args[2:]) if node.target in _NEAREST else list(node.args[3:])
-    if not str(node.target).endswith(".vec") and given[axis : axis + 1] not in ([], [None]):
-        return 1 / Fraction(given[axis])  # type: ignore[arg-type]
+    arguments = list(node.args[2:]) if node.target in _NEAREST else list(node.args[3:])
+    if not str(node.target).endswith(".vec") and arguments[axis : axis + 1] not in ([], [None]):
+        return 1 / Fraction(arguments[axis])  # type: ignore[arg-type]
     return Fraction(before[axis], after[axis])
 
 
-def _checked(before: Sequence[int], after: Sequence[int], found: Sequence[tuple[int, int, int]]) -> Places:
-    for numerator, denominator, offset in found:
+def _checked(before: Sequence[int], after: Sequence[int], steps: Sequence[tuple[int, int, int]]) -> Places:
+    for numerator, denominator, offset in steps:
         if numerator > _MOST or denominator >= 16 * numerator or not -numerator <= offset < 16 * numerator:
             raise NoIntegerForm(
                 f"sizes {list(before)} to {list(after)} are a ratio of {numerator} to {denominator}, which is out of "
@@ -103,10 +103,10 @@ def _checked(before: Sequence[int], after: Sequence[int], found: Sequence[tuple[
             )
     borders = [
         (out - 1) * denominator - (size - 1) * numerator + offset
-        for size, out, (numerator, denominator, offset) in zip(before, after, found, strict=True)
+        for size, out, (numerator, denominator, offset) in zip(before, after, steps, strict=True)
     ]
-    scale = [each for numerator, denominator, _ in found for each in (numerator, denominator)]
-    return list(after), scale, [offset for *_, offset in found], borders
+    scale = [each for numerator, denominator, _ in steps for each in (numerator, denominator)]
+    return list(after), scale, [offset for *_, offset in steps], borders
 
 
 def _move_nearest(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params: Params | None) -> fx.Node:
@@ -274,13 +274,13 @@ def _factors(emit: TosaEmitter, x: ir.Value) -> tuple[int, int] | None:
 
 def _taps(factor: int, numerator: int, denominator: int, offset: int) -> list[list[int]]:
     """Return, for each of ``factor`` results of an element, the weights of the one before, itself and the next."""
-    found: list[list[int]] = []
-    for place in range(factor):
-        first, rest = divmod(place * denominator + offset, numerator)
+    taps: list[list[int]] = []
+    for number in range(factor):
+        first, rest = divmod(number * denominator + offset, numerator)
         weights = [0, 0, 0, 0]  # no element has the last weight, which stays zero
         weights[first + 1 : first + 3] = numerator - rest, rest
-        found.append(weights[:3])
-    return found
+        taps.append(weights[:3])
+    return taps
 
 
 def _with_edges(emit: TosaEmitter, x: ir.Value) -> ir.Value:

@@ -103,8 +103,8 @@ def softmax(
     """
     if mask is not None:
         x = torch.where(mask, x, -128)
-    place = x.to(torch.int32) - x.amax(axis, keepdim=True).to(torch.int32) + 255
-    return requantized(_quotients(lookup_bytes(place, high, low), reciprocals, mask, axis), *out)
+    index = x.to(torch.int32) - x.amax(axis, keepdim=True).to(torch.int32) + 255
+    return requantized(_quotients(lookup_bytes(index, high, low), reciprocals, mask, axis), *out)
 
 
 def _quotients(powers: Tensor, reciprocals: Sequence[Tensor], mask: Tensor | None, axis: int) -> Tensor:
@@ -126,8 +126,8 @@ def _quotients(powers: Tensor, reciprocals: Sequence[Tensor], mask: Tensor | Non
 
 def _reciprocal_table() -> list[Tensor]:
     """Return the bytes of reciprocals with 14 fractional bits of ``(i + 0.5) / 256``, for i in 128..255."""
-    found = (256 / (torch.arange(256).clamp(min=128).double() + 0.5)).mul(2**14).round().long()
-    return bytes_of(found)
+    table = (256 / (torch.arange(256).clamp(min=128).double() + 0.5)).mul(2**14).round().long()
+    return bytes_of(table)
 
 
 @defines(
@@ -151,8 +151,8 @@ def wide_softmax(
     if mask is not None:
         x = torch.where(mask, x, -(2**15))
     below = x.to(torch.int32) - x.amax(axis, keepdim=True).to(torch.int32)
-    place = requantized(below, place_multiplier, place_shift, 2**15 - 1, -(2**15), 2**15 - 1, 16)
-    powers = rescaled(interpolate(place, entries), 2**30, 30 + FRACTION)
+    index = requantized(below, place_multiplier, place_shift, 2**15 - 1, -(2**15), 2**15 - 1, 16)
+    powers = rescaled(interpolate(index, entries), 2**30, 30 + FRACTION)
     return requantized(_quotients(powers, reciprocals, mask, axis), *out)
 
 
@@ -177,8 +177,8 @@ def tosa_softmax(
         x = emit.select(mask, x, emit.constant(-128, "i8"))
     largest = emit.amax(x, [axis], keepdim=True)
     below = emit.sub(emit_rescale(emit, x, "i32", *_ONE, 0, 0), emit_rescale(emit, largest, "i32", *_ONE, 0, 0))
-    place = emit_rescale(emit, below, "i8", *_ONE, 0, 127)
-    powers = emit_byte_lookup(emit, place, high, low)
+    index = emit_rescale(emit, below, "i8", *_ONE, 0, 127)
+    powers = emit_byte_lookup(emit, index, high, low)
     return emit_requantized(emit, _emit_quotients(emit, powers, reciprocals, mask, axis), [multiplier], [shift], *out)
 
 
@@ -219,9 +219,9 @@ def tosa_wide_softmax(
     largest = emit.amax(x, [axis], keepdim=True)
     below = emit.sub(emit_rescale(emit, x, "i32", *one), emit_rescale(emit, largest, "i32", *one))
     # A zero point of i16 is zero: it is added in i32.
-    place = emit.add(emit_rescale(emit, below, "i32", [place_multiplier], [place_shift], 0, 0), 2**15 - 1)
-    place = emit_rescale(emit, emit.maximum(place, -(2**15)), "i16", *one)
-    powers = emit_rescale(emit, emit_interpolated(emit, place, entries), "i32", [2**30], [37], 0, 0)
+    index = emit.add(emit_rescale(emit, below, "i32", [place_multiplier], [place_shift], 0, 0), 2**15 - 1)
+    index = emit_rescale(emit, emit.maximum(index, -(2**15)), "i16", *one)
+    powers = emit_rescale(emit, emit_interpolated(emit, index, entries), "i32", [2**30], [37], 0, 0)
     return emit_requantized(emit, _emit_quotients(emit, powers, reciprocals, mask, axis), [multiplier], [shift], *out)
 
 

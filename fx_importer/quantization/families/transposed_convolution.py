@@ -29,33 +29,33 @@ from fx_importer.quantization.windows import pair
 
 
 def _fold_transposed_convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = arguments(node)
+    passed = arguments(node)
     if len(shape_of(node, BATCH)) != 4:
         raise NoIntegerForm("it is not a convolution over a batch and two axes")
     stride, padding, extra, dilation = (
-        pair(given[name]) for name in ("stride", "padding", "output_padding", "dilation")
+        pair(passed[name]) for name in ("stride", "padding", "output_padding", "dilation")
     )
-    weight = _filters(constant_weight(scope, given["weight"]), given["groups"], dilation)
-    x, of_x = scope.quantized(given["input"])
+    weight = _filters(constant_weight(scope, passed["weight"]), passed["groups"], dilation)
+    x, of_x = scope.quantized(passed["input"])
     kernel = weight.values.shape[2:]
     sides = [side for before, after in zip(padding, extra, strict=True) for side in (-before, after - before)]
     if any(side <= -kernel[index // 2] for index, side in enumerate(sides)):
         raise NoIntegerForm(f"its padding {padding} is not less than its kernel {list(kernel)}")
-    if given["groups"] == 1:
-        source, *biases, scales = weight_and_scales(scope, weight, given["bias"], of_x, params)
+    if passed["groups"] == 1:
+        source, *biases, scales = weight_and_scales(scope, weight, passed["bias"], of_x, params)
         windows = (*biases, stride, sides)
         if of_x.bits == 16:
             wide = integer.wide_conv_transpose2d.default
             return scope.call(node, wide, x, source, *windows, *scales, *out_of(params))
         rest = (*windows, of_x.zero_point, *scales, *out_of(params))
         return scope.call(node, integer.conv_transpose2d.default, x, source, *rest)
-    return _by_groups(scope, node, given, x, of_x, weight, (stride, sides), params)
+    return _by_groups(scope, node, passed, x, of_x, weight, (stride, sides), params)
 
 
 def _by_groups(
     scope: Scope,
     node: fx.Node,
-    given: dict[str, Any],
+    passed: dict[str, Any],
     x: fx.Node,
     of_x: Params,
     weight: QuantizedWeight,
@@ -77,8 +77,8 @@ def _by_groups(
     sides = [kernel[index // 2] - 1 + side for index, side in enumerate(sides)]
     flipped = weight.values.flip((2, 3)).contiguous()
     turned = QuantizedWeight(flipped, scope.constants.add(flipped), weight.scales, weight.zero_points, weight.axis)
-    source, *biases, scales = weight_and_scales(scope, turned, given["bias"], of_x, params)
-    geometry = (*biases, [1, 1], sides, [1, 1], given["groups"])
+    source, *biases, scales = weight_and_scales(scope, turned, passed["bias"], of_x, params)
+    geometry = (*biases, [1, 1], sides, [1, 1], passed["groups"])
     if of_x.bits == 16:
         return scope.call(node, integer.wide_conv2d.default, x, source, *geometry, *scales, *out_of(params))
     rest = (*geometry, of_x.zero_point, *scales, *out_of(params))
@@ -138,7 +138,7 @@ def wide_conv_transpose2d(
 def _sums(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], zero_point: int) -> Tensor:
     spread = _intersperse(x, stride, zero_point)
     sides = [size - 1 for size in weight.shape[2:] for _ in (0, 1)]
-    sides = [each + added for each, added in zip(sides, padding, strict=True)]
+    sides = [side + added for side, added in zip(sides, padding, strict=True)]
     spread = pad_image(spread, sides, zero_point) if any(sides) else spread
     return integer.conv2d_sums(spread, weight.flip((2, 3)), [1, 1], [1, 1], 1)
 

@@ -126,10 +126,10 @@ class _Constants:
             value = self.value(node).clone()
             self._module.register_buffer(name, value)
             with graph.inserting_before(node):
-                held = graph.get_attr(name)
-            held.meta["val"] = self._mode.from_tensor(value, static_shapes=True) if self._mode else value
-            self._values[held] = value
-            node.replace_all_uses_with(held)
+                constant = graph.get_attr(name)
+            constant.meta["val"] = self._mode.from_tensor(value, static_shapes=True) if self._mode else value
+            self._values[constant] = value
+            node.replace_all_uses_with(constant)
 
 
 def batch_norm_as_convolution(
@@ -172,17 +172,17 @@ def find_rms_norm(root: fx.Node, constant: Callable[[fx.Node], Tensor | None]) -
 
     ``root`` is an operator ``rsqrt``. Zhang and Sennrich 2019, as models of transformers write it.
     """
-    if root.target is not aten.rsqrt.default or (found := _mean_of_squares(root.args[0])) is None:
+    if root.target is not aten.rsqrt.default or (mean := _mean_of_squares(root.args[0])) is None:
         return
-    x, eps = found
+    x, eps = mean
     size = x.meta["val"].shape[-1]
     for product in [user for user in root.users if user.target in _MULTIPLIES and set(user.args) == {x, root}]:
         last, weight = product, None
         users = list(product.users)
         if len(users) == 1 and users[0].target in _MULTIPLIES:
             for factor in users[0].args:
-                held = constant(factor) if isinstance(factor, fx.Node) else None
-                if held is not None and list(held.shape) == [size]:
+                factor_ = constant(factor) if isinstance(factor, fx.Node) else None
+                if factor_ is not None and list(factor_.shape) == [size]:
                     last, weight = users[0], factor
         with last.graph.inserting_before(last):
             made = last.graph.call_function(aten.rms_norm.default, (x, [size], weight, eps))

@@ -124,7 +124,7 @@ def _layers(
     axis = 1 if batch_first else 0
     last: list[State] = []
     for layer in range(num_layers):
-        found: list[Tensor] = []
+        layers: list[Tensor] = []
         for direction in range(directions):
             index = layer * directions + direction
             params, state = parameters[index * each : (index + 1) * each], states[index]
@@ -133,9 +133,9 @@ def _layers(
             for step in reversed(entered) if direction else entered:
                 state = cell(step, state, params)
                 steps.append(state[0])
-            found.append(torch.stack(steps[::-1] if direction else steps, axis))
+            layers.append(torch.stack(steps[::-1] if direction else steps, axis))
             last.append(state)
-        x = torch.cat(found, -1) if bidirectional else found[0]
+        x = torch.cat(layers, -1) if bidirectional else layers[0]
     return x, *(torch.stack(each) for each in zip(*last, strict=True))
 
 

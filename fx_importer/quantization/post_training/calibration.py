@@ -37,10 +37,10 @@ def calls_of(calibration: object) -> list[Call]:
     if not calls:
         raise UsageError("calibration has no inputs: scales come from what the model computes for some of them")
     for number, call in enumerate(calls):
-        for place, leaf in tree_flatten_with_path(call)[0]:
+        for path, leaf in tree_flatten_with_path(call)[0]:
             floating = isinstance(leaf, Tensor) and leaf.is_floating_point()
             if floating and bool((leaf.isnan() | leaf.isposinf()).any()):  # masks have negative infinities
-                raise UsageError(f"calibration input {number}: {_place(place)} has values that are not finite")
+                raise UsageError(f"calibration input {number}: {_place(path)} has values that are not finite")
     return calls
 
 
@@ -51,23 +51,23 @@ def check_like_first(calls: Sequence[Call], dynamic: bool) -> None:
         leaves, structure = tree_flatten_with_path(call)
         if structure != of_first:
             raise UsageError(f"calibration input {number} has other arguments than input 0")
-        for (place, leaf), (_, like) in zip(leaves, first, strict=True):
-            given, expected = _kind(leaf, dynamic), _kind(like, dynamic)
-            if given != expected:
-                raise UsageError(f"calibration input {number}: {_place(place)} is {given}, and {expected} in input 0")
+        for (path, leaf), (_, like) in zip(leaves, first, strict=True):
+            kind, expected = _kind(leaf, dynamic), _kind(like, dynamic)
+            if kind != expected:
+                raise UsageError(f"calibration input {number}: {_place(path)} is {kind}, and {expected} in input 0")
 
 
-def _call(number: int, given: object) -> Call:
-    if isinstance(given, Tensor):
-        return (given,), {}
-    if isinstance(given, Mapping):
-        return (), {str(name): each for name, each in given.items()}
-    if isinstance(given, tuple | list):
-        return tuple(given), {}
-    if isinstance(given, _Inputs):
-        return tuple(given.args), dict(given.kwargs)
+def _call(number: int, call: object) -> Call:
+    if isinstance(call, Tensor):
+        return (call,), {}
+    if isinstance(call, Mapping):
+        return (), {str(name): each for name, each in call.items()}
+    if isinstance(call, tuple | list):
+        return tuple(call), {}
+    if isinstance(call, _Inputs):
+        return tuple(call.args), dict(call.kwargs)
     raise UsageError(
-        f"calibration input {number} is a {type(given).__name__}, and no tensor, tuple of arguments or dict of "
+        f"calibration input {number} is a {type(call).__name__}, and no tensor, tuple of arguments or dict of "
         "keyword arguments"
     )
 

@@ -24,7 +24,7 @@ def outer_scales(program: ExportedProgram) -> tuple[dict[int, tuple[float, int]]
     if not is_quantized(program.graph):
         return {}, {}
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
-    inputs = [each.arg.name for each in program.graph_signature.input_specs if each.kind is InputKind.USER_INPUT]
+    inputs = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     returned: Any = program.graph.output_node().args[0]
     kinds = zip(program.graph_signature.output_specs, returned, strict=True)
     outputs = [value for spec, value in kinds if spec.kind is OutputKind.USER_OUTPUT]
@@ -39,10 +39,10 @@ def outer_scales(program: ExportedProgram) -> tuple[dict[int, tuple[float, int]]
 
 def _read_scale(node: fx.Node) -> Scale:
     """Return the one scale by which all that reads ``node``, after moves of its elements, dequantizes it."""
-    found = {
+    scales = {
         _scale(user) if kind_of(user) == "dequantize" else _moved(user) and _read_scale(user) for user in node.users
     }
-    return found.pop() if len(found) == 1 else None
+    return scales.pop() if len(scales) == 1 else None
 
 
 def _written_scale(node: fx.Node) -> Scale:
@@ -59,8 +59,8 @@ def _moved(node: fx.Node) -> fx.Node | None:
 
 def _changed(graph: fx.Graph) -> dict[str, list[Any]]:
     """Let quantized inputs and results of ``graph`` be int8. Return their scales and zero points, by position."""
-    taken = [_taken(each) for each in graph.find_nodes(op="placeholder")]
-    inputs, dtypes = [each and each[0] for each in taken], [each and each[1] for each in taken]
+    params = [_taken(node) for node in graph.find_nodes(op="placeholder")]
+    inputs, dtypes = [each and each[0] for each in params], [each and each[1] for each in params]
     (output,) = graph.find_nodes(op="output")
     results: list[Scale] = []
 

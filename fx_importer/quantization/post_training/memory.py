@@ -52,8 +52,8 @@ class Memory:
         def run(leaves: Sequence[Any]) -> None:
             results = module(*leaves, *state.values())
             places = [state[each] if isinstance(each, str) else leaves[each] for each in self.written]
-            for place, value in zip(places, results[len(results) - len(places) :], strict=True):
-                place.copy_(value)
+            for tensor, value in zip(places, results[len(results) - len(places) :], strict=True):
+                tensor.copy_(value)
 
         for call in list(calls):
             yield partial(run, tree_leaves(tree_map_only(Tensor, copied, call)))
@@ -70,8 +70,8 @@ def without_memory(program: ExportedProgram) -> tuple[fx.GraphModule, Memory]:
     inputs = graph.find_nodes(op="placeholder")
     copies = list(graph.find_nodes(op="call_function", target=aten.copy_.default))
     targets = [node.args[0] for node in copies]
-    held = dict.fromkeys(str(node.target) for node in targets if node.op == "get_attr")
-    state: dict[str, Tensor] = {name: attrgetter(name)(module).detach().clone() for name in held}
+    names = dict.fromkeys(str(node.target) for node in targets if node.op == "get_attr")
+    state: dict[str, Tensor] = {name: attrgetter(name)(module).detach().clone() for name in names}
     placeholders: dict[str, fx.Node] = {}
     for name in state:
         nodes = [node for node in graph.find_nodes(op="get_attr") if node.target == name]
@@ -86,9 +86,9 @@ def without_memory(program: ExportedProgram) -> tuple[fx.GraphModule, Memory]:
     values: list[Any] = []
     by_node = {node: name for name, node in placeholders.items()}
     for node in copies:
-        place: Any = node.args[0]
+        target: Any = node.args[0]
         value: Any = node.args[1]
-        written.append(by_node[place] if place in by_node else inputs.index(place))
+        written.append(by_node[target] if target in by_node else inputs.index(target))
         values.append(value)
         node.replace_all_uses_with(value)
         graph.erase_node(node)
@@ -112,21 +112,21 @@ def with_memory(module: fx.GraphModule, memory: Memory) -> fx.GraphModule:
         placeholders[: len(placeholders) - len(memory.state)],
         placeholders[len(placeholders) - len(memory.state) :],
     )
-    held: dict[str, fx.Node] = {}
+    nodes: dict[str, fx.Node] = {}
     for node, (name, tensor) in zip(states, memory.state.items(), strict=True):
         _register(result, name, tensor.clone())
         with graph.inserting_before(node):
-            held[name] = graph.get_attr(name)
-        held[name].meta = dict(node.meta)
-        node.replace_all_uses_with(held[name])
+            nodes[name] = graph.get_attr(name)
+        nodes[name].meta = dict(node.meta)
+        node.replace_all_uses_with(nodes[name])
         graph.erase_node(node)
     output = graph.output_node()
-    values = _apart(graph, [held[each] if isinstance(each, str) else inputs[each] for each in memory.written])
+    values = _apart(graph, [nodes[each] if isinstance(each, str) else inputs[each] for each in memory.written])
     count = len(values) - len(memory.written)
     with graph.inserting_before(output):
         for each, value in zip(memory.written, values[count:], strict=True):
-            place = held[each] if isinstance(each, str) else inputs[each]
-            graph.call_function(aten.copy_.default, (place, value)).meta["val"] = place.meta.get("val")
+            target = nodes[each] if isinstance(each, str) else inputs[each]
+            graph.call_function(aten.copy_.default, (target, value)).meta["val"] = target.meta.get("val")
     output.args = (tuple(values[:count]),)
     graph.set_codegen(memory.codegen)
     result.recompile()
@@ -137,16 +137,16 @@ def _apart(graph: fx.Graph, places: Sequence[fx.Node]) -> list[Any]:
     """Return the results of ``graph``, with copies of those that share memory with ``places``."""
     output: Any = graph.output_node()
     groups = alias_sets(graph)
-    shared = set[fx.Node]().union(*(groups[place] for place in places))
-    found: list[Any] = []
+    shared = set[fx.Node]().union(*(groups[target] for target in places))
+    values: list[Any] = []
     for value in output.args[0]:
         if isinstance(value, fx.Node) and value in shared:
             with graph.inserting_before(output):
                 copy = graph.call_function(aten.clone.default, (value,))
             copy.meta = dict(value.meta)
             value = copy
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _register(module: torch.nn.Module, name: str, tensor: Tensor) -> None:

@@ -54,18 +54,18 @@ def _kept(graph: fx.Graph, plan: QuantizationPlan, names: Collection[str]) -> se
         for name in names
         if name not in nodes
     }
-    if unknown := [name for name, found in modules.items() if not found]:
+    if unknown := [name for name, module in modules.items() if not module]:
         close = difflib.get_close_matches(unknown[0], {*nodes, *map(module_of, nodes.values())}, n=3)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise UsageError(f"keep_float: the model has no value and no module named '{unknown[0]}'{hint}")
     stack = [each for name in names for each in modules.get(name, [nodes[name]] if name in nodes else [])]
-    found: set[str] = set()
+    kept: set[str] = set()
     while stack:
         node = stack.pop()
-        if node.name not in found and node.op == "call_function":
-            found.add(node.name)
+        if node.name not in kept and node.op == "call_function":
+            kept.add(node.name)
             stack += [operand for operand in node.all_input_nodes if operand not in plan.groups]
-    return found
+    return kept
 
 
 def module_of(node: fx.Node) -> str:
@@ -106,7 +106,7 @@ class _Planner:
 
     def _moved(self, node: fx.Node) -> None:
         """Propagate the scales of quantized operands through a data-movement operator."""
-        operands = [each for each in _moved_values(node) if each not in self.constant]
+        operands = [value for value in _moved_values(node) if value not in self.constant]
         if operands and is_activation(node) and all(self._root(operand) for operand in operands):
             self._need(node)
 
@@ -114,7 +114,7 @@ class _Planner:
         rule = RULES.get(node.target)
         inputs = rule.inputs(node) if rule else node.all_input_nodes
         operands = [argument for argument in inputs if argument not in self.constant]
-        if any(map(self._is_excluded, [node, *operands])) or any(each.name in self.excluded for each in inputs):
+        if any(map(self._is_excluded, [node, *operands])) or any(input_.name in self.excluded for input_ in inputs):
             return
         if self._is_table(node):
             self._need(self.sources[node])
@@ -142,9 +142,9 @@ class _Planner:
         if not is_elementwise(node.target) or any(_numel(constant) != 1 for constant in constants):
             return False
         operands = [each for each in node.all_input_nodes if each not in self.constant]
-        if not operands or not all(is_activation(each) for each in operands):
+        if not operands or not all(is_activation(operand) for operand in operands):
             return False
-        if len(sources := {self.sources.get(each, each) for each in operands}) != 1:
+        if len(sources := {self.sources.get(operand, operand) for operand in operands}) != 1:
             return False
         (source,) = sources
         # A clamp after an operator that computes is fused: only its result is quantized.
@@ -175,7 +175,7 @@ class _Planner:
         operands = [
             operand for operand in user.all_input_nodes if operand not in self.constant and operand.op != "get_attr"
         ]
-        return all(self.sources.get(each, each) is self.sources[node] for each in operands) and all(
+        return all(self.sources.get(operand, operand) is self.sources[node] for operand in operands) and all(
             _numel(each) == 1 for each in user.all_input_nodes if each not in operands
         )
 
@@ -191,13 +191,13 @@ class _Planner:
         rule = RULES.get(node.target)
         if node.op != "call_function" or not (node.target in MOVES or (rule and rule.shares_scale)):
             return
-        for each in _moved_values(node):
-            if each in self.constant:
-                self.constants[node] = (*self.constants.get(node, ()), each)
+        for value in _moved_values(node):
+            if value in self.constant:
+                self.constants[node] = (*self.constants.get(node, ()), value)
             else:
-                self._need(each)
-                if node.target not in LISTS or (len(each.users) == 1 and self._root(each) not in self.fixed):
-                    self._share(node, each)
+                self._need(value)
+                if node.target not in LISTS or (len(value.users) == 1 and self._root(value) not in self.fixed):
+                    self._share(node, value)
 
     def _share_steps(self) -> None:
         """Give a value one scale for all steps of a recurrent layer, so that these share their constants."""

@@ -175,29 +175,29 @@ def _quantizer(plan: Callable[[fx.Graph], QuantizationPlan], observer: str, acti
 
     class Planned(library.Quantizer):
         def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
-            found = plan(model.graph)
+            groups = plan(model.graph)
             owners: dict[fx.Node, Any] = {}
-            wide = wide_values(found) if activations == "mixed" else set[fx.Node]()
+            wide = wide_values(groups) if activations == "mixed" else set[fx.Node]()
 
             def kind_of(root: fx.Node | None) -> str:
                 if activations == "mixed":
                     return "int16" if root in wide else "int8"
                 return activations
 
-            def shared(root: fx.Node, place: Any) -> Any:
+            def shared(root: fx.Node, owner: Any) -> Any:
                 """Return the specification of a value: the first of a group has its own, which the others share."""
                 if root in owners:
                     return library.SharedQuantizationSpec(owners[root])
-                owners[root] = place
+                owners[root] = owner
                 kind = kind_of(root)
-                return fixed(kind, *found.fixed[root]) if root in found.fixed else observed[kind]
+                return fixed(kind, *groups.fixed[root]) if root in groups.fixed else observed[kind]
 
             for node in model.graph.nodes:
-                root = found.groups.get(node)
+                root = groups.groups.get(node)
                 operands: dict[fx.Node, Any] = {}
-                if node in found.weights:
-                    operands[found.weights[node]] = weight(RULES[node.target].weight_axis)
-                for each in found.constants.get(node, ()):
+                if node in groups.weights:
+                    operands[groups.weights[node]] = weight(RULES[node.target].weight_axis)
+                for each in groups.constants.get(node, ()):
                     shares = root if node.target in MOVES else None
                     operands[each] = observed[kind_of(root)] if shares is None else shared(shares, (each, node))
                 result = shared(root, node) if root is not None else None
@@ -241,31 +241,31 @@ def wide_values(plan: QuantizationPlan) -> set[fx.Node]:
     than others (Sun et al., Massive Activations in Large Language Models). Constants stay as they are, including
     embeddings, which would take twice the memory in int16.
     """
-    found: set[fx.Node] = set()
+    wide: set[fx.Node] = set()
     products: list[fx.Node] = []
     for node in plan.groups:
         if node.target in (aten.add.Tensor, aten.sub.Tensor, *NORMS):
-            found.add(plan.groups[node])
+            wide.add(plan.groups[node])
             roots = (plan.groups.get(operand) for operand in node.all_input_nodes)
             sources = [root for root in roots if root is not None and root.target not in MOVES]
-            found.update(sources)
+            wide.update(sources)
             products += [source for source in sources if source.target is aten.linear.default]
     for product in products:
-        found |= _functions_before(product.all_input_nodes[0], plan, found)
-    return found
+        wide |= _functions_before(product.all_input_nodes[0], plan, wide)
+    return wide
 
 
 def _functions_before(value: fx.Node, plan: QuantizationPlan, known: Collection[fx.Node]) -> set[fx.Node]:
     """Return the representatives of the functions of elements that ``value`` is, and of the products before these."""
-    found: set[fx.Node] = set()
+    before: set[fx.Node] = set()
     stack = [value] if is_elementwise(value.target) else []
     while stack:
         node = stack.pop()
         root = plan.groups.get(node)
-        if root in known or root in found or not (is_elementwise(node.target) or node.target is aten.linear.default):
+        if root in known or root in before or not (is_elementwise(node.target) or node.target is aten.linear.default):
             continue
         if root is not None:
-            found.add(root)
+            before.add(root)
         if node.target is not aten.linear.default:
             stack += node.all_input_nodes
-    return found
+    return before

@@ -62,7 +62,7 @@ def _is_elementwise(op: ir.Operation) -> bool:
 def _reads_in_order(reader: ir.Operation, made: ir.Operation) -> bool:
     """Whether the loops of ``reader`` are those over the elements of the result of ``made``."""
     reads = zip(reader.operands, indexing_maps(reader), strict=True)
-    return all(_is_identity(each) for operand, each in reads if operand == made.results[0])
+    return all(_is_identity(map_) for operand, map_ in reads if operand == made.results[0])
 
 
 def _with_inlined(reader: ir.Operation, made: ir.Operation) -> ir.Operation:

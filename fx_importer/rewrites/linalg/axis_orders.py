@@ -39,8 +39,8 @@ def _is_static(value: ir.Value) -> bool:
 
 def groups_of(op: ir.Operation) -> list[list[int]]:
     """Return the axis groups of a ``tensor.collapse_shape``."""
-    given = ir.ArrayAttr(op.attributes["reassociation"])
-    return [[ir.IntegerAttr(axis).value for axis in ir.ArrayAttr(group)] for group in given]
+    groups = ir.ArrayAttr(op.attributes["reassociation"])
+    return [[ir.IntegerAttr(axis).value for axis in ir.ArrayAttr(group)] for group in groups]
 
 
 def inverse(order: Order) -> Order:
@@ -66,8 +66,8 @@ def padded(emit: LinalgOps, op: ir.Operation, source: ir.Value, order: Order) ->
     """Emit the ``tensor.pad`` that pads ``source`` as ``op`` pads its transpose."""
     attributes = attributes_of(op)
     for name in ("static_low", "static_high"):
-        given = list(ir.DenseI64ArrayAttr(attributes[name]))
-        attributes[name] = emit.array([given[axis] for axis in inverse(order)])
+        numbers = list(ir.DenseI64ArrayAttr(attributes[name]))
+        attributes[name] = emit.array([numbers[axis] for axis in inverse(order)])
     kind = ir.RankedTensorType(op.results[0].type)
     result = emit.tensor([kind.shape[axis] for axis in inverse(order)], kind.element_type)
     copy = emit.op("tensor.pad", [result], [source], attributes, regions=1)
@@ -88,7 +88,7 @@ def consecutive_groups(sizes: Sequence[int], groups: Sequence[Sequence[int]]) ->
     waiting: list[int] = []
     for axis, size in enumerate(sizes):
         number = number_of[axis]
-        begins = size != 1 or (not wide[number] and number not in [each for each, _ in runs])
+        begins = size != 1 or (not wide[number] and number not in [run for run, _ in runs])
         if runs and (not begins or runs[-1][0] == number):
             runs[-1][1].append(axis)
         elif begins:

@@ -17,14 +17,14 @@ def bitcasts_to_linalg(op: ir.Operation, emit: TypeConverter) -> None:
     source, result = (ir.RankedTensorType(emit.builtin_type(each.type)) for each in (op.operands[0], op.results[0]))
     if list(source.shape) != list(result.shape) or not _same_width(source.element_type, result.element_type):
         return
-    given = emit.to_builtin(op.operands[0])
+    operand = emit.to_builtin(op.operands[0])
     loops = LoopEmitter.before(op)
 
     def body(inside: LoopEmitter, elements: Sequence[ir.Value]) -> list[ir.Value]:
         return [inside.value("arith.bitcast", result.element_type, elements[0])]
 
-    empty = loops.empty(loops.sizes(given), result.element_type)
-    (made,) = loops.elementwise([given], [empty], body)
+    empty = loops.empty(loops.sizes(operand), result.element_type)
+    (made,) = loops.elementwise([operand], [empty], body)
     replace(op, emit.from_builtin(made, op.results[0].type))
 
 

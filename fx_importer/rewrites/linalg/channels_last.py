@@ -77,18 +77,18 @@ class _Layouts(Layouts):
 
     def _convolution(self, op: ir.Operation) -> None:
         image, weight, begin = op.operands
-        found = _constant(weight)
-        if found is not None and self.integer_products and is_integer_product(op):
+        filter_ = _constant(weight)
+        if filter_ is not None and self.integer_products and is_integer_product(op):
             emit = LinalgOps.before(op)
             x, y = self._in_layout(emit, image, _IMAGE), self._in_layout(emit, begin, _IMAGE)
-            constant, axes = found
+            constant, axes = filter_
             w = transposed(emit, constant, tuple(axes[axis] for axis in (0, 2, 3, 1)))
             self._replace(op, emit, product_of_windows(emit, op, x, w, y), _IMAGE)
             return
         element = LinalgOps.element(image)
-        if found is None or element not in self.elements:
+        if filter_ is None or element not in self.elements:
             return  # only constant weights are transposed at load
-        constant, axes = found
+        constant, axes = filter_
         emit = LinalgOps.before(op)
         name, order = _CONVOLUTIONS[op.name]
         x, y = self._in_layout(emit, image, _IMAGE), self._in_layout(emit, begin, _IMAGE)
@@ -135,7 +135,7 @@ class _Layouts(Layouts):
                 if value in self.sources:
                     op.operands[position], order = self.sources[value]
                     maps[position] = read_by_axis(maps[position], order)
-            op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+            op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps])
             if orders and _is_elementwise(op):
                 emit = LinalgOps.before(op)
                 self._replace(op, emit, _permuted(emit, op, maps, orders[0]), orders[0])
@@ -188,8 +188,8 @@ class _Layouts(Layouts):
 
     def _in_layout(self, emit: LinalgOps, value: ir.Value, order: Order) -> ir.Value:
         """Return the tensor whose transpose with axes ``order`` is ``value``; emit it if needed."""
-        source, found = self.sources.get(value, (value, None))
-        if found == order:
+        source, source_order = self.sources.get(value, (value, None))
+        if source_order == order:
             return source
         if producer(value) == "linalg.fill":
             kind = ir.RankedTensorType(value.type)
@@ -219,7 +219,7 @@ def _constant(weight: ir.Value) -> tuple[ir.Value, Order] | None:
     constant = weight.owner.operands[0]
     sizes = ir.RankedTensorType(constant.type).shape
     axes = [[axis for axis in group if sizes[axis] != 1] or group[:1] for group in groups_of(weight.owner)]
-    return (constant, tuple(axis for (axis,) in axes)) if all(len(each) == 1 for each in axes) else None
+    return (constant, tuple(axis for (axis,) in axes)) if all(len(axis) == 1 for axis in axes) else None
 
 
 def _product(emit: LinalgOps, image: ir.Value, weight: ir.Value, begin: ir.Value) -> ir.Value:

@@ -43,8 +43,8 @@ class _Plan:
         emit = Emitter.before(op)
         for number, buffer in enumerate(self.buffers):
             if buffer is not None:
-                given, (axes, kind) = [op.operands[number]], buffer
-                op.operands[number] = emit.op("memref.collapse_shape", [kind], given, {"reassociation": axes}).result
+                operands, (axes, kind) = [op.operands[number]], buffer
+                op.operands[number] = emit.op("memref.collapse_shape", [kind], operands, {"reassociation": axes}).result
         for name, attribute in self.attributes.items():
             op.attributes[name] = attribute
 
@@ -52,22 +52,22 @@ class _Plan:
 def _planned(op: ir.Operation, maps: ir.ArrayAttr, iterators: ir.ArrayAttr) -> _Plan | None:
     """Return how to collapse the loops of ``op``; None if there is nothing to collapse."""
     kinds = list(iterators)
-    indices = [ir.AffineMapAttr(each).value for each in maps]
-    operands = [_Operand.of(value, each) for value, each in zip(op.operands, indices, strict=True)]
+    indices = [ir.AffineMapAttr(map_).value for map_ in maps]
+    operands = [_Operand.of(value, index) for value, index in zip(op.operands, indices, strict=True)]
     buffers = [operand for operand in operands if operand is not None]
     if len(buffers) != len(operands):
         return None
-    single = {loop for each in buffers for axis, loop in enumerate(each.loops) if each.sizes[axis] == 1}
+    single = {loop for buffer in buffers for axis, loop in enumerate(buffer.loops) if buffer.sizes[axis] == 1}
     groups: list[list[int]] = []
     for loop, kind in enumerate(kinds):
         wider = [*groups[-1], loop] if groups else [loop]
-        if groups and kinds[groups[-1][0]] == kind and all(each.has_in_a_row(wider, single) for each in buffers):
+        if groups and kinds[groups[-1][0]] == kind and all(buffer.has_in_a_row(wider, single) for buffer in buffers):
             groups[-1] = wider
         else:
             groups.append([loop])
     if all(sum(loop not in single for loop in group) < 2 for group in groups):
         return None
-    collapsed = [each.collapsed(groups, op.context) for each in buffers]
+    collapsed = [buffer.collapsed(groups, op.context) for buffer in buffers]
     attributes: dict[str, ir.Attribute] = {
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for _, each in collapsed], op.context),
         "iterator_types": ir.ArrayAttr.get([kinds[group[0]] for group in groups], op.context),
@@ -101,7 +101,7 @@ class _Operand:
         if kind.layout == _identity(kind.rank, kind.context):
             return cls(kind, loops, sizes, None, 0)
         strides, offset = kind.get_strides_and_offset()
-        known = [None if kind.is_dynamic_stride_or_offset(each) else each for each in (*strides, offset)]
+        known = [None if kind.is_dynamic_stride_or_offset(stride) else stride for stride in (*strides, offset)]
         return cls(kind, loops, sizes, known[:-1], known[-1])
 
     def axes(self, group: Sequence[int]) -> range:
@@ -112,8 +112,8 @@ class _Operand:
     def has_in_a_row(self, group: Sequence[int], single: set[int | None]) -> bool:
         """Return whether the loops of ``group`` access contiguous memory. Loops in ``single`` have one iteration."""
         axes = self.axes(group)
-        found = [self.loops[axis] for axis in axes if self.loops[axis] is not None or self.sizes[axis] != 1]
-        if found and found != [loop for loop in group if loop not in single or loop in found]:
+        own = [self.loops[axis] for axis in axes if self.loops[axis] is not None or self.sizes[axis] != 1]
+        if own and own != [loop for loop in group if loop not in single or loop in own]:
             return False
         return self.strides is None or all(self._follows(axis) for axis in axes[:-1])
 

@@ -116,11 +116,11 @@ def _is_updated_in_place(body: ir.Block, position: int, argument: ir.Value) -> b
     while value != argument:
         if isinstance(value.owner, ir.Block) or value.owner.operation.block != body:
             return False
-        if (place := _destination(value)) is None:
+        if (at := _destination(value)) is None:
             return False
-        steps.append((value.owner.operation, place))
-        value = value.owner.operands[place]
-    return all(_is_last_read(op.operands[place], op, place) for op, place in steps)
+        steps.append((value.owner.operation, at))
+        value = value.owner.operands[at]
+    return all(_is_last_read(op.operands[at], op, at) for op, at in steps)
 
 
 def _destination(value: ir.Value) -> int | None:
@@ -185,7 +185,7 @@ def _with_aligned_arguments(op: ir.Operation) -> ir.Operation:
     _end(before, [condition, *list(before.arguments), *(values[each] for each in computed)])
     yielded = list(terminator(after).operands)
     _end(after, [yielded[each] for each in order])
-    replace(op, *(new.results[place] for place in places))
+    replace(op, *(new.results[position] for position in places))
     return new
 
 
@@ -193,8 +193,8 @@ def _move(block: ir.Block, region: ir.Region, types: Sequence[ir.Type], places: 
     """Move ``block`` to ``region``, with arguments of ``types``; ``places`` has the new positions of the old ones."""
     old = list(block.arguments)
     new = [block.add_argument(type_, block.owner.location) for type_ in types]
-    for argument, place in zip(old, places, strict=True):
-        argument.replace_all_uses_with(new[place])
+    for argument, position in zip(old, places, strict=True):
+        argument.replace_all_uses_with(new[position])
     for _ in old:
         block.erase_argument(0)
     block.append_to(region)

@@ -144,12 +144,12 @@ def _as_float(emit: LinalgOps, value: ir.Value, part: _Part | None = None) -> ir
         if producer(value) == "linalg.transpose":
             permutation = {"permutation": op.attributes["permutation"]}
             empty = emit.empty(kind.shape, emit.type("f32"))
-            return emit.structured("transpose", [source], [empty], lambda _, given: given[:1], permutation)[0]
+            return emit.structured("transpose", [source], [empty], lambda _, arguments: arguments[:1], permutation)[0]
         return emit.op(op.name, [to], [source], attributes_of(op)).result
     if producer(value) == "tensor.pad":
         return _padded(emit, op, to)
     empty = emit.empty(emit.sizes(value), emit.type("f32"))
-    return emit.elementwise([value], [empty], lambda to, given: [to.value("arith.sitofp", "f32", given[0])])[0]
+    return emit.elementwise([value], [empty], lambda to, arguments: [to.value("arith.sitofp", "f32", arguments[0])])[0]
 
 
 def _padded(emit: LinalgOps, op: ir.Operation, to: ir.Type) -> ir.Value:
@@ -162,8 +162,8 @@ def _padded(emit: LinalgOps, op: ir.Operation, to: ir.Type) -> ir.Value:
     if producer(added) == "arith.constant":  # libraries take zeros
         number = inside.constant_scalar(ir.IntegerAttr(added.owner.attributes["value"]).value, emit.type("f32"))
     else:
-        (given,) = inside.inline_block(op.regions[0].blocks[0], list(block.arguments))
-        number = inside.value("arith.sitofp", "f32", given)
+        (integer,) = inside.inline_block(op.regions[0].blocks[0], list(block.arguments))
+        number = inside.value("arith.sitofp", "f32", integer)
     inside.op("tensor.yield", [], [number])
     return copy.result
 
@@ -171,8 +171,8 @@ def _padded(emit: LinalgOps, op: ir.Operation, to: ir.Type) -> ir.Value:
 def _add(emit: LinalgOps, total: ir.Value, factor: int, product: ir.Value, sizes: Sequence[int | ir.Value]) -> ir.Value:
     """Emit ``total + factor * product``, in int32."""
 
-    def body(inside: LinalgOps, given: Sequence[ir.Value]) -> list[ir.Value]:
-        part, before, _ = given
+    def body(inside: LinalgOps, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        part, before, _ = arguments
         number = inside.value("arith.fptosi", "i32", part)
         scaled = inside.value("arith.muli", "i32", number, inside.constant_integer(factor, inside.type("i32")))
         return [inside.value("arith.addi", "i32", before, scaled)]

@@ -52,7 +52,7 @@ def _fold_transposes(op: ir.Operation) -> None:
         results = list(maps[side].results)  # by the axes of the transposed operand; the axis ``order[i]`` becomes ``i``
         maps[side] = ir.AffineMap.get(count, 0, [results[order.index(axis)] for axis in range(len(order))], context)
         op.operands[side] = transpose.operands[0]
-        op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps], context)
+        op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps], context)
 
 
 def _map(count: int, loops: Sequence[int], context: ir.Context) -> ir.AffineMap:
@@ -89,11 +89,11 @@ def _compare(op: ir.Operation) -> None:
     extended, constant = op.operands
     if producer(extended) != "arith.extf" or producer(constant) != "arith.constant":
         return
-    narrow, held = extended.owner.operands[0], constant.owner.attributes["value"]
-    if not isinstance(held, ir.FloatAttr):  # a tensor constant
+    narrow, bound = extended.owner.operands[0], constant.owner.attributes["value"]
+    if not isinstance(bound, ir.FloatAttr):  # a tensor constant
         return
-    value = ir.FloatAttr.get(narrow.type, held.value, loc=op.location)
-    if value.value != held.value:  # rounded; NaN, which differs from itself, stays too
+    value = ir.FloatAttr.get(narrow.type, bound.value, loc=op.location)
+    if value.value != bound.value:  # rounded; NaN, which differs from itself, stays too
         return
     op.operands[0] = narrow
     op.operands[1] = Emitter.before(op).op("arith.constant", [narrow.type], (), {"value": value}).result
@@ -125,10 +125,10 @@ def _is_one(value: ir.Value) -> bool:
         value = generic.operands[number]
     if producer(value) != "arith.constant":
         return False
-    held = value.owner.attributes["value"]
-    if isinstance(held, ir.DenseElementsAttr):
-        held = held.get_splat_value() if held.is_splat else held
-    return isinstance(held, ir.FloatAttr) and held.value == 1
+    attribute = value.owner.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        attribute = attribute.get_splat_value() if attribute.is_splat else attribute
+    return isinstance(attribute, ir.FloatAttr) and attribute.value == 1
 
 
 _SCALAR_FOLDS = {"arith.truncf": _truncate, "arith.mulf": _multiply, "arith.divf": _divide, "arith.cmpf": _compare}
@@ -139,7 +139,7 @@ _SCALAR_FOLDS = {"arith.truncf": _truncate, "arith.mulf": _multiply, "arith.divf
 def inline_rank_0_generics(op: ir.Operation, emit: LoopEmitter) -> None:
     """Replace each rank-0 ``linalg.generic`` by its body; in a loop, each would allocate its result."""
     if all(isinstance(operand.type, ir.RankedTensorType) and not emit.shape(operand) for operand in op.operands):
-        scalars = [emit.extract(each) for each in op.operands]
+        scalars = [emit.extract(operand) for operand in op.operands]
         replace(op, *map(emit.as_tensor, emit.inline_block(op.regions[0].blocks[0], scalars)))
 
 

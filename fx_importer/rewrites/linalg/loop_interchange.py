@@ -41,7 +41,7 @@ def row_order(op: ir.Operation, operand: int, *, unit_axes: bool = False) -> tup
     accepted = (ir.AffineDimExpr, ir.AffineConstantExpr) if unit_axes else ir.AffineDimExpr
     if not kinds or "parallel" in kinds[-1] or not all(isinstance(each, accepted) for each in maps[operand].results):
         return None
-    axes = [each.position if isinstance(each, ir.AffineDimExpr) else None for each in maps[operand].results]
+    axes = [result.position if isinstance(result, ir.AffineDimExpr) else None for result in maps[operand].results]
     read = [axis for axis in axes if axis is not None]
     written = list(maps[-1].results)
     if not read or not written or not isinstance(written[-1], ir.AffineDimExpr) or "parallel" in kinds[read[-1]]:
@@ -90,7 +90,7 @@ def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[
     if all(parallel) or not any(parallel) or parallel[-1]:
         return loops
     # How many operands each loop accesses along rows: their last index depends on it.
-    rows = [sum(bool(each.results) and _depends_on(each.results[-1], loop) for each in maps) for loop in loops]
+    rows = [sum(bool(map_.results) and _depends_on(map_.results[-1], loop) for map_ in maps) for loop in loops]
     best = max((loop for loop in loops if parallel[loop]), key=lambda loop: rows[loop])
     most = max(rows)
     if rows[best] < most or (len(maps) == 2 and any(rows[loop] == most for loop in loops if not parallel[loop])):
@@ -113,8 +113,8 @@ def permute_loops(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.Affi
     renamed = ir.AffineMap.get(count, 0, [ir.AffineExpr.get_dim(order.index(loop)) for loop in range(count)])
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(
         [
-            ir.AffineMapAttr.get(ir.AffineMap.get(count, 0, [result.compose(renamed) for result in each.results]))
-            for each in maps
+            ir.AffineMapAttr.get(ir.AffineMap.get(count, 0, [result.compose(renamed) for result in map_.results]))
+            for map_ in maps
         ]
     )
     kinds = ir.ArrayAttr(op.attributes["iterator_types"])

@@ -34,7 +34,7 @@ def sort(tensors: Sequence[ir.Value], axis: int, order: Order, emit: LoopEmitter
         return [*done, *ordered]
 
     scratch = [emit.empty([2, length], ir.RankedTensorType(tensor.type).element_type) for tensor in tensors]
-    return emit.nest([sizes[each] for each in others], [*tensors, *scratch], sort_one_row)[: len(tensors)]
+    return emit.nest([sizes[other] for other in others], [*tensors, *scratch], sort_one_row)[: len(tensors)]
 
 
 def _sort_row(scratch: Sequence[ir.Value], length: Size, order: Order, emit: LoopEmitter) -> list[ir.Value]:
@@ -106,17 +106,17 @@ def slices_of_first(op: ir.Operation, axis: int) -> tuple[int, list[list[ir.Oper
     """
     readers = [[use.owner for use in result.uses] for result in op.results]
     slices = [each for of_result in readers for each in of_result]
-    if not slices or any(each.name != "tensor.extract_slice" or len(each.operands) != 1 for each in slices):
+    if not slices or any(slice_.name != "tensor.extract_slice" or len(slice_.operands) != 1 for slice_ in slices):
         return None
     source, first = (ir.RankedTensorType(each.type) for each in (op.results[0], slices[0].results[0]))
     if not source.has_static_shape or not first.has_static_shape or first.rank != source.rank:
         return None
     wanted = [first.shape[axis] if each == axis else size for each, size in enumerate(source.shape)]
     read = {"offsets": [0] * source.rank, "sizes": wanted, "strides": [1] * source.rank}
-    for each in slices:
-        same_rank = ir.RankedTensorType(each.results[0].type).rank == source.rank
+    for slice_ in slices:
+        same_rank = ir.RankedTensorType(slice_.results[0].type).rank == source.rank
         if not same_rank or any(
-            list(ir.DenseI64ArrayAttr(each.attributes[f"static_{k}"])) != v for k, v in read.items()
+            list(ir.DenseI64ArrayAttr(slice_.attributes[f"static_{k}"])) != v for k, v in read.items()
         ):
             return None
     count = wanted[axis]
@@ -134,7 +134,7 @@ def select(tensors: Sequence[ir.Value], axis: int, count: int, order: Order, emi
         positions = dict(zip(others, counters, strict=True))
 
         def take(emit: LoopEmitter, at: ir.Value, best: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            elements = [emit.extract(each, *(positions.get(i, at) for i in range(len(sizes)))) for each in tensors]
+            elements = [emit.extract(tensor, *(positions.get(i, at) for i in range(len(sizes)))) for tensor in tensors]
             return _insert(elements, best, emit.index_op("minsi", at, count), order, emit)
 
         best = emit.loop(0, sizes[axis], 1, best, take)
@@ -146,8 +146,8 @@ def select(tensors: Sequence[ir.Value], axis: int, count: int, order: Order, emi
 
     elements = [ir.RankedTensorType(tensor.type).element_type for tensor in tensors]
     results = [emit.empty(kept, element) for element in elements]
-    best = [emit.empty([count + 1], each) for each in elements]  # the last one is never read
-    return emit.nest([sizes[each] for each in others], [*results, *best], select_in_row)[: len(tensors)]
+    best = [emit.empty([count + 1], element) for element in elements]  # the last one is never read
+    return emit.nest([sizes[other] for other in others], [*results, *best], select_in_row)[: len(tensors)]
 
 
 def _insert(
@@ -158,17 +158,17 @@ def _insert(
     search = emit.op("scf.while", types, [*best, end], regions=2)
     condition = emit.add_block(search.regions[0], types)
     inside = emit.inside(condition)
-    *before, place = condition.arguments
-    previous = inside.index_op("maxsi", inside.index_op("subi", place, 1), 0)
+    *before, position = condition.arguments
+    previous = inside.index_op("maxsi", inside.index_op("subi", position, 1), 0)
     pairs = [(inside.extract(each, previous), new) for each, new in zip(before, elements, strict=True)]
     moves = inside.value("arith.xori", "i1", order(inside, pairs), inside.constant_integer(1, inside.type("i1")))
-    goes_on = inside.value("arith.andi", "i1", moves, inside.index_less(0, place))
+    goes_on = inside.value("arith.andi", "i1", moves, inside.index_less(0, position))
     inside.op("scf.condition", [], [goes_on, *condition.arguments])
     body = emit.add_block(search.regions[1], types)
     inside = emit.inside(body)
-    *before, place = body.arguments
-    previous = inside.index_op("subi", place, 1)
-    moved = [inside.insert(inside.extract(each, previous), each, place) for each in before]
+    *before, position = body.arguments
+    previous = inside.index_op("subi", position, 1)
+    moved = [inside.insert(inside.extract(each, previous), each, position) for each in before]
     inside.op("scf.yield", [], [*moved, previous])
-    *after, place = search.results
-    return [emit.insert(new, each, place) for new, each in zip(elements, after, strict=True)]
+    *after, position = search.results
+    return [emit.insert(new, each, position) for new, each in zip(elements, after, strict=True)]

@@ -38,8 +38,8 @@ def _one_by_one(write: RowWrite, values: ir.Value, target: ir.Value, rows: ir.Va
 
     def written(inside: LoopEmitter, number: Size, target: ir.Value) -> ir.Value:
         row = inside.extract_slice(values, _at(write.axis, number, len(sizes)), row_sizes, range(len(sizes)))
-        place = inside.value("arith.index_cast", "index", inside.extract(rows, number))
-        return inside.insert_slice(row, target, _at(write.axis, place, len(sizes)), row_sizes)
+        position = inside.value("arith.index_cast", "index", inside.extract(rows, number))
+        return inside.insert_slice(row, target, _at(write.axis, position, len(sizes)), row_sizes)
 
     if write.number is None or write.number > _UNROLLED:
         return loops.loop(0, sizes[write.axis], 1, [target], lambda inside, i, state: [written(inside, i, state[0])])[0]
@@ -48,5 +48,5 @@ def _one_by_one(write: RowWrite, values: ir.Value, target: ir.Value, rows: ir.Va
     return target
 
 
-def _at(axis: int, place: Size, rank: int) -> list[Size]:
-    return [place if each == axis else 0 for each in range(rank)]
+def _at(axis: int, position: Size, rank: int) -> list[Size]:
+    return [position if each == axis else 0 for each in range(rank)]

@@ -99,8 +99,8 @@ def _sort(op: ir.Operation, emit: LoopEmitter) -> None:
         return
     count, readers = first
     for value, slices in zip(select(tensors, axis, count, ordered, emit), readers, strict=True):
-        for each in slices:
-            replace(each, value)
+        for slice_ in slices:
+            replace(slice_, value)
     op.erase()
 
 

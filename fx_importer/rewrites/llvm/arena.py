@@ -75,27 +75,27 @@ def plan_slots(module: ir.Operation) -> None:
     argument is added.
     """
     function = entry_point(module)
-    buffers = [each for each in _buffers(function) if not each.type.has_static_shape]
+    buffers = [buffer for buffer in _buffers(function) if not buffer.type.has_static_shape]
     if not buffers:
         return
     ends: list[int] = []
     """The number of the operation that frees the last buffer of each slot."""
     slots: list[int] = []
-    for each in buffers:
-        slot = next((slot for slot, end in enumerate(ends) if end < each.first), len(ends))
-        ends[slot : slot + 1] = [each.last]
+    for buffer in buffers:
+        slot = next((slot for slot, end in enumerate(ends) if end < buffer.first), len(ends))
+        ends[slot : slot + 1] = [buffer.last]
         slots.append(slot)
     with function.context, function.location:
         ArithOps.before(function.operation).parsed(_DEFINITION)
         block_type = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
         argument = append_argument(function, ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], block_type))
-        for each, slot in zip(buffers, slots, strict=True):
-            emit, sizes = ArithOps.before(each.allocation), list(each.allocation.operands)
-            size = emit.index(_bytes(each.type))
+        for buffer, slot in zip(buffers, slots, strict=True):
+            emit, sizes = ArithOps.before(buffer.allocation), list(buffer.allocation.operands)
+            size = emit.index(_bytes(buffer.type))
             for factor in sizes:
                 size = emit.index_op("muli", size, factor)
             block = emit.call_function(_GROW, [block_type], [argument, emit.index(slot), size]).result
-            each.move(view_of_block(emit, block, 0, each.type, sizes))
+            buffer.move(view_of_block(emit, block, 0, buffer.type, sizes))
     write_fact(module, SLOTS, len(ends))
 
 
@@ -146,10 +146,10 @@ def place_results(module: ir.Operation) -> None:
         buffer = _reshaped(value)
         if memory[position] != buffer or memory.count(buffer) > 1 or not isinstance(buffer.type, ir.MemRefType):
             continue
-        given, kind = ir.MemRefType(value.type), ir.MemRefType(buffer.type)
-        if not all(each.has_static_shape and _is_dense(each) for each in (given, kind)):
+        type_, kind = ir.MemRefType(value.type), ir.MemRefType(buffer.type)
+        if not all(each.has_static_shape and _is_dense(each) for each in (type_, kind)):
             continue
-        if (size := _aligned_bytes(kind)) != _aligned_bytes(given):
+        if (size := _aligned_bytes(kind)) != _aligned_bytes(type_):
             continue
         with function.context, function.location:
             argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
@@ -189,14 +189,14 @@ def _buffers(function: func_d.FuncOp) -> list[_Buffer]:
     if len(function.body.blocks) != 1:
         return []
     numbers = {op.operation: number for number, op in enumerate(function.entry_block)}
-    found: list[_Buffer] = []
+    buffers: list[_Buffer] = []
     for op, number in numbers.items():
         if op.name != "memref.alloc" or not _is_dense(ir.MemRefType(op.results[0].type)):
             continue
         releases = [use.owner.operation for use in op.results[0].uses if use.owner.name == "memref.dealloc"]
         if len(releases) == 1 and releases[0] in numbers:
-            found.append(_Buffer(op, releases[0], number, numbers[releases[0]]))
-    return found
+            buffers.append(_Buffer(op, releases[0], number, numbers[releases[0]]))
+    return buffers
 
 
 def _is_dense(kind: ir.MemRefType) -> bool:

@@ -45,11 +45,11 @@ def define_product(function: func_d.FuncOp, product: Product) -> str | None:
     """
     kinds = [ir.MemRefType(argument) for argument in function.type.inputs if isinstance(argument, ir.MemRefType)]
     element = str(kinds[-1].element_type)
-    fits = len(kinds) == len(function.type.inputs) == 3 and all(str(each.element_type) == element for each in kinds)
+    fits = len(kinds) == len(function.type.inputs) == 3 and all(str(kind.element_type) == element for kind in kinds)
     matrices = all(
         kind.layout == ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank, function.context)) for kind in kinds
     )
-    if any(size >= 2**31 for each in kinds for size in each.shape):  # BLAS takes sizes of 32 bits
+    if any(size >= 2**31 for kind in kinds for size in kind.shape):  # BLAS takes sizes of 32 bits
         return None
     if not fits or not matrices or not routines() or element not in _ROUTINES:
         return None
@@ -146,10 +146,10 @@ def define_tiles(module: ir.Operation, elements: Collection[str]) -> None:
     if elements:
         emit.declare_llvm(_THREADS, ["i32"], "i32")
     for element in elements:
-        taken = ["i8", "i8", "i32", "i32", "i32", element, "index", "i32", "index", "i32", element, "index", "i32"]
-        emit.declare_llvm(_ROUTINES[element], [POINTER] * len(taken))
+        parameters = ["i8", "i8", "i32", "i32", "i32", element, "index", "i32", "index", "i32", element, "index", "i32"]
+        emit.declare_llvm(_ROUTINES[element], [POINTER] * len(parameters))
         noinline = {"llvm.passthrough": function_hints(emit.context, "noinline")}
-        inside, arguments = emit.define_function(f"{_TILE}{element}", taken, [], noinline)
+        inside, arguments = emit.define_function(f"{_TILE}{element}", parameters, [], noinline)
         addresses = [inside.pointer(x) if isinstance(x.type, ir.IndexType) else inside.on_stack(x) for x in arguments]
         before = inside.call_llvm(_THREADS, ["i32"], [inside.constant(1, "i32")]).result
         inside.call_llvm(_ROUTINES[element], [], addresses)

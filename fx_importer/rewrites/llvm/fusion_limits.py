@@ -60,9 +60,9 @@ def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> list[int]:
         if not isinstance(operand.type, ir.RankedTensorType):
             continue
         kind = ir.RankedTensorType(operand.type)
-        for axis, each in enumerate(read.results):
-            if isinstance(each, ir.AffineDimExpr) and not kind.is_dynamic_dim(axis):
-                sizes[each.position] = kind.get_dim_size(axis)
+        for axis, result in enumerate(read.results):
+            if isinstance(result, ir.AffineDimExpr) and not kind.is_dynamic_dim(axis):
+                sizes[result.position] = kind.get_dim_size(axis)
     return sizes
 
 

@@ -97,7 +97,7 @@ def _converts(op: ir.Operation, name: str) -> bool:
         len(op.operands) == len(body) == 2
         and body[0].operation.name == name
         and body[0].operands[0] == op.regions[0].blocks[0].arguments[0]
-        and all(each == ir.AffineMap.get_identity(each.n_dims, each.context) for each in maps)
+        and all(map_ == ir.AffineMap.get_identity(map_.n_dims, map_.context) for map_ in maps)
     )
 
 

@@ -98,13 +98,13 @@ def reassociate_sums(module: ir.Operation) -> None:
 
 def load_of_sum(store: ir.Operation) -> ir.Operation | None:
     """Return the load of the float that ``store`` writes to the same place, with something added to it; else None."""
-    total, *place = store.operands
+    total, *indices = store.operands
     if producer(total) != "arith.addf" or len(list(total.uses)) != 1:
         return None
     loads = [
         operand.owner
         for operand in total.owner.operands
-        if producer(operand) == "memref.load" and list(operand.owner.operands) == place
+        if producer(operand) == "memref.load" and list(operand.owner.operands) == indices
     ]
     return loads[0] if loads else None
 
@@ -146,11 +146,11 @@ def _outline(
     cloned = [value for value in captured if producer(value) in _CLONED]
     taken_as = {value: Slice.of(value) or value for value in captured if value not in cloned}
     slices = [argument for argument in taken_as.values() if isinstance(argument, Slice)]
-    begins = {each.memory: each.offset for each in reversed(slices)}
+    begins = {slice_.memory: slice_.offset for slice_ in reversed(slices)}
     """Of the first slice of each buffer: the others are at constant distances from it."""
-    given = list(dict.fromkeys(each.memory if isinstance(each, Slice) else each for each in taken_as.values()))
+    memories = list(dict.fromkeys(each.memory if isinstance(each, Slice) else each for each in taken_as.values()))
     passed = [
-        *given,
+        *memories,
         *map(ArithOps.before(loop).index, begins.values()),
         *(owner.operands[each] for owner, each in bounds),
     ]
@@ -160,11 +160,11 @@ def _outline(
     if all(_is_bare_pointer(value.type) for value in passed):
         kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
     entry = kernel.add_entry_block()
-    taken = list(entry.arguments)
+    parameters = list(entry.arguments)
     replacements: dict[ir.Value, ir.Value] = {}
     emit = ArithOps(ir.InsertionPoint(entry), loop.location)
-    argument_of = dict(zip(given, taken, strict=False))
-    begin_of = dict(zip(begins, taken[len(given) :], strict=False))
+    argument_of = dict(zip(memories, parameters, strict=False))
+    begin_of = dict(zip(begins, parameters[len(memories) :], strict=False))
     with ir.InsertionPoint(entry):
         for value, each in taken_as.items():
             if isinstance(each, Slice):
@@ -183,7 +183,7 @@ def _outline(
             if value in replacements:
                 op.operands[position] = replacements[value]
     _say_what_is_distinct(kernel, passed)
-    for (owner, bound), argument in zip(bounds, taken[len(taken) - len(bounds) :], strict=True):
+    for (owner, bound), argument in zip(bounds, parameters[len(parameters) - len(bounds) :], strict=True):
         owner.operands[bound] = argument
     return kernel, call
 
@@ -220,7 +220,7 @@ class Slice:
         layout = ir.StridedLayoutAttr.get(dynamic, strides, emit.context)
         kind = ir.MemRefType.get(self.kind.shape, self.kind.element_type, layout, loc=emit.location)
         numbers = {"static_offsets": [dynamic], "static_sizes": self.kind.shape, "static_strides": strides}
-        attributes: dict[str, ir.Attribute] = {key: emit.array(each) for key, each in numbers.items()}
+        attributes: dict[str, ir.Attribute] = {key: emit.array(number) for key, number in numbers.items()}
         attributes["operandSegmentSizes"] = emit.segments(1, 1, 0, 0)
         return emit.op("memref.reinterpret_cast", [kind], [memory, offset], attributes).result
 
@@ -246,10 +246,10 @@ def _say_what_is_distinct(kernel: func_d.FuncOp, passed: Sequence[ir.Value]) -> 
     owners = {i: memory_of(value) for i, value in enumerate(passed) if isinstance(value.type, ir.MemRefType)}
     if any(owner is None for owner in owners.values()):
         return
-    found = list(owners.values())
+    roots = list(owners.values())
     noalias = {"llvm.noalias": ir.UnitAttr.get()}
     kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(
-        [ir.DictAttr.get(noalias if i in owners and found.count(owners[i]) == 1 else {}) for i in range(len(passed))]
+        [ir.DictAttr.get(noalias if i in owners and roots.count(owners[i]) == 1 else {}) for i in range(len(passed))]
     )
 
 

@@ -56,11 +56,11 @@ def _take_strides(module: ir.Operation, library: Mapping[str, LibraryFunction]) 
             sources = [_before_cast(call.operands[at]) for call in calls[name]]
             if all(source.type == kind for source in sources):
                 continue
-            taken = ir.MemRefType(kind)
+            type_ = ir.MemRefType(kind)
             dynamic = ir.MemRefType.get_dynamic_stride_or_offset()
             with module.context, function.location:
-                layout = ir.StridedLayoutAttr.get(dynamic, [dynamic] * taken.rank)
-                inputs[at] = ir.MemRefType.get(taken.shape, taken.element_type, layout)
+                layout = ir.StridedLayoutAttr.get(dynamic, [dynamic] * type_.rank)
+                inputs[at] = ir.MemRefType.get(type_.shape, type_.element_type, layout)
             for call, source in zip(calls[name], sources, strict=True):
                 call.operands[at] = Emitter.before(call).value("memref.cast", inputs[at], source)
             function.arguments[at].set_type(inputs[at])

@@ -66,10 +66,10 @@ def outline_library_calls(module: ir.Operation) -> None:
         kernel = _product(region) if op.name in PRODUCTS else _convolution(region)
         if kernel is not None:
             name = f"fx_importer_library_{len(kernels)}"
-            function, call, taken = _outline(region, name, module)
+            function, call, types = _outline(region, name, module)
             text = function.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
             if named.setdefault((kernel, text), name) == name:
-                kernels[name] = LibraryFunction(kernel, *taken)
+                kernels[name] = LibraryFunction(kernel, *types)
             else:
                 call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[kernel, text], module.context)
                 function.operation.erase()
@@ -208,7 +208,7 @@ def _convolution(region: _Region) -> Kernel | None:
 
 
 def _transposed(op: ir.Operation) -> Transposed | None:
-    if CONVOLUTIONS.get(op.name, ("", ""))[1][:2] != "fc" or any(each != 1 for each in _numbers(op, "strides", 1)):
+    if CONVOLUTIONS.get(op.name, ("", ""))[1][:2] != "fc" or any(number != 1 for number in _numbers(op, "strides", 1)):
         return None
     return transposed_convolution(op, _numbers(op, "dilations", ir.ShapedType(op.operands[0].type).rank - 2))
 
@@ -229,29 +229,29 @@ def _outline(
     region: _Region, name: str, module: ir.Operation
 ) -> tuple[func_d.FuncOp, func_d.CallOp, tuple[list[str], list[int], int]]:
     """Outline ``region``; return the function, its call, and element types, ranks and indices that it takes."""
-    nested = [each for op in region.ops for each in operations(op)]
+    nested = [operation for op in region.ops for operation in operations(op)]
     inside = set(nested)
-    given = [*region.inputs, region.destination]
+    reads = [*region.inputs, region.destination]
     captured = dict.fromkeys(
-        value for op in nested for value in op.operands if value not in given and _owner(value) not in inside
+        value for op in nested for value in op.operands if value not in reads and _owner(value) not in inside
     )
     constants = [value for value in captured if producer(value) == "arith.constant"]
-    given += [value for value in captured if value not in constants]
+    reads += [value for value in captured if value not in constants]
     with module.context, region.op.location:
         with ir.InsertionPoint.at_block_begin(body_of(module)):
-            kind = ([value.type for value in given], [region.result.type])
+            kind = ([value.type for value in reads], [region.result.type])
             function = func_d.FuncOp(name, kind, visibility="private")
         function.attributes["no_inline"] = ir.UnitAttr.get()
         entry = function.add_entry_block()
-        values: dict[ir.Value, ir.Value] = dict(zip(given, entry.arguments, strict=True))
+        values: dict[ir.Value, ir.Value] = dict(zip(reads, entry.arguments, strict=True))
         with ir.InsertionPoint(entry):
             for value in constants:
                 values[value] = value.owner.clone().results[0]
             for op in region.ops:
                 clone = op.clone()
-                for each in operations(clone):
-                    for position, operand in enumerate(each.operands):
-                        each.operands[position] = values.get(operand, operand)
+                for operation in operations(clone):
+                    for position, operand in enumerate(operation.operands):
+                        operation.operands[position] = values.get(operand, operand)
                 values.update(zip(op.results, clone.results, strict=True))
             # Says that the result is in the memory of the destination, whatever other passes make of the body.
             written = Emitter(ir.InsertionPoint(entry), region.op.location).value(
@@ -263,14 +263,14 @@ def _outline(
             func_d.ReturnOp([written])
         last = region.ops[-1]
         with ir.InsertionPoint(last):
-            call = func_d.CallOp([region.result.type], name, given)
+            call = func_d.CallOp([region.result.type], name, reads)
     region.result.replace_all_uses_with(call.results[0])
     for op in reversed(region.ops):
         if not any(map(is_used, op.results)):
             op.erase()
-    tensors = [ir.RankedTensorType(value.type) for value in given if isinstance(value.type, ir.RankedTensorType)]
-    taken = [str(tensor.element_type) for tensor in tensors], [each.rank for each in tensors], len(given) - len(tensors)
-    return function, call, taken
+    tensors = [ir.RankedTensorType(value.type) for value in reads if isinstance(value.type, ir.RankedTensorType)]
+    types = [str(tensor.element_type) for tensor in tensors], [each.rank for each in tensors], len(reads) - len(tensors)
+    return function, call, types
 
 
 def _owner(value: ir.Value) -> ir.Operation:
@@ -299,7 +299,7 @@ def _element(value: ir.Value) -> str:
 def _work(op: ir.Operation) -> float:
     """Return the number of multiplications of a product or convolution; infinity if a size is dynamic."""
     operands: Sequence[ir.ShapedType] = [ir.ShapedType(value.type) for value in op.operands]
-    if not all(each.has_static_shape for each in operands):
+    if not all(operand.has_static_shape for operand in operands):
         return math.inf
     left, right, result = (math.prod(operand.shape) for operand in operands)
     if op.name in CONVOLUTIONS:

@@ -39,7 +39,7 @@ class NibbleTable:
         integers, floats = (emit.type(f"vector<{lanes}x{element}>") for element in ("i32", "f32"))
 
         def constant(kind: ir.Type, *values: float) -> ir.Value:
-            spelled = str(values[0]) if len(values) == 1 else f"[{', '.join(f'{each:e}' for each in values)}]"
+            spelled = str(values[0]) if len(values) == 1 else f"[{', '.join(f'{value:e}' for value in values)}]"
             attribute = emit.attribute(f"dense<{spelled}> : {kind}")
             return emit.op("arith.constant", [kind], (), {"value": attribute}).result
 
@@ -72,7 +72,7 @@ def nibble_tables(body: Sequence[ir.Operation], lanes: int) -> dict[ir.Value, Ni
     """
     known: dict[ir.Value, tuple[ir.Value, Values]] = {}
     """By result: the byte that it depends on, and what it is for each."""
-    found: dict[ir.Value, NibbleTable] = {}
+    tables: dict[ir.Value, NibbleTable] = {}
     for op in body:
         result = op.results[0] if op.results else None
         if result is None:
@@ -80,12 +80,12 @@ def nibble_tables(body: Sequence[ir.Operation], lanes: int) -> dict[ir.Value, Ni
         if op.name == "memref.load" and str(result.type) == "i8":
             known[result] = result, np.arange(256).astype(np.int8).astype(np.int64)
         elif op.name in _EVALUATE:
-            given = [known.get(operand) or _constant(operand) for operand in op.operands]
-            bytes_ = {each[0] for each in given if each is not None and each[0] is not None}
-            if None in given or len(bytes_) != 1 or str(result.type) not in ("i8", "i32", "f32"):
+            operands = [known.get(operand) or _constant(operand) for operand in op.operands]
+            bytes_ = {each[0] for each in operands if each is not None and each[0] is not None}
+            if None in operands or len(bytes_) != 1 or str(result.type) not in ("i8", "i32", "f32"):
                 continue
             (byte,) = bytes_
-            values = _EVALUATE[op.name](*(each[1] for each in given if each is not None))
+            values = _EVALUATE[op.name](*(each[1] for each in operands if each is not None))
             if isinstance(result.type, ir.IntegerType):
                 values = values.astype(f"int{result.type.width}").astype(np.int64)
             known[result] = byte, values
@@ -94,8 +94,8 @@ def nibble_tables(body: Sequence[ir.Operation], lanes: int) -> dict[ir.Value, Ni
             for is_high, numbers in ((False, np.arange(256) & 15), (True, np.arange(256) & 240)):
                 if np.array_equal(values, values[numbers]):
                     table = values[:256:16] if is_high else values[:16]
-                    found[result] = NibbleTable(byte, tuple(map(float, table)), is_high)
-    return {result: table for result, table in found.items() if table.is_emitted(lanes)}
+                    tables[result] = NibbleTable(byte, tuple(map(float, table)), is_high)
+    return {result: table for result, table in tables.items() if table.is_emitted(lanes)}
 
 
 def _constant(value: ir.Value) -> tuple[None, Values] | None:

@@ -63,8 +63,8 @@ def pass_destinations(module: ir.Operation) -> None:
     for function in stubs.values():
         kind = ir.FunctionType.get([*function.type.inputs, *function.type.results], [], context=module.context)
         function.attributes["function_type"] = ir.TypeAttr.get(kind, module.context)
-        for each in {"arg_attrs", "res_attrs"} & set(function.attributes):
-            del function.attributes[each]
+        for attribute in {"arg_attrs", "res_attrs"} & set(function.attributes):
+            del function.attributes[attribute]
 
 
 def takes_destinations(kind: ir.FunctionType) -> bool:

@@ -106,8 +106,8 @@ def _is_apart(outer: ir.Operation, loop: ir.Operation, number: int) -> bool:
     written: set[ir.Value] = set()
     for op in inside:
         if op.name in ("memref.load", "memref.store"):
-            buffer, *place = list(op.operands)[op.name == "memref.store" :]
-            along = {axis for axis, each in enumerate(place) if each == counter}
+            buffer, *indices = list(op.operands)[op.name == "memref.store" :]
+            along = {axis for axis, each in enumerate(indices) if each == counter}
             axes[buffer] = axes.get(buffer, along) & along
             if op.name == "memref.store":
                 written.add(buffer)
@@ -117,7 +117,7 @@ def _is_apart(outer: ir.Operation, loop: ir.Operation, number: int) -> bool:
         return False
     memories = [memory_of(each) for each in written]
     read = [memory_of(each) for each in axes.keys() - written if producer(each) != "memref.get_global"]
-    if any(each is None for each in (*memories, *read)) or "arguments" in memories:
+    if any(memory is None for memory in (*memories, *read)) or "arguments" in memories:
         return False
     return len(set(memories)) == len(memories) and not any(each in memories for each in read)
 

@@ -109,7 +109,7 @@ def _emit_block_of_dots(
     lanes, _ = registers(emit)
     inner, most = ir.MemRefType(left.type).shape[1], ir.MemRefType(right.type).shape[0]
     step = _step(emit, _element(right))
-    following = [emit.index_op("minui", emit.index_op("addi", each, len(columns)), most - 1) for each in columns]
+    following = [emit.index_op("minui", emit.index_op("addi", column, len(columns)), most - 1) for column in columns]
     places = [(emit.index(row), column) for row in range(rows) for column in columns]
 
     def body(deep: LoopEmitter, k: ir.Value, carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
@@ -131,11 +131,11 @@ def _emit_block_of_dots(
         "kind": ir.Attribute.parse("#vector.kind<add>", emit.context),
         "fastmath": ir.Attribute.parse("#arith.fastmath<reassoc>", emit.context),
     }
-    for place, sum_ in zip(places, sums, strict=True):
+    for indices, sum_ in zip(places, sums, strict=True):
         element = emit.op("vector.reduction", ["f32"], [sum_], add).result
         if accumulate:
-            element = emit.value("arith.addf", "f32", _load(emit, result, *place), element)
-        emit.op("memref.store", [], [_rounded(emit, element, result), result, *place])
+            element = emit.value("arith.addf", "f32", _load(emit, result, *indices), element)
+        emit.op("memref.store", [], [_rounded(emit, element, result), result, *indices])
 
 
 def _emit_columns(emit: LoopEmitter, buffers: Sequence[ir.Value], accumulate: bool) -> None:
@@ -166,7 +166,7 @@ def _emit_block(
     """Emit the elements of the result in ``rows``, in vectors that begin in ``columns``."""
     left, right, result = buffers
     places = [(emit.index(row), column) for row in rows for column in columns]
-    sums = [_load_vector(emit, result, *place) if accumulate else _zeros(emit) for place in places]
+    sums = [_load_vector(emit, result, *at) if accumulate else _zeros(emit) for at in places]
 
     def body(deep: LoopEmitter, k: ir.Value, carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
         weights = [_load_vector(deep, right, k, column) for column in columns]
@@ -176,18 +176,18 @@ def _emit_block(
         return [deep.value("vector.fma", sum_.type, *pair, sum_) for pair, sum_ in zip(pairs, carried, strict=True)]
 
     sums = emit.loop(0, inner, 1, sums, body)
-    for place, sum_ in zip(places, sums, strict=True):
-        emit.op("vector.store", [], [_rounded(emit, sum_, result), result, *place])
+    for indices, sum_ in zip(places, sums, strict=True):
+        emit.op("vector.store", [], [_rounded(emit, sum_, result), result, *indices])
 
 
-def prefetch(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> None:
+def prefetch(emit: LoopEmitter, buffer: ir.Value, *indices: ir.Value) -> None:
     """Emit a prefetch into the second cache: hardware prefetching ends at a page, or a row."""
     attributes = {
         "isWrite": ir.BoolAttr.get(False, emit.context),
         "isDataCache": ir.BoolAttr.get(True, emit.context),
         "localityHint": emit.attribute("2 : i32"),
     }
-    emit.op("memref.prefetch", [], [buffer, *place], attributes)
+    emit.op("memref.prefetch", [], [buffer, *indices], attributes)
 
 
 def _vector(emit: LoopEmitter, element: str = "f32") -> ir.Type:
@@ -198,17 +198,17 @@ def _zeros(emit: LoopEmitter) -> ir.Value:
     return emit.value("vector.broadcast", _vector(emit), emit.constant_scalar(0.0, emit.type("f32")))
 
 
-def _load(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> ir.Value:
+def _load(emit: LoopEmitter, buffer: ir.Value, *indices: ir.Value) -> ir.Value:
     """Emit the load of an element, as float32."""
     kind = _element(buffer)
-    value = emit.value("memref.load", kind, buffer, *place)
+    value = emit.value("memref.load", kind, buffer, *indices)
     return value if kind == "f32" else emit.value("arith.extf", "f32", value)
 
 
-def _load_vector(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> ir.Value:
-    """Emit the load of a vector that begins at ``place``, as float32."""
+def _load_vector(emit: LoopEmitter, buffer: ir.Value, *indices: ir.Value) -> ir.Value:
+    """Emit the load of a vector that begins at ``indices``, as float32."""
     kind = _element(buffer)
-    value = emit.value("vector.load", _vector(emit, kind), buffer, *place)
+    value = emit.value("vector.load", _vector(emit, kind), buffer, *indices)
     return value if kind == "f32" else emit.value("arith.extf", _vector(emit), value)
 
 
@@ -218,16 +218,16 @@ def _step(at: ir.Operation | Emitter, element: str) -> int:
     return 2 * lanes if element == "bf16" else lanes
 
 
-def _load_step(emit: LoopEmitter, buffer: ir.Value, *place: ir.Value) -> list[ir.Value]:
-    """Emit the load of `_step` elements that begin at ``place``, as vectors of float32, in any order.
+def _load_step(emit: LoopEmitter, buffer: ir.Value, *indices: ir.Value) -> list[ir.Value]:
+    """Emit the load of `_step` elements that begin at ``indices``, as vectors of float32, in any order.
 
     Of two bfloat16 in 32 bits, each is the float32 that has it in its high bits and zeros in the others.
     """
     if _element(buffer) != "bf16":
-        return [_load_vector(emit, buffer, *place)]
+        return [_load_vector(emit, buffer, *indices)]
     lanes, _ = registers(emit)
     words = _vector(emit, "i32")
-    loaded = emit.value("vector.load", emit.type(f"vector<{2 * lanes}xbf16>"), buffer, *place)
+    loaded = emit.value("vector.load", emit.type(f"vector<{2 * lanes}xbf16>"), buffer, *indices)
     pairs = emit.value("vector.bitcast", words, loaded)
     shift, mask = (
         emit.value("vector.broadcast", words, emit.constant_integer(each, emit.type("i32"))) for each in (16, -1 << 16)

@@ -41,7 +41,7 @@ def relax_layout_casts(module: ir.Operation) -> None:
     """
     for op in operations(module.operation, ("memref.cast",)):
         kinds = [each.type for each in (op.operands[0], op.results[0])]
-        if not all(isinstance(each, ir.MemRefType) and each.has_static_shape for each in kinds):
+        if not all(isinstance(kind, ir.MemRefType) and kind.has_static_shape for kind in kinds):
             continue
         (before, offset), (after, new) = (ir.MemRefType(kind).get_strides_and_offset() for kind in kinds)
         shape = ir.MemRefType(kinds[1]).shape
@@ -50,7 +50,7 @@ def relax_layout_casts(module: ir.Operation) -> None:
             continue
         numbers = {"static_offsets": [offset], "static_sizes": shape, "static_strides": after}
         emit = Emitter.before(op)
-        attributes = {key: emit.array(each) for key, each in numbers.items()}
+        attributes = {key: emit.array(number) for key, number in numbers.items()}
         attributes["operandSegmentSizes"] = emit.segments(1, 0, 0, 0)
         replace(op, emit.op("memref.reinterpret_cast", [kinds[1]], [op.operands[0]], attributes).result)
 
@@ -182,12 +182,12 @@ class Checks:
 
 def _failure_message(message: str) -> str:
     """Return the message of an assertion, without the operation that messages of the runtime verification quote."""
-    found = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
-    if found is None:
+    parsed = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
+    if parsed is None:
         return message
-    if re.match(r"out-of-bounds access$|offset \d+ is out-of-bounds|subview runs out-of-bounds", found["reason"]):
-        return _out_of_range(found["op"])
-    return f"{INCONSISTENT}, {found['reason']} of {found['op']:.100}"
+    if re.match(r"out-of-bounds access$|offset \d+ is out-of-bounds|subview runs out-of-bounds", parsed["reason"]):
+        return _out_of_range(parsed["op"])
+    return f"{INCONSISTENT}, {parsed['reason']} of {parsed['op']:.100}"
 
 
 def _is_nonzero(divisor: ir.Value) -> bool:

@@ -52,8 +52,8 @@ def transposed_convolution(op: ir.Operation, dilations: Sequence[int]) -> Transp
         return None
     reach = [d * (k - 1) for d, k in zip(dilations, kernel_sizes.shape[2:], strict=True)]
     padding = [r - before for r, before in zip(reach, offsets[2:], strict=True)]
-    taken = [before + (n - 1) * s + 1 for before, n, s in zip(offsets[2:], sizes[2:], strides[2:], strict=True)]
-    added = [size - end - before for size, end, before in zip(spread_sizes.shape[2:], taken, offsets[2:], strict=True)]
+    spans = [before + (n - 1) * s + 1 for before, n, s in zip(offsets[2:], sizes[2:], strides[2:], strict=True)]
+    added = [size - end - before for size, end, before in zip(spread_sizes.shape[2:], spans, offsets[2:], strict=True)]
     limits = [max(s, d) for s, d in zip(strides[2:], dilations, strict=True)]
     if min(padding) < 0 or any(not 0 <= each < most for each, most in zip(added, limits, strict=True)):
         return None
@@ -98,5 +98,5 @@ def _loop(value: ir.Value, sizes: Sequence[int]) -> tuple[int, bool] | None:
     if producer(value) != "arith.subi" or producer(value.owner.operands[0]) != "arith.constant":
         return None
     last = ir.IntegerAttr(value.owner.operands[0].owner.attributes["value"]).value
-    found = _loop(value.owner.operands[1], sizes)
-    return (found[0], True) if found and not found[1] and last == sizes[found[0]] - 1 else None
+    inner = _loop(value.owner.operands[1], sizes)
+    return (inner[0], True) if inner and not inner[1] and last == sizes[inner[0]] - 1 else None

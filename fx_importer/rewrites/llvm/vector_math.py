@@ -35,9 +35,9 @@ def replace_functions(module: ir.Operation) -> None:
                 name = _PREFIX + op.name.removeprefix("math.")
                 used.add(op.name)
                 emit, is_wide = Emitter.before(op), isinstance(kind, ir.F32Type)
-                given = op.operands if is_wide else [emit.value("arith.extf", "f32", op.operands[0])]
-                found = emit.call_function(name, ["f32"], given).result
-                replace(op, found if is_wide else emit.value("arith.truncf", kind, found))
+                operands = op.operands if is_wide else [emit.value("arith.extf", "f32", op.operands[0])]
+                result = emit.call_function(name, ["f32"], operands).result
+                replace(op, result if is_wide else emit.value("arith.truncf", kind, result))
     with module.context, ir.Location.unknown():
         kind = ir.FunctionType.get([ir.F32Type.get()], [ir.F32Type.get()])
         for name in sorted(used):

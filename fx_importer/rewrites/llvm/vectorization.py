@@ -69,10 +69,10 @@ class _Nest:
         body: list[ir.Operation] = []
         loop, depth, rows = outer, 0, 0
         while True:
-            found = _sizes(loop)
-            if found is None:
+            loop_sizes = _sizes(loop)
+            if loop_sizes is None:
                 return None
-            sizes += found
+            sizes += loop_sizes
             block = loop.regions[0].blocks[0]
             counters += block.arguments
             rows = rows or len(sizes)
@@ -120,35 +120,35 @@ class _Nest:
             return False
         read = [each.operands[0] for each in body if each.name == "memref.load" and each != load]
         others = [memory_of(each) for each in read if producer(each) != "memref.get_global"]
-        return all(each is not None and each != memory for each in others)
+        return all(other is not None and other != memory for other in others)
 
     def _is_contiguous(self) -> bool:
         """Whether everything that depends on the last loop is a vector, and the sum on no other that is summed."""
         last, dependent = self.counters[-1], self._dependent(self.counters[-1])
         for op in self.body:
             if op.name == "memref.load" or op == self.store:
-                buffer, *place = list(op.operands)[op == self.store :]
-                if any(each in dependent for each in place[:-1]):
+                buffer, *indices = list(op.operands)[op == self.store :]
+                if any(each in dependent for each in indices[:-1]):
                     return False
-                if not place or place[-1] not in dependent:
+                if not indices or indices[-1] not in dependent:
                     continue
                 kind = ir.MemRefType(buffer.type)
                 strides, _ = kind.get_strides_and_offset()
-                if place[-1] != last or strides[-1] != 1 or str(kind.element_type) not in _ELEMENTS:
+                if indices[-1] != last or strides[-1] != 1 or str(kind.element_type) not in _ELEMENTS:
                     return False
-        total, _, *place = self.store.operands
+        total, _, *indices = self.store.operands
         summed = self.counters[self.rows : len(self.counters) - self.is_lanes]
-        if total not in dependent or any(each in self._dependent(counter) for counter in summed for each in place):
+        if total not in dependent or any(each in self._dependent(counter) for counter in summed for each in indices):
             return False
-        return (place[-1] == last) == self.is_lanes if place else not self.is_lanes
+        return (indices[-1] == last) == self.is_lanes if indices else not self.is_lanes
 
     def _dependent(self, counter: ir.Value) -> set[ir.Value]:
         """Return ``counter`` and the values that depend on it."""
-        found = {counter}
+        dependent = {counter}
         for op in self.body:
-            if any(operand in found for operand in op.operands):
-                found.update(op.results)
-        return found
+            if any(operand in dependent for operand in op.operands):
+                dependent.update(op.results)
+        return dependent
 
     def emit(self, emit: LoopEmitter) -> None:
         """Emit the loops."""
@@ -163,12 +163,12 @@ class _Nest:
         rows = [dict(zip(self.counters, [*counters[:-1], each], strict=False)) for each in numbers]
         width, _ = registers(emit)
         vector = emit.type(f"vector<{width}xf32>")
-        _, buffer, *place = self.store.operands
+        _, buffer, *indices = self.store.operands
         starts = [inside.index(at * width) for at in range(self.vectors)]
         zeros = inside.value("vector.broadcast", vector, inside.constant_scalar(0.0, emit.type("f32")))
 
         def place_of(row: dict[ir.Value, ir.Value], start: ir.Value) -> list[ir.Value]:
-            return [row.get(each, start if each == self.counters[-1] else each) for each in place]
+            return [row.get(each, start if each == self.counters[-1] else each) for each in indices]
 
         state = [
             inside.value("vector.load", vector, buffer, *place_of(row, start)) if self.is_lanes else zeros
@@ -185,8 +185,8 @@ class _Nest:
                 begin = deep.index_op("muli", at[-1], step)
                 places = [deep.index_op("addi", begin, each) for each in range(0, step, width)]
                 at = at[:-1]
-            given = [row | dict(zip(self.counters[self.rows :], at, strict=False)) for row in rows]
-            return self._emit_step(deep, given, following, places, carried)
+            steps = [row | dict(zip(self.counters[self.rows :], at, strict=False)) for row in rows]
+            return self._emit_step(deep, steps, following, places, carried)
 
         sums = inside.nest(summed, state, body)
         for number, row in enumerate(rows):
@@ -227,25 +227,25 @@ class _Nest:
                 return carried[row * len(places) + at]
             if value == self.counters[-1]:
                 return _numbers_from(emit, places[at])
-            found = made.get(key_of(value, row, at), rows[row].get(value, value))
-            if as_vector and not isinstance(found.type, ir.VectorType):
-                found = emit.value("vector.broadcast", _vector(emit, found.type), found)
-            return found
+            known = made.get(key_of(value, row, at), rows[row].get(value, value))
+            if as_vector and not isinstance(known.type, ir.VectorType):
+                known = emit.value("vector.broadcast", _vector(emit, known.type), known)
+            return known
 
         def emit_load(op: ir.Operation, row: int, at: int) -> ir.Value:
-            buffer, *place = op.operands
+            buffer, *indices = op.operands
             if op.results[0] not in by_place:
-                place = [value_of(each, row, at, as_vector=False) for each in place]
-                return emit.value("memref.load", op.results[0].type, buffer, *place)
-            *place, _ = place
+                indices = [value_of(each, row, at, as_vector=False) for each in indices]
+                return emit.value("memref.load", op.results[0].type, buffer, *indices)
+            *indices, _ = indices
             if op.results[0] in by_row:
                 counter = self.counters[self.rows - 1]
                 ahead = [
-                    following[row] if each == counter else value_of(each, row, at, as_vector=False) for each in place
+                    following[row] if each == counter else value_of(each, row, at, as_vector=False) for each in indices
                 ]
                 prefetch(emit, buffer, *ahead, places[at])
-            place = [value_of(each, row, at, as_vector=False) for each in place]
-            return emit.value("vector.load", _vector(emit, op.results[0].type), buffer, *place, places[at])
+            indices = [value_of(each, row, at, as_vector=False) for each in indices]
+            return emit.value("vector.load", _vector(emit, op.results[0].type), buffer, *indices, places[at])
 
         joined = _joined_bytes(self.body)
         tables = nibble_tables(self.body, registers(emit)[0])
@@ -259,9 +259,9 @@ class _Nest:
                     made[key_of(result, row, at)] = emit_load(op, row, at)
                     continue
                 if result in joined and result not in by_place:
-                    buffer, *place = joined[result].operands
-                    place = [value_of(each, row, at, as_vector=False) for each in place]
-                    made[key_of(result, row, at)] = _load_word(emit, result.type, buffer, *place)
+                    buffer, *indices = joined[result].operands
+                    indices = [value_of(each, row, at, as_vector=False) for each in indices]
+                    made[key_of(result, row, at)] = _load_word(emit, result.type, buffer, *indices)
                     continue
                 is_vector = result in by_place
                 if is_vector and result in tables:
@@ -289,7 +289,7 @@ def _numbers_from(emit: LoopEmitter, first: ir.Value) -> ir.Value:
 
 def _joined_bytes(body: Sequence[ir.Operation]) -> dict[ir.Value, ir.Operation]:
     """Return the results that are two bytes, one behind the other in memory, by the load of the first."""
-    found: dict[ir.Value, ir.Operation] = {}
+    joined: dict[ir.Value, ir.Operation] = {}
     for op in body:
         if op.name != "arith.ori":
             continue
@@ -305,8 +305,8 @@ def _joined_bytes(body: Sequence[ir.Operation]) -> dict[ir.Value, ir.Operation]:
                 and other
                 and (one.memory, one.strides, one.offset + 1) == (other.memory, other.strides, other.offset)
             ):
-                found[op.results[0]] = first
-    return found
+                joined[op.results[0]] = first
+    return joined
 
 
 def _byte(value: ir.Value) -> ir.Operation | None:
@@ -322,9 +322,9 @@ def _byte(value: ir.Value) -> ir.Operation | None:
     return load.owner if producer(load) == "memref.load" else None
 
 
-def _load_word(emit: LoopEmitter, kind: ir.Type, buffer: ir.Value, *place: ir.Value) -> ir.Value:
+def _load_word(emit: LoopEmitter, kind: ir.Type, buffer: ir.Value, *indices: ir.Value) -> ir.Value:
     """Emit the load of two bytes, the low one first, as an integer."""
-    both = emit.value("vector.load", "vector<2xi8>", buffer, *place)
+    both = emit.value("vector.load", "vector<2xi8>", buffer, *indices)
     word = emit.value("vector.bitcast", "vector<1xi16>", both)
     word = emit.op("vector.extract", ["i16"], [word], {"static_position": emit.array([0])}).result
     return word if str(kind) == "i16" else emit.value("arith.extui", kind, word)

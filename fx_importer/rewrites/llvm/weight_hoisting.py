@@ -126,11 +126,11 @@ def offsets_of(entries: Sequence[HoistedWeight]) -> list[int]:
 
     Weights follow those whose place is known before.
     """
-    placed = max((each.place + each.nbytes for each in entries if each.place is not None), default=0)
-    sizes = (0 if each.place is not None else aligned(each.nbytes) for each in entries)
+    placed = max((entry.place + entry.nbytes for entry in entries if entry.place is not None), default=0)
+    sizes = (0 if entry.place is not None else aligned(entry.nbytes) for entry in entries)
     offsets = [*itertools.accumulate(sizes, initial=file_aligned(placed))]
     return [
-        *(offset if each.place is None else each.place for each, offset in zip(entries, offsets, strict=False)),
+        *(offset if entry.place is None else entry.place for entry, offset in zip(entries, offsets, strict=False)),
         offsets[-1],
     ]
 
@@ -195,9 +195,9 @@ def _layout(use: ir.OpOperand, unit_axes: bool, *, stays: bool) -> tuple[tuple[i
     order = transposed_axes(use.owner)
     if order is not None:
         return order, use.owner.results[0].type
-    given = ir.RankedTensorType(use.owner.operands[use.operand_number].type)
+    type_ = ir.RankedTensorType(use.owner.operands[use.operand_number].type)
     order = None if stays else row_order(use.owner, use.operand_number, unit_axes=unit_axes)
     if order is None:
-        return None, given
-    sizes, unknown = [given.shape[axis] for axis in order], ir.Location.unknown(given.context)
-    return order, ir.RankedTensorType.get(sizes, given.element_type, loc=unknown)
+        return None, type_
+    sizes, unknown = [type_.shape[axis] for axis in order], ir.Location.unknown(type_.context)
+    return order, ir.RankedTensorType.get(sizes, type_.element_type, loc=unknown)

@@ -73,7 +73,7 @@ def _compute_in(value: ir.Value, destination: ir.Value) -> bool:
     if kinds[1] != destination.type:
         strides, _ = kinds[1].get_strides_and_offset()
         numbers = {"static_offsets": [0], "static_sizes": kinds[1].shape, "static_strides": strides}
-        attributes: dict[str, ir.Attribute] = {key: emit.array(each) for key, each in numbers.items()}
+        attributes: dict[str, ir.Attribute] = {key: emit.array(number) for key, number in numbers.items()}
         attributes["operandSegmentSizes"] = emit.segments(1, 0, 0, 0)
         destination = emit.op("memref.reinterpret_cast", [kinds[1]], [destination], attributes).result
     replace(allocation, destination)

@@ -76,7 +76,7 @@ class _Tiles:
     @classmethod
     def of(cls, op: ir.Operation, lanes: int, registers: int) -> _Tiles | None:
         """Return how ``op`` is tiled; None if it is not a contraction, or a small one."""
-        kinds = [each.type for each in op.operands]
+        kinds = [operand.type for operand in op.operands]
         if len(kinds) != 3 or not all(isinstance(kind, ir.MemRefType) for kind in kinds):
             return None
         elements = {str(ir.MemRefType(kind).element_type) for kind in kinds}
@@ -91,7 +91,7 @@ class _Tiles:
         if not result or len(result) != len(maps[2].results):
             return None
         column = result[-1]
-        used = [loops_in(each.results) for each in maps[:2]]
+        used = [loops_in(map_.results) for map_ in maps[:2]]
         vectors = next((at for at in (1, 0) if column in used[at] and column not in used[1 - at]), None)
         if has_columns := vectors is None:
             vectors = 1
@@ -151,7 +151,7 @@ class _Tiles:
             return None
         if (processor := processor_of(self.op)) is None or processor.threads:  # threads would share the buffer
             return None
-        loops = [loop_of(each) for each in indexing_maps(self.op)[self.vectors].results]
+        loops = [loop_of(result) for result in indexing_maps(self.op)[self.vectors].results]
         depth, reads = self.sizes[self.summed[0]], math.prod(known[len(strides) :])
         if self.summed[0] not in loops or not isinstance(depth, int):
             return None
@@ -329,7 +329,7 @@ class _Tiles:
             copy = emit.op(copied.name, results, operands, attributes_of(copied))
             values.update(zip(copied.results, copy.results, strict=True))
         other = block.arguments[self.vectors]
-        factor: ir.Value = next((each for each in product.owner.operands if each != other), other)
+        factor: ir.Value = next((operand for operand in product.owner.operands if operand != other), other)
         return values.get(factor, factor)
 
 
@@ -354,7 +354,7 @@ def _computes(op: ir.Operation, spread: int, *, alone: bool) -> bool:
     if producer(total) != "arith.addf":
         return False
     result, other = block.arguments[2], block.arguments[1 - spread]
-    product = next((each for each in total.owner.operands if producer(each) == "arith.mulf"), None)
+    product = next((operand for operand in total.owner.operands if producer(operand) == "arith.mulf"), None)
     if product is None or result not in list(total.owner.operands) or other not in list(product.owner.operands):
         return False
     if alone and {*product.owner.operands} != {*list(block.arguments)[:2]}:

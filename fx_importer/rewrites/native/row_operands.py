@@ -50,11 +50,11 @@ def transpose_operands(module: ir.Operation) -> None:
 def _reads(op: ir.Operation, operand: int) -> int:
     """Return how often ``op`` reads an element of an operand; 1 for sizes that are not known."""
     maps = indexing_maps(op)
-    read = {each.position for each in maps[operand].results if isinstance(each, ir.AffineDimExpr)}
+    read = {result.position for result in maps[operand].results if isinstance(result, ir.AffineDimExpr)}
     written = ir.RankedTensorType(op.operands[len(op.operands) - 1].type)
     sizes = {
-        each.position: written.shape[axis]
-        for axis, each in enumerate(maps[-1].results)
-        if isinstance(each, ir.AffineDimExpr) and not written.is_dynamic_dim(axis)
+        result.position: written.shape[axis]
+        for axis, result in enumerate(maps[-1].results)
+        if isinstance(result, ir.AffineDimExpr) and not written.is_dynamic_dim(axis)
     }
     return math.prod(size for loop, size in sizes.items() if loop not in read)

@@ -58,7 +58,7 @@ class SizeSlice:
             operands[1] = self.emit.value("arith.maxsi", one.type, operands[1], one)
         if op.name == "arith.muli" and isinstance(value.type, ir.IndexType):
             return self.emit.index(self.product(*operands))
-        return self.emit.op(op.name, [each.type for each in op.results], operands, attributes_of(op)).result
+        return self.emit.op(op.name, [result.type for result in op.results], operands, attributes_of(op)).result
 
     def _size(self, buffer: ir.Value, axis: int, value: ir.Value) -> Size:
         """Return the size of ``buffer`` along ``axis``, for ``value``."""
@@ -66,10 +66,10 @@ class SizeSlice:
         if not kind.is_dynamic_dim(axis):
             return kind.get_dim_size(axis)
         if isinstance(buffer.owner, ir.Block):
-            place = (buffer.arg_number, axis) if isinstance(buffer, ir.BlockArgument) else (-1, axis)
-            if not isinstance(buffer.owner.owner.opview, func_d.FuncOp) or place not in self._dimensions:
+            dimension = (buffer.arg_number, axis) if isinstance(buffer, ir.BlockArgument) else (-1, axis)
+            if not isinstance(buffer.owner.owner.opview, func_d.FuncOp) or dimension not in self._dimensions:
                 raise _data_dependent(value)
-            return self._dimensions[place]
+            return self._dimensions[dimension]
         op = buffer.owner.operation
         first = _first_size(op)
         if first is not None:  # the sizes that are not static are operands, in order

@@ -32,7 +32,7 @@ def split_batch_dimensions(op: ir.Operation, emit: StablehloOps) -> None:
         return emit.tensor([*sizes, *whole.shape[1:]], str(whole.element_type))
 
     added, batch = len(sizes) - 1, list(range(len(sizes)))
-    operands = [_reshaped(each.owner.operands[0], split(each.type), emit) for each in op.operands]
+    operands = [_reshaped(operand.owner.operands[0], split(operand.type), emit) for operand in op.operands]
     attributes = {name: op.attributes[name] for name in op.attributes}
     attributes["dot_dimension_numbers"] = stablehlo_d.DotDimensionNumbers.get(
         lhs_batching_dimensions=batch,

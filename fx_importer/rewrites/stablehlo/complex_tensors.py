@@ -30,10 +30,10 @@ def _view_as_real(op: ir.Operation, emit: TypeConverter) -> ir.Value:
     sizes = result.shape[:-1]
     part, column = str(result.with_shape(sizes)), str(result.with_shape([*sizes, 1]))
     axis = emit.integer(len(sizes))
-    given = emit.to_builtin(op.operands[0])
+    operand = emit.to_builtin(op.operands[0])
     columns: list[ir.Value] = []
     for name in ("real", "imag"):
-        read = emit.value(f"stablehlo.{name}", emit.builtin_type(emit.type(part)), given)
+        read = emit.value(f"stablehlo.{name}", emit.builtin_type(emit.type(part)), operand)
         columns.append(emit.value("torch.aten.unsqueeze", column, emit.from_builtin(read, part), axis))
     both = emit.value("torch.prim.ListConstruct", f"!torch.list<{column.removeprefix('!torch.')}>", *columns)
     return emit.value("torch.aten.cat", op.results[0].type, both, axis)

@@ -54,14 +54,14 @@ class _Layouts(Layouts):
 
     def _convolution(self, op: ir.Operation) -> None:
         emit = StablehloOps.before(op)
-        given = stablehlo_d.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-        last = len(given.input_spatial_dimensions) + 1
+        spec = stablehlo_d.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+        last = len(spec.input_spatial_dimensions) + 1
         spatial = list(range(1, last))
-        image = _order(given.input_batch_dimension, given.input_spatial_dimensions, given.input_feature_dimension)
-        result = _order(given.output_batch_dimension, given.output_spatial_dimensions, given.output_feature_dimension)
+        image = _order(spec.input_batch_dimension, spec.input_spatial_dimensions, spec.input_feature_dimension)
+        result = _order(spec.output_batch_dimension, spec.output_spatial_dimensions, spec.output_feature_dimension)
         kernel = _order(
-            *(given.kernel_spatial_dimensions, given.kernel_input_feature_dimension),
-            given.kernel_output_feature_dimension,
+            *(spec.kernel_spatial_dimensions, spec.kernel_input_feature_dimension),
+            spec.kernel_output_feature_dimension,
         )
         numbers = stablehlo_d.ConvDimensionNumbers.get(
             *(0, last, spatial, last - 1, last, [axis - 1 for axis in spatial], 0, last, spatial), ctx=op.context
@@ -193,9 +193,9 @@ class _Layouts(Layouts):
 
     def _in_layout(self, emit: StablehloOps, value: ir.Value, order: Order) -> ir.Value:
         """Return the tensor whose transpose with axes ``order`` is ``value``; emit it if needed."""
-        source, found = self.sources.get(value, (value, None))
-        if found == order or order == tuple(sorted(order)):
-            return source if found == order else value
+        source, source_order = self.sources.get(value, (value, None))
+        if source_order == order or order == tuple(sorted(order)):
+            return source if source_order == order else value
         type_ = _before(value.type, order)
         if producer(value) == "stablehlo.constant":
             elements = value.owner.attributes["value"]
@@ -243,10 +243,10 @@ def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int]
     left, right = 0, 0
     while left < len(before) and right < len(after):
         first, second = [left], [right]
-        while (taken := math.prod(before[axis] for axis in first)) != (
+        while (product := math.prod(before[axis] for axis in first)) != (
             made := math.prod(after[axis] for axis in second)
         ):
-            axes = first if taken < made else second
+            axes = first if product < made else second
             axes.append(axes[-1] + 1)
         groups.append((first, second))
         left, right = first[-1] + 1, second[-1] + 1

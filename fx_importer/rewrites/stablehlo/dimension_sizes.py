@@ -37,8 +37,8 @@ class DimensionSizes:
             return constant(kind.get_dim_size(axis))
         if (value, axis) not in self._sizes:
             rule = _RULES.get(producer(value))
-            found = rule(self, value.owner, axis) if rule else None
-            self._sizes[value, axis] = self.atoms.polynomial(DimensionSize(value, axis)) if found is None else found
+            size = rule(self, value.owner, axis) if rule else None
+            self._sizes[value, axis] = self.atoms.polynomial(DimensionSize(value, axis)) if size is None else size
         return self._sizes[value, axis]
 
     def set_size(self, value: ir.Value, axis: int, size: Polynomial) -> None:
@@ -69,8 +69,8 @@ def integer_array(op: ir.Operation, name: str) -> list[int]:
 def _elementwise(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | None:
     """Return the size of an operand of the same rank, preferably a constant one."""
     rank = ir.RankedTensorType(op.results[0].type).rank
-    found = [sizes.along(operand, axis) for operand in op.operands if ir.RankedTensorType(operand.type).rank == rank]
-    return next((each for each in found if each.constant is not None), found[0] if found else None)
+    known = [sizes.along(operand, axis) for operand in op.operands if ir.RankedTensorType(operand.type).rank == rank]
+    return next((each for each in known if each.constant is not None), known[0] if known else None)
 
 
 def _shape_operand(position: int) -> SizeRule:
@@ -100,8 +100,8 @@ def _reduce(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
 
 def _concatenate(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
     if axis != ir.IntegerAttr(op.attributes["dimension"]).value:
-        found = [sizes.along(operand, axis) for operand in op.operands]
-        return next((each for each in found if each.constant is not None), found[0])
+        known = [sizes.along(operand, axis) for operand in op.operands]
+        return next((each for each in known if each.constant is not None), known[0])
     total = constant(0)
     for operand in op.operands:
         total = total + sizes.along(operand, axis)
@@ -118,12 +118,12 @@ def dot_axes(op: ir.Operation) -> list[tuple[int, int]]:
     numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batch = [(0, axis) for axis in numbers.lhs_batching_dimensions]
     free: list[tuple[int, int]] = []
-    for position, taken in (
+    for position, contracted in (
         (0, [*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions]),
         (1, [*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions]),
     ):
         rank = ir.RankedTensorType(op.operands[position].type).rank
-        free += [(position, axis) for axis in range(rank) if axis not in taken]
+        free += [(position, axis) for axis in range(rank) if axis not in contracted]
     return batch + free
 
 

@@ -72,17 +72,17 @@ def _dynamic_gather(emit: LinalgOps, op: ir.Operation) -> ir.Value:
 
     def position(inside: LinalgOps, index: Sequence[ir.Value]) -> list[Size]:
         batch = [index[axis] for axis in batch_axes]
-        found: list[Size] = [0] * len(parts)
+        starts: list[Size] = [0] * len(parts)
         for number, axis in enumerate(numbers.start_index_map):
             at: list[Size] = list(batch)
             if vector_axis < len(emit.shape(indices)):
                 at.insert(vector_axis, number)
-            found[axis] = _start(inside, inside.extract(indices, *at), inside.size(x, axis), parts[axis])
+            starts[axis] = _start(inside, inside.extract(indices, *at), inside.size(x, axis), parts[axis])
         for axis, of_indices in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
-            found[axis] = batch[of_indices - (of_indices > vector_axis)]
+            starts[axis] = batch[of_indices - (of_indices > vector_axis)]
         for axis, of_operand in zip(numbers.offset_dims, kept, strict=True):
-            found[of_operand] = inside.index_op("addi", found[of_operand], index[axis])
-        return found
+            starts[of_operand] = inside.index_op("addi", starts[of_operand], index[axis])
+        return starts
 
     return _read(emit, x, sizes, position)
 

@@ -208,10 +208,10 @@ def _convolution(emit: LinalgOps, op: ir.Operation, order: Sequence[int]) -> ir.
         n, g, f, *rest = (ir.AffineExpr.get_dim(axis) for axis in range(4 + 2 * count))
         places, c, offsets = rest[:count], rest[count], rest[count + 1 :]
         at = [
-            place * step + offset * gap for place, step, offset, gap in zip(places, steps, offsets, gaps, strict=True)
+            start * step + offset * gap for start, step, offset, gap in zip(places, steps, offsets, gaps, strict=True)
         ]
         axes = ([n, g, c, *at], [g, f, c, *offsets], [n, g, f, *places])
-        maps = [ir.AffineMap.get(4 + 2 * count, 0, each) for each in axes]
+        maps = [ir.AffineMap.get(4 + 2 * count, 0, axis) for axis in axes]
     (made,) = _contraction(emit, [x, weight], [begin], maps, 3 + count, body)
     sizes = [None if isinstance(size, ir.Value) else size for size in (batch, filters, *spatial)]
     made = emit.collapse_shape(made, [[0], [1, 2], *others], emit.tensor(sizes, kind))

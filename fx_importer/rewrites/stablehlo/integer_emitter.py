@@ -43,12 +43,12 @@ class IntegerEmitter(StablehloOps):
     def _vector(self, shape: Shape) -> ir.Value:
         pieces: list[ir.Value] = []
         for known, sizes in groupby(shape, lambda size: size.constant is not None):
-            found = list(sizes)
+            numbers = list(sizes)
             if known:
-                text = ", ".join(str(size.constant) for size in found)
-                pieces.append(self.dense_constant(f"[{text}]", f"tensor<{len(found)}xi64>"))
+                text = ", ".join(str(size.constant) for size in numbers)
+                pieces.append(self.dense_constant(f"[{text}]", f"tensor<{len(numbers)}xi64>"))
             else:
-                pieces += [self.stablehlo("reshape", "tensor<1xi64>", self.number(size)) for size in found]
+                pieces += [self.stablehlo("reshape", "tensor<1xi64>", self.number(size)) for size in numbers]
         if not pieces:
             return self.dense_constant("", "tensor<0xi64>")
         if len(pieces) == 1:

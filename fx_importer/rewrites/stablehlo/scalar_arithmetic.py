@@ -51,8 +51,8 @@ def _on_integers(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter)
     kind = op.results[0].type
     if not isinstance(kind, ir.IndexType) and str(kind) != "i64":
         return None
-    found = [values.integers[operand] for operand in op.operands]
-    match op.name, found:
+    operands = [values.integers[operand] for operand in op.operands]
+    match op.name, operands:
         case "arith.index_cast" | "arith.index_castui", (a,):
             return a
         case "arith.addi", (a, b):

@@ -36,7 +36,7 @@ class ScalarValues:
         if name not in _INTEGER_OPS:
             return None
         operands = [self.value_of(operand) for operand in value.owner.operands]
-        known = [each for each in operands if each is not None]
+        known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands):
             return None
         match name.partition(".")[2], known:

@@ -17,8 +17,8 @@ def refine_stablehlo_shapes(module: ir.Operation) -> None:
         try:
             passes.run(alone.operation)
         except ir.MLIRError as error:
-            for found in error.error_diagnostics:
-                found.location.emit_error(found.message)
+            for diagnostic in error.error_diagnostics:
+                diagnostic.location.emit_error(diagnostic.message)
         for refined in list(alone.body.operations):
             block.append(refined)
 

@@ -46,7 +46,7 @@ def _integers(compute: Callable[[int, int], int]) -> Callable[[ir.Operation], ir
         kind = ir.RankedTensorType(op.results[0].type)
         if not isinstance(kind.element_type, ir.IntegerType) or kind.element_type.is_unsigned:
             return None
-        a, b = (_splat(each) for each in op.operands)
+        a, b = (_splat(operand) for operand in op.operands)
         if not isinstance(a, int) or not isinstance(b, int) or not kind.has_static_shape:
             return None
         half = 1 << kind.element_type.width - 1

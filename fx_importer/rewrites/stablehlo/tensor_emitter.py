@@ -33,8 +33,8 @@ class TensorEmitter(StablehloOps):
         """Return the elements of a ``!torch.list<int>`` of constants; None for any other list."""
         if producer(value) != "torch.prim.ListConstruct":
             return None
-        found = [constant_of(operand) for operand in value.owner.operands]
-        return None if None in found else [each for each in found if each is not None]
+        constants = [constant_of(operand) for operand in value.owner.operands]
+        return None if None in constants else [each for each in constants if each is not None]
 
     def axis(self, x: ir.Value, dim: ir.Value) -> int | None:
         """Return the axis ``dim`` of the torch tensor ``x``; None if it is not constant or ``x`` has rank 0."""

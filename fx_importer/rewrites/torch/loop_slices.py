@@ -21,7 +21,7 @@ def rewrite_counted_slices(body: ir.Block, counter: ir.Value, count: ir.Value) -
 
     Slices of more than one index, and tensors of dynamic shape, are left alone.
     """
-    for op in [found for operation in body.operations for found in operations(operation.operation, _REWRITES)]:
+    for op in [rewritten for operation in body.operations for rewritten in operations(operation.operation, _REWRITES)]:
         result = _REWRITES[op.name](op, counter, count, TorchOps.before(op))
         if result is not None:
             operands = list(op.operands)

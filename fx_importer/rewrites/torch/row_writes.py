@@ -37,8 +37,8 @@ class RowWrite:
     def of(cls, op: ir.Operation) -> RowWrite | None:
         """Return the write that ``op`` is; None if it is another."""
         target, indices, values, accumulate = op.operands
-        shape, given = _shape(target), _shape(values)
-        if shape is None or given is None or len(shape) != len(given) or constant_of(accumulate) != 0:
+        shape, values_shape = _shape(target), _shape(values)
+        if shape is None or values_shape is None or len(shape) != len(values_shape) or constant_of(accumulate) != 0:
             return None
         if (
             TorchTensor.of(target).element != TorchTensor.of(values).element
@@ -55,7 +55,7 @@ class RowWrite:
         if rows is None or (rows_shape := _shape(rows)) is None:
             return None
         expected[axis] = rows_shape[0]
-        if expected != list(given) or None in [*expected[:axis], *expected[axis + 1 :]]:
+        if expected != list(values_shape) or None in [*expected[:axis], *expected[axis + 1 :]]:
             return None
         number = rows_shape[0]
         first = rows if number == 1 else _start(rows)

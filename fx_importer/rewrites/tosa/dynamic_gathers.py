@@ -12,14 +12,14 @@ from fx_importer.mlir.emit.tosa_sizes import TosaSizeOps
 
 def gather_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Gather along an axis: as the middle axis of ``[N, K, 1]``, where N are all others."""
-    found = _operands(op, emit)
-    if found is None:
+    parts = _operands(op, emit)
+    if parts is None:
         return None
-    x, axis, indices, rank = found
+    x, axis, indices, rank = parts
     for each in range(rank):
-        size, taken = emit.shape(x)[each], emit.shape(indices)[each]
-        if each != axis and taken is not None and size != taken:
-            x = emit.part(x, each, 0, taken)
+        size, count = emit.shape(x)[each], emit.shape(indices)[each]
+        if each != axis and count is not None and size != count:
+            x = emit.part(x, each, 0, count)
     order = [each for each in range(rank) if each != axis] + [axis]
     x, indices = emit.transpose(x, order), emit.transpose(indices, order)
     (*others, size), (*_, number) = emit.sizes(x), emit.sizes(indices)
@@ -33,10 +33,10 @@ def gather_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 
 def index_select_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Select along an axis: as the middle axis of ``[1, K, C]``, where C are all others."""
-    found = _operands(op, emit)
-    if found is None:
+    parts = _operands(op, emit)
+    if parts is None:
         return None
-    x, axis, indices, rank = found
+    x, axis, indices, rank = parts
     order = [axis, *(each for each in range(rank) if each != axis)]
     x = emit.transpose(x, order)
     (size, *others) = emit.sizes(x)

@@ -17,9 +17,9 @@ _CEIL_MODES = {"torch.aten.max_pool2d": 5, "torch.aten.avg_pool2d": 4}
 @rewrite("fx-importer-dynamic-pools-to-tosa", ops=_CEIL_MODES, emitter=TosaSizeOps)
 def dynamic_pools_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> None:
     """Lower pools of floats without padding along dynamic axes, cropped to their windows, with channels last."""
-    x, found = emit.builtin(op.operands[0]), tensor_type_of(op.results[0])
+    x, kind = emit.builtin(op.operands[0]), tensor_type_of(op.results[0])
     kernel, strides, padding = (constants_in(op.operands[position]) for position in (1, 2, 3))
-    if x is None or found is None or not kernel or strides is None or padding is None or any(padding):
+    if x is None or kind is None or not kernel or strides is None or padding is None or any(padding):
         return
     shape, element = emit.shape(x), emit.element(x)
     greatest = op.name == "torch.aten.max_pool2d"
@@ -41,5 +41,5 @@ def dynamic_pools_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> None:
         settings["acc_type"] = emit.attribute("f32")
         result = emit.op("tosa.avg_pool2d", [type_], [image, zero, zero], settings).result
     result = emit.transpose(result, [0, 3, 1, 2])
-    result.set_type(emit.tensor(*found))
+    result.set_type(emit.tensor(*kind))
     replace(op, emit.value("torch_c.from_builtin_tensor", op.results[0].type, result))

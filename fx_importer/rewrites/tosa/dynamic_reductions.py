@@ -21,13 +21,13 @@ def _reduction(name: str, keepdim: int) -> Lowering:
 
     def lower(op: ir.Operation, emit: TosaSizeOps) -> Sequence[ir.Value] | None:
         x, axes, kept = emit.builtin(op.operands[0]), _axes(op), constant_of(op.operands[keepdim])
-        found = tensor_type_of(op.results[0])
-        if x is None or axes is None or kept is None or found is None or not _has_several_dynamic_sizes(emit, x):
+        kind = tensor_type_of(op.results[0])
+        if x is None or axes is None or kept is None or kind is None or not _has_several_dynamic_sizes(emit, x):
             return None
-        if emit.element(x) != found[1]:  # sums of bools and narrow integers
-            if emit.element(x) in _FLOATS or found[1] in _FLOATS:
+        if emit.element(x) != kind[1]:  # sums of bools and narrow integers
+            if emit.element(x) in _FLOATS or kind[1] in _FLOATS:
                 return None
-            x = emit.cast_element(x, found[1])
+            x = emit.cast_element(x, kind[1])
         return [_reduced(emit, name, x, axes, bool(kept))]
 
     return lower
@@ -62,14 +62,14 @@ def _position_of(negated: bool) -> Lowering:
 
 def _axes(op: ir.Operation) -> list[int] | None:
     """Return the axes of a reduction, counted from the front; None if they are not known."""
-    given = op.operands[1]
-    found = tensor_type_of(op.operands[0])
-    if found is None or not found[0]:
+    dims = op.operands[1]
+    kind = tensor_type_of(op.operands[0])
+    if kind is None or not kind[0]:
         return None
-    rank = len(found[0])
-    if producer(given) == "torch.constant.none":
+    rank = len(kind[0])
+    if producer(dims) == "torch.constant.none":
         return None if "argm" in op.name else list(range(rank))
-    axes = [constant_of(each) for each in (list_of(given) or [given])]
+    axes = [constant_of(each) for each in (list_of(dims) or [dims])]
     known = [axis % rank for axis in axes if axis is not None]
     return known if len(known) == len(axes) else None
 
@@ -94,9 +94,9 @@ def _position(emit: TosaSizeOps, x: ir.Value, axis: int, keepdim: bool, negated:
         x = emit.value("tosa.negate", x.type, x, zero, zero)
     sizes = emit.sizes(x)
     shape = [size for each, size in enumerate(emit.shape(x)) if each != axis]
-    found = emit.op("tosa.argmax", [emit.tensor(shape, "i32")], [x], {"axis": emit.i32(axis)}).result
-    found = emit.value("tosa.cast", with_element(found.type, "i64"), found)
-    return emit.reshape_to(found, [*sizes[:axis], 1, *sizes[axis + 1 :]]) if keepdim else found
+    position = emit.op("tosa.argmax", [emit.tensor(shape, "i32")], [x], {"axis": emit.i32(axis)}).result
+    position = emit.value("tosa.cast", with_element(position.type, "i64"), position)
+    return emit.reshape_to(position, [*sizes[:axis], 1, *sizes[axis + 1 :]]) if keepdim else position
 
 
 DYNAMIC_REDUCTIONS: dict[str, Lowering] = {

@@ -26,25 +26,25 @@ _DTYPES = {"f32": np.float32, "f64": np.float64}
 
 
 def _cat(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
-    found, axis, given = tensor_type_of(op.results[0]), constant_of(op.operands[1]), list_of(op.operands[0])
-    if found is None or axis is None or given is None:
+    kind, axis, given = tensor_type_of(op.results[0]), constant_of(op.operands[1]), list_of(op.operands[0])
+    if kind is None or axis is None or given is None:
         return None
     parts = [emit.builtin(each) for each in given]
-    known = [part for part in parts if part is not None and len(emit.shape(part)) == len(found[0])]
+    known = [part for part in parts if part is not None and len(emit.shape(part)) == len(kind[0])]
     if len(known) < len(parts):
         return None
-    return emit.concat([_converted(emit, each, found[1]) for each in known], axis % len(found[0]))
+    return emit.concat([_converted(emit, each, kind[1]) for each in known], axis % len(kind[0]))
 
 
 def _broadcast(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Tile axes of size 1; other axes are kept."""
-    found, x, given = tensor_type_of(op.results[0]), emit.builtin(op.operands[0]), list_of(op.operands[1])
-    if found is None or x is None or given is None:
+    kind, x, sizes = tensor_type_of(op.results[0]), emit.builtin(op.operands[0]), list_of(op.operands[1])
+    if kind is None or x is None or sizes is None:
         return None
-    old = [*([1] * (len(found[0]) - len(emit.shape(x)))), *emit.sizes(x)]
+    old = [*([1] * (len(kind[0]) - len(emit.shape(x)))), *emit.sizes(x)]
     times: list[Size] = []
-    for axis, (size, new) in enumerate(zip(old, found[0], strict=True)):
-        wanted = new if new is not None else emit.size_of(given[axis])
+    for axis, (size, new) in enumerate(zip(old, kind[0], strict=True)):
+        wanted = new if new is not None else emit.size_of(sizes[axis])
         if size == 1 and wanted is None:
             return None
         times.append(wanted if size == 1 and wanted is not None and wanted != -1 else 1)
@@ -53,8 +53,8 @@ def _broadcast(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 
 def _convert(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Convert as torch: towards zero from floats to integers, and to bool whether a number is not zero."""
-    found, x = tensor_type_of(op.results[0]), emit.builtin(op.operands[0])
-    return None if found is None or x is None else _converted(emit, x, found[1])
+    kind, x = tensor_type_of(op.results[0]), emit.builtin(op.operands[0])
+    return None if kind is None or x is None else _converted(emit, x, kind[1])
 
 
 def _converted(emit: TosaSizeOps, x: ir.Value, target: str) -> ir.Value:
@@ -88,10 +88,10 @@ def _towards_zero(emit: TosaSizeOps, x: ir.Value) -> ir.Value:
 
 
 def _view(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
-    found, x, given = tensor_type_of(op.results[0]), emit.builtin(op.operands[0]), list_of(op.operands[1])
-    if found is None or x is None or given is None:
+    kind, x, listed = tensor_type_of(op.results[0]), emit.builtin(op.operands[0]), list_of(op.operands[1])
+    if kind is None or x is None or listed is None:
         return None
-    sizes = [new if new is not None else emit.size_of(each) for new, each in zip(found[0], given, strict=True)]
+    sizes = [new if new is not None else emit.size_of(each) for new, each in zip(kind[0], listed, strict=True)]
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
         return None
@@ -113,12 +113,12 @@ def _unsqueeze(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 
 def _squeeze(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Drop an axis of static size 1. Of another static size it is kept; of dynamic size, torch.export decided."""
-    x, axis, found = emit.builtin(op.operands[0]), constant_of(op.operands[1]), tensor_type_of(op.results[0])
-    if x is None or axis is None or found is None:
+    x, axis, kind = emit.builtin(op.operands[0]), constant_of(op.operands[1]), tensor_type_of(op.results[0])
+    if x is None or axis is None or kind is None:
         return None
     sizes = emit.sizes(x)
     axis %= len(sizes)
-    if len(found[0]) < len(sizes):
+    if len(kind[0]) < len(sizes):
         if sizes[axis] != 1:
             return None
         del sizes[axis]
@@ -147,23 +147,23 @@ def _split(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 
 def _mm(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Multiply matrices of floats with several dynamic sizes as a batch of one, with sums in float32."""
-    found, a, b = tensor_type_of(op.results[0]), *(emit.builtin(operand) for operand in list(op.operands)[:2])
-    if found is None or a is None or b is None or {emit.element(a), emit.element(b)} != {found[1]}:
+    kind, a, b = tensor_type_of(op.results[0]), *(emit.builtin(operand) for operand in list(op.operands)[:2])
+    if kind is None or a is None or b is None or {emit.element(a), emit.element(b)} != {kind[1]}:
         return None
-    if found[1] not in ("f16", "bf16", "f32"):
+    if kind[1] not in ("f16", "bf16", "f32"):
         return None
-    zero = emit.const(emit.attribute(f"dense<0.0> : tensor<1x{found[1]}>"))
+    zero = emit.const(emit.attribute(f"dense<0.0> : tensor<1x{kind[1]}>"))
     batches = [emit.reshape_to(each, [1, *emit.sizes(each)]) for each in (a, b)]
-    product = emit.value("tosa.matmul", emit.tensor([1, *found[0]], "f32"), *batches, zero, zero)
+    product = emit.value("tosa.matmul", emit.tensor([1, *kind[0]], "f32"), *batches, zero, zero)
     product = emit.reshape_to(product, [emit.dim(a, 0), emit.dim(b, 1)])
-    return product if found[1] == "f32" else emit.cast_element(product, found[1])
+    return product if kind[1] == "f32" else emit.cast_element(product, kind[1])
 
 
 def _arange(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Count ``start + step * i``, of integers."""
-    found = tensor_type_of(op.results[0])
+    kind = tensor_type_of(op.results[0])
     start, end, step = (emit.size_of(operand) for operand in list(op.operands)[:3])
-    if found is None or start is None or end is None or step is None or step == 0:
+    if kind is None or start is None or end is None or step is None or step == 0:
         return None
     backwards = isinstance(step, int) and step < 0
     distance = emit.compute("sub", start, end) if backwards else emit.compute("sub", end, start)
@@ -173,7 +173,7 @@ def _arange(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
         counted = emit.product(counted.type, counted, factor)
     if start != 0:
         counted = emit.value("tosa.add", counted.type, counted, emit.number_of(start))
-    return counted if found[1] == "i64" else emit.cast_element(counted, found[1])
+    return counted if kind[1] == "i64" else emit.cast_element(counted, kind[1])
 
 
 def _number(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
@@ -184,11 +184,11 @@ def _number(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
             "factor of a size must be a fraction whose products are exact, such as 1.5 or 1 / 3"
         )
         return None
-    found, size = tensor_type_of(op.results[0]), emit.size_of(op.operands[0])
-    if found is None or found[0] or size is None or isinstance(size, int):
+    kind, size = tensor_type_of(op.results[0]), emit.size_of(op.operands[0])
+    if kind is None or kind[0] or size is None or isinstance(size, int):
         return None
     number = emit.reshape_to(emit.number_of(size), [])
-    return number if found[1] == "i64" else emit.cast_element(number, found[1])
+    return number if kind[1] == "i64" else emit.cast_element(number, kind[1])
 
 
 _LOWERINGS: dict[str, Callable[[ir.Operation, TosaSizeOps], ir.Value | None]] = {
@@ -214,7 +214,7 @@ _LOWERINGS: dict[str, Callable[[ir.Operation, TosaSizeOps], ir.Value | None]] = 
 @rewrite("fx-importer-dynamic-sizes-to-tosa", ops={*_LOWERINGS, *DYNAMIC_REDUCTIONS}, emitter=TosaSizeOps)
 def dynamic_sizes_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> None:
     """Lower data movement, conversions and reductions of tensors with dynamic sizes, and sizes as data."""
-    tensors = [found for each in (*op.operands, *op.results) if (found := tensor_type_of(each))]
+    tensors = [found for operand in (*op.operands, *op.results) if (found := tensor_type_of(operand))]
     listed = [found for operand in op.operands for part in list_of(operand) or () if (found := tensor_type_of(part))]
     if not any(None in shape for shape, _ in (*tensors, *listed)) and op.name != "torch.prim.NumToTensor.Scalar":
         return

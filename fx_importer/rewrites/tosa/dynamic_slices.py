@@ -15,16 +15,16 @@ _OPEN_END = 2**62
 
 def slice_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Return a slice between constant or computed bounds; None for a step that is not constant."""
-    x, found = emit.builtin(op.operands[0]), tensor_type_of(op.results[0])
+    x, kind = emit.builtin(op.operands[0]), tensor_type_of(op.results[0])
     axis, step = constant_of(op.operands[1]), constant_of(op.operands[4])
     start, end = (
         default if producer(each) == "torch.constant.none" else emit.size_of(each)
         for each, default in ((op.operands[2], 0), (op.operands[3], _END))
     )
-    if x is None or found is None or axis is None or step is None or start is None or end is None:
+    if x is None or kind is None or axis is None or step is None or start is None or end is None:
         return None
     axis %= len(emit.shape(x))
-    size, number = emit.shape(x)[axis], found[0][axis]
+    size, number = emit.shape(x)[axis], kind[0][axis]
     if isinstance(start, int) and isinstance(end, int):
         if size is not None:
             start, end, step = slice(start, end, step).indices(size)
@@ -33,21 +33,21 @@ def slice_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
             return part
     length = emit.dim(x, axis)
     first, last = (_from_the_front(emit, each, length) for each in (start, end))
-    taken = emit.compute("sub", last, first) if number is None or step != 1 else number
-    part = emit.range_of(x, axis, first, taken)
+    count = emit.compute("sub", last, first) if number is None or step != 1 else number
+    part = emit.range_of(x, axis, first, count)
     return part if step == 1 else _every(emit, part, axis, step)
 
 
-def _from_the_front(emit: TosaSizeOps, place: Size, length: Size) -> Size:
+def _from_the_front(emit: TosaSizeOps, bound: Size, length: Size) -> Size:
     """Return a bound of a slice as torch counts it: negative constants from the end, and none beyond the end.
 
     A computed bound is not negative, or the slice is invalid when it is specialized.
     """
-    if isinstance(place, int) and place >= _OPEN_END:
+    if isinstance(bound, int) and bound >= _OPEN_END:
         return length
-    if isinstance(place, int) and place <= 0:
-        return emit.compute("max", emit.compute("add", length, place), 0) if place else 0
-    return emit.compute("min", place, length)
+    if isinstance(bound, int) and bound <= 0:
+        return emit.compute("max", emit.compute("add", length, bound), 0) if bound else 0
+    return emit.compute("min", bound, length)
 
 
 def _every(emit: TosaSizeOps, x: ir.Value, axis: int, step: int) -> ir.Value:
@@ -97,18 +97,18 @@ _FLOATS = ("f16", "bf16", "f32")
 
 def pad_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Return a tensor of floats padded with zeros; None for constant widths, and for other values."""
-    x, given = emit.builtin(op.operands[0]), list_of(op.operands[1])
-    if x is None or given is None or not _is_zero(op.operands[2]) or emit.element(x) not in _FLOATS:
+    x, numbers = emit.builtin(op.operands[0]), list_of(op.operands[1])
+    if x is None or numbers is None or not _is_zero(op.operands[2]) or emit.element(x) not in _FLOATS:
         return None
-    widths = [emit.size_of(each) for each in given]
+    widths = [emit.size_of(each) for each in numbers]
     known = [each for each in widths if each is not None]
     if len(known) < len(widths) or all(isinstance(each, int) for each in known):
         return None
     rank = len(emit.shape(x))
     added: list[Size] = [0] * (2 * rank)
     cropped: list[Size] = [0] * (2 * rank)
-    for place, width in enumerate(known):  # from the last axis on: before it, and behind it
-        at = 2 * (rank - 1 - place // 2) + place % 2
+    for number, width in enumerate(known):  # from the last axis on: before it, and behind it
+        at = 2 * (rank - 1 - number // 2) + number % 2
         added[at] = emit.compute("max", width, 0)
         cropped[at] = emit.compute("max", emit.compute("sub", 0, width), 0)
     result = emit.pad_with_zeros(x, added)

@@ -17,8 +17,8 @@ def cast(emit: TosaOps, value: ir.Value, to: ir.Type) -> ir.Value:
     if source == target:
         return value
     if source == "i64" and target in _FLOATS:
-        found = _i64_to_f32(_Arithmetic(emit, value))
-        return found if target == "f32" else emit.value("tosa.cast", to, found)
+        result = _i64_to_f32(_Arithmetic(emit, value))
+        return result if target == "f32" else emit.value("tosa.cast", to, result)
     if target == "i64" and source in _FLOATS:
         return _f32_to_i64(_Arithmetic(emit, value if source == "f32" else emit.cast_element(value, "f32")))
     if "i64" in (source, target) and not {source, target} & {"i1", "i32"}:

@@ -50,11 +50,11 @@ def narrow_tosa_integers_unproved(module: ir.Operation) -> None:
 
 def _out_of_range(ranges: Ranges) -> Iterator[tuple[ir.Location, str]]:
     def message(value: ir.Value) -> tuple[ir.Location, str]:
-        found = ranges.outside[value]
+        outside = ranges.outside[value]
         owner = value.owner
         what = "an argument of a region" if isinstance(owner, ir.Block) else f"'{owner.name}'"
         location = owner.owner.location if isinstance(owner, ir.Block) else owner.location
-        return location, f"narrow_integers: {what} may not fit into 32 bits: {found.low:.0f} to {found.high:.0f}"
+        return location, f"narrow_integers: {what} may not fit into 32 bits: {outside.low:.0f} to {outside.high:.0f}"
 
     return deduplicated(map(message, ranges.outside))
 
@@ -105,8 +105,8 @@ class _IntegerNarrowing:
     def _fits(self, value: ir.Value) -> bool:
         if self._everything or is_bound(value):
             return True
-        found = self._ranges[value]
-        return found is not None and found.within(INT32)
+        range_ = self._ranges[value]
+        return range_ is not None and range_.within(INT32)
 
     # --- the two forms of a value -----------------------------------------------------------------------------------
 

@@ -36,8 +36,8 @@ def i64_sums_to_tosa(op: ir.Operation, emit: TorchTosaOps) -> None:
 
 def _type_of(value: ir.Value) -> tuple[Shape | None, str]:
     """Return the sizes and the builtin element type of a tensor of integers; None for any other value."""
-    found = tensor_type_of(value)
-    return found if found and found[1] in _INTEGERS else (None, "")
+    type_ = tensor_type_of(value)
+    return type_ if type_ and type_[1] in _INTEGERS else (None, "")
 
 
 def _builtin(emit: TorchTosaOps, value: ir.Value, rank: int, factor: int) -> ir.Value | None:

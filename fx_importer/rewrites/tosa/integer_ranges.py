@@ -53,29 +53,29 @@ class Ranges:
         elif len(op.results) == 1:
             self._set(op.results[0], self._of(op))
 
-    def _set(self, value: ir.Value, found: Range | None) -> None:
+    def _set(self, value: ir.Value, values: Range | None) -> None:
         possible = whole(value)
         if possible is not None:  # a value beyond its type wraps around
-            found = found if found is not None and found.within(possible) else possible
+            values = values if values is not None and values.within(possible) else possible
             self.outside.pop(value, None)
             limit = integers(min(element_bits(value) or 0, 32))
             # Not a bound: the result of the maximum or minimum with it is what has to fit.
             # i48 has the sums of products of i16, and no narrower form.
             narrow = self._narrow and element_bits(value) != 48
-            if narrow and not found.within(limit) and not is_bound(value):
-                self.outside[value] = found
-                found = found.clipped(limit)
-        elif found is not None and not (math.isfinite(found.low) and math.isfinite(found.high)):
-            found = None
-        self._known[value] = found
+            if narrow and not values.within(limit) and not is_bound(value):
+                self.outside[value] = values
+                values = values.clipped(limit)
+        elif values is not None and not (math.isfinite(values.low) and math.isfinite(values.high)):
+            values = None
+        self._known[value] = values
 
     def _of(self, op: ir.Operation) -> Range | None:
         rule = RULES.get(op.name)
         if rule is None:
             return None
-        found = rule(op, [self[operand] for operand in op.operands])
+        range_ = rule(op, [self[operand] for operand in op.operands])
         rest = self._remainder(op) if op.name == "tosa.sub" else None
-        return found.clipped(rest) if found is not None and rest is not None else found
+        return range_.clipped(rest) if range_ is not None and rest is not None else range_
 
     def _remainder(self, op: ir.Operation) -> Range | None:
         """Return the range of integers ``a - a / b * b``: smaller in magnitude than ``b``, with the sign of ``a``."""
@@ -90,11 +90,11 @@ class Ranges:
         return Range(-largest if of.low < 0 else 0, largest if of.high > 0 else 0)
 
     def _branch(self, op: ir.Operation) -> None:
-        given = list(op.operands)[1:]
+        operands = list(op.operands)[1:]
         ends: list[list[Range | None]] = []
         for region in op.regions:
             block = region.blocks[0]
-            for argument, value in zip(block.arguments, given, strict=False):
+            for argument, value in zip(block.arguments, operands, strict=False):
                 self._known[argument] = self[value]
             self._analyze(block)
             ends.append([self[operand] for operand in terminator(block).operands])
@@ -118,26 +118,26 @@ class Ranges:
         for _ in range(2):
             now = [join(pair) for pair in zip(first, self._iteration(condition, body, first, now), strict=True)]
         self._iteration(condition, body, first, now)  # records the final ranges inside
-        for result, found in zip(op.results, now, strict=True):
-            self._set(result, found)
+        for result, range_ in zip(op.results, now, strict=True):
+            self._set(result, range_)
 
     def _iteration(
         self, condition: ir.Block, body: ir.Block, first: Sequence[Range | None], now: Sequence[Range | None]
     ) -> list[Range | None]:
-        for argument, found in zip(condition.arguments, now, strict=True):
-            self._set(argument, found)
+        for argument, range_ in zip(condition.arguments, now, strict=True):
+            self._set(argument, range_)
         self._analyze(condition)
         holds, yielded = terminator(condition).operands[0], list(terminator(body).operands)
         bounds = dict(self._bounds(holds))
         # A condition that is an iter_arg was computed at the end of the iteration before; the first one has none.
         carried = [number for number, argument in enumerate(condition.arguments) if argument == holds]
         before = dict(self._bounds(yielded[carried[0]])) if carried else {}
-        for number, (argument, found) in enumerate(zip(body.arguments, now, strict=True)):
-            if found is not None and (bound := bounds.get(condition.arguments[number])) is not None:
-                found = found.clipped(bound)
-            if found is not None and (bound := before.get(yielded[number])) is not None:
-                found = join((first[number], found.clipped(bound)))
-            self._set(argument, found)
+        for number, (argument, range_) in enumerate(zip(body.arguments, now, strict=True)):
+            if range_ is not None and (bound := bounds.get(condition.arguments[number])) is not None:
+                range_ = range_.clipped(bound)
+            if range_ is not None and (bound := before.get(yielded[number])) is not None:
+                range_ = join((first[number], range_.clipped(bound)))
+            self._set(argument, range_)
         self._analyze(body)
         return [self[operand] for operand in terminator(body).operands]
 
@@ -169,8 +169,8 @@ class Ranges:
 
 def functions_of(module: ir.Operation) -> list[ir.Operation]:
     """Return the functions of ``module`` that have a body."""
-    found = [op.operation for op in module.regions[0].blocks[0].operations]
-    return [op for op in found if op.name == "func.func" and op.regions[0].blocks]
+    ops = [op.operation for op in module.regions[0].blocks[0].operations]
+    return [op for op in ops if op.name == "func.func" and op.regions[0].blocks]
 
 
 def _argument(value: ir.Value) -> ir.Value:

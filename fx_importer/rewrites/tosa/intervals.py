@@ -50,8 +50,8 @@ def whole(value: ir.Value) -> Range | None:
 def join(ranges: Iterable[Range | None]) -> Range | None:
     """Return the smallest range that contains all of ``ranges``; None if one is unknown."""
     total: Range | None = None
-    for each in ranges:
-        if each is None:
+    for interval in ranges:
+        if interval is None:
             return None
-        total = each if total is None else total | each
+        total = interval if total is None else total | interval
     return total

@@ -55,21 +55,21 @@ def _constant(op: ir.Operation, _given: Operands) -> Range | None:
     return Range(low.item(), high.item()) if integer else Range(float(low), float(high))
 
 
-def _first_operand(_op: ir.Operation, given: Operands) -> Range | None:
-    return given[0]
+def _first_operand(_op: ir.Operation, operands: Operands) -> Range | None:
+    return operands[0]
 
 
 def _union(*positions: int) -> RangeRule:
-    return lambda _op, given: join(given[position] for position in positions)
+    return lambda _op, operands: join(operands[position] for position in positions)
 
 
 def _boolean(_op: ir.Operation, _given: Operands) -> Range:
     return Range(0, 1)
 
 
-def _greater(op: ir.Operation, given: Operands) -> Range:
+def _greater(op: ir.Operation, operands: Operands) -> Range:
     """Return 1 where the comparison always holds, 0 where it never does, and both otherwise."""
-    a, b = given
+    a, b = operands
     if a is None or b is None or element_bits(op.operands[0]) is None:
         return Range(0, 1)
     if op.name == "tosa.greater_equal":
@@ -80,45 +80,45 @@ def _greater(op: ir.Operation, given: Operands) -> Range:
 def _corners(of: Callable[[float, float], float]) -> RangeRule:
     """Return the rule of an operation that is monotonic in each operand."""
 
-    def rule(_op: ir.Operation, given: Operands) -> Range | None:
-        a, b = given[:2]
+    def rule(_op: ir.Operation, operands: Operands) -> Range | None:
+        a, b = operands[:2]
         if a is None or b is None:
             return None
         try:
-            found = [of(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+            corners = [of(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
         except (OverflowError, ZeroDivisionError, ValueError):
             return None
-        return Range(min(found), max(found))
+        return Range(min(corners), max(corners))
 
     return rule
 
 
-def _product(op: ir.Operation, given: Operands) -> Range | None:
-    shift = given[2]  # right shift of the product of i32
-    return _corners(lambda x, y: x * y)(op, given) if shift == Range(0, 0) else None
+def _product(op: ir.Operation, operands: Operands) -> Range | None:
+    shift = operands[2]  # right shift of the product of i32
+    return _corners(lambda x, y: x * y)(op, operands) if shift == Range(0, 0) else None
 
 
-def _quotient(op: ir.Operation, given: Operands) -> Range | None:
-    divisor = given[1]
+def _quotient(op: ir.Operation, operands: Operands) -> Range | None:
+    divisor = operands[1]
     if divisor is None or divisor.low <= 0 <= divisor.high:
-        return None if given[0] is None else _magnitude(given[0])  # division by 0 is undefined
-    return _corners(lambda x, y: int(abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1))(op, given)
+        return None if operands[0] is None else _magnitude(operands[0])  # division by 0 is undefined
+    return _corners(lambda x, y: int(abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1))(op, operands)
 
 
-def _magnitude(found: Range) -> Range:
-    largest = max(abs(found.low), abs(found.high))
+def _magnitude(values: Range) -> Range:
+    largest = max(abs(values.low), abs(values.high))
     return Range(-largest, largest)
 
 
-def _absolute(_op: ir.Operation, given: Operands) -> Range | None:
-    (x,) = given
+def _absolute(_op: ir.Operation, operands: Operands) -> Range | None:
+    (x,) = operands
     if x is None:
         return None
     return Range(0 if x.low <= 0 <= x.high else min(abs(x.low), abs(x.high)), max(abs(x.low), abs(x.high)))
 
 
-def _negated(_op: ir.Operation, given: Operands) -> Range | None:
-    x, *zero_points = given
+def _negated(_op: ir.Operation, operands: Operands) -> Range | None:
+    x, *zero_points = operands
     return (
         Range(-x.high, -x.low)
         if x is not None and all(zero_point == Range(0, 0) for zero_point in zero_points)
@@ -126,33 +126,33 @@ def _negated(_op: ir.Operation, given: Operands) -> Range | None:
     )
 
 
-def _conjunction(op: ir.Operation, given: Operands) -> Range | None:
-    bounds = [each.high for each in given if each is not None and each.low >= 0]
-    return Range(0, min(bounds)) if bounds else _bits_of_both(op, given)
+def _conjunction(op: ir.Operation, operands: Operands) -> Range | None:
+    bounds = [each.high for each in operands if each is not None and each.low >= 0]
+    return Range(0, min(bounds)) if bounds else _bits_of_both(op, operands)
 
 
-def _bits_of_both(_op: ir.Operation, given: Operands) -> Range | None:
+def _bits_of_both(_op: ir.Operation, operands: Operands) -> Range | None:
     """Return the range of integers of as many bits as the wider operand needs."""
-    found = join(given)
-    if found is None:
+    union = join(operands)
+    if union is None:
         return None
-    bits = max(int(found.high).bit_length(), int(-found.low - 1).bit_length() if found.low < 0 else 0)
-    return Range(-(2**bits) if found.low < 0 else 0, 2**bits - 1)
+    bits = max(int(union.high).bit_length(), int(-union.low - 1).bit_length() if union.low < 0 else 0)
+    return Range(-(2**bits) if union.low < 0 else 0, 2**bits - 1)
 
 
-def _inverted(_op: ir.Operation, given: Operands) -> Range | None:
-    (x,) = given
+def _inverted(_op: ir.Operation, operands: Operands) -> Range | None:
+    (x,) = operands
     return None if x is None else Range(-x.high - 1, -x.low - 1)
 
 
 def _shifted(of: Callable[[int, int], int], *, negative: bool = True) -> RangeRule:
-    def rule(op: ir.Operation, given: Operands) -> Range | None:
-        x, by = given
+    def rule(op: ir.Operation, operands: Operands) -> Range | None:
+        x, by = operands
         if "round" in op.attributes and ir.BoolAttr(op.attributes["round"]).value:
             return None
         if x is None or by is None or not 0 <= by.low <= by.high < 64 or (x.low < 0 and not negative):
             return None
-        return _corners(lambda a, b: of(int(a), int(b)))(op, given)
+        return _corners(lambda a, b: of(int(a), int(b)))(op, operands)
 
     return rule
 
@@ -163,10 +163,10 @@ def _size_along_axis(op: ir.Operation) -> int | None:
     return None if type_.is_dynamic_dim(axis) else type_.get_dim_size(axis)
 
 
-def _sum(op: ir.Operation, given: Operands) -> Range | None:
+def _sum(op: ir.Operation, operands: Operands) -> Range | None:
     if element_bits(op.results[0]) is None:
         return None
-    size, (x,) = _size_along_axis(op), given
+    size, (x,) = _size_along_axis(op), operands
     # Includes zero: partial sums must not overflow either.
     return None if x is None or size is None else Range(min(0, size * x.low), max(0, size * x.high))
 
@@ -176,16 +176,16 @@ def _position(op: ir.Operation, _given: Operands) -> Range | None:
     return None if size is None else Range(0, max(size - 1, 0))
 
 
-def _clamp(op: ir.Operation, given: Operands) -> Range | None:
+def _clamp(op: ir.Operation, operands: Operands) -> Range | None:
     if element_bits(op.results[0]) is None:
         low, high = (ir.FloatAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
     else:
         low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
-    return None if given[0] is None else given[0].clipped(Range(low, high))
+    return None if operands[0] is None else operands[0].clipped(Range(low, high))
 
 
-def _cast(op: ir.Operation, given: Operands) -> Range | None:
-    (x,) = given
+def _cast(op: ir.Operation, operands: Operands) -> Range | None:
+    (x,) = operands
     if x is None or not (math.isfinite(x.low) and math.isfinite(x.high)):
         return None
     if element_bits(op.operands[0]) is None and element_bits(op.results[0]) is not None:
@@ -203,9 +203,9 @@ def _rounded(x: Range) -> Range:
 def _of_floats(rule: RangeRule) -> RangeRule:
     """Return ``rule``, widened by the rounding error where its results are floats."""
 
-    def rounding(op: ir.Operation, given: Operands) -> Range | None:
-        found = rule(op, given)
-        return _rounded(found) if found is not None and element_bits(op.results[0]) is None else found
+    def rounding(op: ir.Operation, operands: Operands) -> Range | None:
+        exact = rule(op, operands)
+        return _rounded(exact) if exact is not None and element_bits(op.results[0]) is None else exact
 
     return rounding
 
@@ -219,7 +219,7 @@ RULES: Mapping[str, RangeRule] = {
     **{f"tosa.{name}": _boolean for name in (*_BOOLEAN_OPS, "reduce_all", "reduce_any")},
     "tosa.greater": _greater,
     "tosa.greater_equal": _greater,
-    "tosa.concat": lambda _op, given: join(given),
+    "tosa.concat": lambda _op, operands: join(operands),
     "tosa.pad": _union(0, 2),
     "tosa.select": _union(1, 2),
     "tosa.scatter": _union(0, 2),
@@ -242,9 +242,9 @@ RULES: Mapping[str, RangeRule] = {
     "tosa.logical_left_shift": _shifted(lambda x, by: x << by),
     "tosa.reduce_sum": _sum,
     "tosa.argmax": _position,
-    "tosa.floor": lambda _op, given: given[0] and Range(math.floor(given[0].low), math.ceil(given[0].high)),
-    "tosa.ceil": lambda _op, given: given[0] and Range(math.floor(given[0].low), math.ceil(given[0].high)),
-    "tosa.tanh": lambda _op, given: given[0] and Range(-1, 1),
-    "tosa.sigmoid": lambda _op, given: given[0] and Range(0, 1),
+    "tosa.floor": lambda _op, operands: operands[0] and Range(math.floor(operands[0].low), math.ceil(operands[0].high)),
+    "tosa.ceil": lambda _op, operands: operands[0] and Range(math.floor(operands[0].low), math.ceil(operands[0].high)),
+    "tosa.tanh": lambda _op, operands: operands[0] and Range(-1, 1),
+    "tosa.sigmoid": lambda _op, operands: operands[0] and Range(0, 1),
 }
 """The rules by operation. The results of any other operation have no range."""

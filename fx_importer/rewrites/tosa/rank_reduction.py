@@ -130,16 +130,16 @@ def _along_axis(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
 
 def _per_axis(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
     """Slice, pad or repeat one axis after the other, each as the second of three."""
-    given = [_elements(operand) for operand in op.operands[1:] if producer(operand) == "tosa.const_shape"]
-    rest = [each for each in op.operands[1:] if producer(each) != "tosa.const_shape"]
+    settings = [_elements(operand) for operand in op.operands[1:] if producer(operand) == "tosa.const_shape"]
+    rest = [operand for operand in op.operands[1:] if producer(operand) != "tosa.const_shape"]
     value, shape, result = op.operands[0], list(emit.shape(op.operands[0])), emit.shape(op.results[0])
     for axis, size in enumerate(result):
-        if shape[axis] == size and (op.name != "tosa.slice" or given[0][axis] == 0):
+        if shape[axis] == size and (op.name != "tosa.slice" or settings[0][axis] == 0):
             continue
         before, old, after = _around(shape, axis)
         if before is None or after is None:
             return None  # a dynamic size to keep
-        numbers = _numbers_around(op.name, given[0], axis, before, size, after)
+        numbers = _numbers_around(op.name, settings[0], axis, before, size, after)
         operands = [_reshaped(emit, value, (before, old, after)), *map(emit.const_shape, numbers), *rest]
         value = _like(emit, op, operands, (before, size, after))
         shape[axis] = size
@@ -147,12 +147,12 @@ def _per_axis(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
 
 
 def _numbers_around(
-    name: str, given: Sequence[int], axis: int, before: int, size: int | None, after: int
+    name: str, numbers: Sequence[int], axis: int, before: int, size: int | None, after: int
 ) -> list[list[int]]:
     """Return the shape operands of a slice, a pad or a tile along the second of three axes."""
     if name == "tosa.slice":
-        return [[0, given[axis], 0], [before, size or 0, after]]
-    return [[0, 0, *given[2 * axis : 2 * axis + 2], 0, 0]] if name == "tosa.pad" else [[1, given[axis], 1]]
+        return [[0, numbers[axis], 0], [before, size or 0, after]]
+    return [[0, 0, *numbers[2 * axis : 2 * axis + 2], 0, 0]] if name == "tosa.pad" else [[1, numbers[axis], 1]]
 
 
 def _elements(value: ir.Value) -> list[int]:
@@ -180,9 +180,9 @@ def _transpose(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
     if len(groups) <= MAX_RANK:
         moved = _reshaped(emit, value, tuple(sizes[axis] for axis in current))
         return _reshaped(emit, _transposed(emit, op, moved, [current.index(axis) for axis in wanted]), result)
-    for place, axis in enumerate(wanted):
+    for position, axis in enumerate(wanted):
         at = current.index(axis)
-        parts = (current[:place], current[place:at], [axis], current[at + 1 :])
+        parts = (current[:position], current[position:at], [axis], current[at + 1 :])
         merged = tuple(_product([sizes[each] for each in part]) for part in parts)
         value = _transposed(emit, op, _reshaped(emit, value, merged), [0, 2, 1, 3])
         current = [*parts[0], axis, *parts[1], *parts[3]]

@@ -40,53 +40,53 @@ def remove_tosa_transposes(module: ir.Operation) -> None:
     """
     orders = {_order(op) for op in operations(module, {"tosa.transpose"})}
     for order in sorted(orders):
-        if found := _movable(module, order):
+        if movable := _movable(module, order):
             for op in operations(module, _MOVED):
-                if op.results[0] in found:
+                if op.results[0] in movable:
                     _reorder(op, order)
             for op in operations(module, {"tosa.transpose"}):
-                if op.operands[0] in found and _order(op) == order:
+                if op.operands[0] in movable and _order(op) == order:
                     replace(op, op.operands[0])
 
 
 def _movable(module: ir.Operation, order: Order) -> set[ir.Value]:
     """Return the values that can have their axes in ``order`` without a transpose: the largest such set."""
-    found = _after_sources(module, order)
-    pending = list(found)
+    movable = _after_sources(module, order)
+    pending = list(movable)
     while pending:
         value = pending.pop()
-        if value in found and not _fits(value, found, order):
-            found.discard(value)
-            pending += [each for each in _tensors(value.owner) if each in found]
-            pending += [result for use in value.uses for result in use.owner.results if result in found]
-    return found
+        if value in movable and not _fits(value, movable, order):
+            movable.discard(value)
+            pending += [tensor for tensor in _tensors(value.owner) if tensor in movable]
+            pending += [result for use in value.uses for result in use.owner.results if result in movable]
+    return movable
 
 
 def _after_sources(module: ir.Operation, order: Order) -> set[ir.Value]:
     """Return the results of operations that can move, and follow transposes or reshapes without others between."""
-    found = set[ir.Value]()
+    movable = set[ir.Value]()
     pending = [op.results[0] for op in operations(module, {"tosa.transpose", "tosa.reshape"})]
-    pending = [value for value in pending if _has_order(value.type, order) and _is_source(value, found, order)]
+    pending = [value for value in pending if _has_order(value.type, order) and _is_source(value, movable, order)]
     while pending:
         for use in pending.pop().uses:
             op = use.owner
-            if op.name not in _MOVED or op.results[0] in found:
+            if op.name not in _MOVED or op.results[0] in movable:
                 continue
             if _has_order(op.results[0].type, order) and not _by_channel(op):
-                found.add(op.results[0])
+                movable.add(op.results[0])
                 pending.append(op.results[0])
-    return found
+    return movable
 
 
-def _fits(value: ir.Value, found: set[ir.Value], order: Order) -> bool:
-    return all(_is_source(each, found, order) for each in _tensors(value.owner)) and all(
-        _is_reader(use.owner, use.operand_number, value, found, order) for use in value.uses
+def _fits(value: ir.Value, movable: set[ir.Value], order: Order) -> bool:
+    return all(_is_source(tensor, movable, order) for tensor in _tensors(value.owner)) and all(
+        _is_reader(use.owner, use.operand_number, value, movable, order) for use in value.uses
     )
 
 
-def _is_source(operand: ir.Value, found: set[ir.Value], order: Order) -> bool:
+def _is_source(operand: ir.Value, movable: set[ir.Value], order: Order) -> bool:
     """Return whether ``operand`` is there in ``order``."""
-    if operand in found or set(ir.RankedTensorType(operand.type).shape) == {1}:
+    if operand in movable or set(ir.RankedTensorType(operand.type).shape) == {1}:
         return True
     if producer(operand) in ("tosa.reshape", "tosa.const"):
         return _has_order(operand.type, order) and _keeps_elements(operand, order)
@@ -100,27 +100,27 @@ def _keeps_elements(value: ir.Value, order: Order) -> bool:
     return type_.has_static_shape and kept == sorted(kept)
 
 
-def _is_reader(user: ir.Operation, number: int, value: ir.Value, found: set[ir.Value], order: Order) -> bool:
+def _is_reader(user: ir.Operation, number: int, value: ir.Value, movable: set[ir.Value], order: Order) -> bool:
     """Return whether ``user`` takes ``value`` in ``order``."""
     if user.name == "tosa.transpose":
         return _order(user) == order
     if user.name == "tosa.reshape":
         return _keeps_elements(value, order)
-    return len(user.results) == 1 and user.results[0] in found and number < len(_tensors(user))
+    return len(user.results) == 1 and user.results[0] in movable and number < len(_tensors(user))
 
 
 def _reorder(op: ir.Operation, order: Order) -> None:
     """Let ``op`` compute with its axes in ``order``."""
     emit = TosaOps(ir.InsertionPoint(op), op.location)
-    for number, each in enumerate(_tensors(op)):
-        if producer(each) == "tosa.transpose":
-            op.operands[number] = each.owner.operands[0]
-        elif producer(each) == "tosa.const" and (constant := _reordered_resource(each, order)) is not None:
+    for number, tensor in enumerate(_tensors(op)):
+        if producer(tensor) == "tosa.transpose":
+            op.operands[number] = tensor.owner.operands[0]
+        elif producer(tensor) == "tosa.const" and (constant := _reordered_resource(tensor, order)) is not None:
             op.operands[number] = emit.const(constant)
-        elif producer(each) in ("tosa.reshape", "tosa.const"):
-            kind = _reordered(each.type, order)
+        elif producer(tensor) in ("tosa.reshape", "tosa.const"):
+            kind = _reordered(tensor.type, order)
             shape = emit.const_shape(ir.RankedTensorType(kind).shape)
-            op.operands[number] = emit.op("tosa.reshape", [kind], [each, shape]).result
+            op.operands[number] = emit.op("tosa.reshape", [kind], [tensor, shape]).result
     if op.name in _OF_AXIS:
         axis = ir.IntegerAttr(op.attributes["axis"])
         op.attributes["axis"] = ir.IntegerAttr.get(axis.type, order.index(axis.value))

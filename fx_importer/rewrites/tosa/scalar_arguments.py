@@ -18,10 +18,10 @@ def reject_scalar_arguments(module: ir.Operation) -> None:
             signature = op.type
             sides = (("takes", "arg_attrs", signature.inputs), ("returns", "res_attrs", signature.results))
             for verb, key, types in sides:
-                found = [f"{_SCALARS[str(type_)]}{name}" for type_, name in _scalars(op, key, types)]
-                if found:
+                scalars = [f"{_SCALARS[str(type_)]}{name}" for type_, name in _scalars(op, key, types)]
+                if scalars:
                     op.location.emit_error(
-                        f"TOSA has tensors only, and '{op.name.value}' {verb} {', '.join(found)}: "
+                        f"TOSA has tensors only, and '{op.name.value}' {verb} {', '.join(scalars)}: "
                         "make it a tensor of no axes, or leave it out"
                     )
 

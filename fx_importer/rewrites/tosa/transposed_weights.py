@@ -44,8 +44,8 @@ def transpose_tosa_arguments(module: ir.Operation) -> None:
 
 def _transpose_outside(argument: ir.Value, position: int, callers: Sequence[ir.Operation]) -> None:
     uses = [use.owner for use in argument.uses]
-    orders = {each.attributes["perms"] for each in uses if each.name == "tosa.transpose"}
-    if len(orders) != 1 or any(each.name != "tosa.transpose" for each in uses):
+    orders = {use.attributes["perms"] for use in uses if use.name == "tosa.transpose"}
+    if len(orders) != 1 or any(use.name != "tosa.transpose" for use in uses):
         return
     type_, order = uses[0].results[0].type, orders.pop()
     argument.set_type(type_)
@@ -62,9 +62,9 @@ def _transpose_outside(argument: ir.Value, position: int, callers: Sequence[ir.O
 def transpose_tosa_weights(module: ir.Operation) -> None:
     """Fold every ``tosa.transpose`` of a resource, reshaped or not, into a constant; equal ones share a resource."""
     transposes = operations(module, ("tosa.transpose",))
-    found = [op for op in transposes if producer(_unshaped(op.operands[0])) == "tosa.const"]
+    weights = [op for op in transposes if producer(_unshaped(op.operands[0])) == "tosa.const"]
     made: dict[tuple[ir.Attribute, tuple[int, ...], tuple[int, ...]], ir.Attribute] = {}
-    for op in found:
+    for op in weights:
         constant = _unshaped(op.operands[0]).owner
         values, order = resource_of(constant, "values"), tuple(ir.DenseI32ArrayAttr(op.attributes["perms"]))
         if values is None or not ir.RankedTensorType(op.results[0].type).has_static_shape:

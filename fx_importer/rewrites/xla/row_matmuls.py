@@ -18,7 +18,7 @@ def double_bf16_rows(module: ir.Operation) -> None:
     For two rows and more XLA has kernels for bfloat16 on processors. For one, each call writes the matrix as float32.
     """
     for op in operations(module, ("stablehlo.dot_general",)):
-        if [StablehloOps.element(each) for each in (*op.operands, op.results[0])] != ["bf16", "bf16", "f32"]:
+        if [StablehloOps.element(operand) for operand in (*op.operands, op.results[0])] != ["bf16", "bf16", "f32"]:
             continue
         numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         left = [*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions]
@@ -39,7 +39,7 @@ def _double(op: ir.Operation, side: int, axis: int) -> None:
     """Give the operand number ``side`` one more axis, its last, of size two. It is number ``axis`` of the result."""
     emit = StablehloOps.before(op)
     row, result = op.operands[side], op.results[0]
-    shape, found = emit.shape(row), list(emit.shape(result))
+    shape, sizes = emit.shape(row), list(emit.shape(result))
     twice = emit.op(
         "stablehlo.broadcast_in_dim",
         [emit.tensor([*shape, 2], "bf16")],
@@ -47,9 +47,9 @@ def _double(op: ir.Operation, side: int, axis: int) -> None:
         {"broadcast_dimensions": emit.array(range(len(shape)))},
     ).result
     operands = [twice, op.operands[1]] if side == 0 else [op.operands[0], twice]
-    both = emit.tensor([*found[:axis], 2, *found[axis:]], "f32")
+    both = emit.tensor([*sizes[:axis], 2, *sizes[axis:]], "f32")
     product = emit.op(op.name, [both], operands, attributes_of(op)).result
-    ends = [*found[:axis], 1, *found[axis:]]
+    ends = [*sizes[:axis], 1, *sizes[axis:]]
     first = emit.op(
         "stablehlo.slice",
         [emit.tensor(ends, "f32")],

@@ -45,5 +45,5 @@ def donated_arguments(function: func_d.FuncOp) -> set[int]:
     """Return the positions of state whose new value has the same type, and can be in its memory."""
     if checks_assumptions(function):
         return set()
-    given, returned = function.type.inputs, function.type.results
-    return {old for new, old in state_aliases(function).items() if given[old] == returned[new]}
+    arguments, returned = function.type.inputs, function.type.results
+    return {old for new, old in state_aliases(function).items() if arguments[old] == returned[new]}

@@ -45,14 +45,14 @@ def split_preparation(
 
 def _known(block: ir.Block, roots: dict[ir.Value, frozenset[ir.Value]]) -> list[ir.Operation]:
     """Return the operations that follow from weights and constants; add the weights of their results to ``roots``."""
-    found: list[ir.Operation] = []
+    known: list[ir.Operation] = []
     for op in (each.operation for each in block):
         pure = op.name.startswith("stablehlo.") and op.name not in _IMPURE
         if pure and all(operand in roots for operand in op.operands) and _is_closed(op):
-            found.append(op)
-            read = frozenset[ir.Value]().union(*(roots[each] for each in op.operands))
+            known.append(op)
+            read = frozenset[ir.Value]().union(*(roots[operand] for operand in op.operands))
             roots.update(dict.fromkeys(op.results, read))
-    return found
+    return known
 
 
 def _moved(
@@ -77,7 +77,7 @@ def _is_closed(op: ir.Operation) -> bool:
     """Whether the regions of ``op`` read nothing that is defined outside of them, and have no effects."""
     if not len(op.regions):
         return True
-    inside = [each for each in operations(op) if each != op]
+    inside = [operation for operation in operations(op) if operation != op]
     defined: set[ir.Value] = {value for each in inside for value in each.results}
     defined.update(value for each in (op, *inside) for region in each.regions for b in region for value in b.arguments)
     return all(each.name not in _IMPURE and defined.issuperset(each.operands) for each in inside)
@@ -122,5 +122,5 @@ def _erase_arguments(function: func_d.FuncOp, first: int, count: int) -> None:
         function.entry_block.erase_argument(first)
     update_function_type(function)
     if "arg_attrs" in function.attributes:
-        given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
-        function.attributes["arg_attrs"] = ir.ArrayAttr.get(given[:first] + given[first + count :], function.context)
+        dicts = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(dicts[:first] + dicts[first + count :], function.context)

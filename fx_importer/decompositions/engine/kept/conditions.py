@@ -24,13 +24,13 @@ def conditions_of(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     dtypes = list(dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors))
     names = [argument.name for argument in operator._schema.arguments]
     named = {**dict(zip(names, args, strict=False)), **kwargs}
-    found = [",".join(dtypes) or "no tensor"]
-    found += [f"{name}={value!r}" for name, value in named.items() if isinstance(value, str)]
+    conditions = [",".join(dtypes) or "no tensor"]
+    conditions += [f"{name}={value!r}" for name, value in named.items() if isinstance(value, str)]
     if any(type(size) is int and size == 0 for tensor in tensors for size in tensor.shape):
-        found.append("empty")
+        conditions.append("empty")
     if any(_is_mask(value) for name, value in named.items() if name == "indices"):
-        found.append("mask")
-    return tuple(found)
+        conditions.append("mask")
+    return tuple(conditions)
 
 
 def has_dynamic_sizes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

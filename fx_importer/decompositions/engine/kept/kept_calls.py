@@ -33,12 +33,12 @@ def noting_kept_operators(program: ExportedProgram, remark: Callable[[str], None
     except WrongWhenKept as wrong:
         node = wrong.node or _call_of(wrong.operator, program)
         name = str(wrong.operator)
-        found = (
+        call = (
             UnsupportedNode(name, wrong.sentence)
             if node is None
             else unsupported_node_at(node, f"{node.name} = {name}", wrong.sentence)
         )
-        raise KeptOperatorError(found, name) from None
+        raise KeptOperatorError(call, name) from None
 
 
 @contextmanager

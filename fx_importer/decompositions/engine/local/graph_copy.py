@@ -226,7 +226,7 @@ class GraphCopy:
     def _put(self, piece: Replacement, inputs: Sequence[fx.Node], node: fx.Node | SyntheticCall) -> Any:
         """Write ``piece`` in place of ``node``, and return its result."""
         values: dict[fx.Node, Any] = {
-            placeholder: self.values[each] for placeholder, each in zip(piece.inputs, inputs, strict=True)
+            placeholder: self.values[input_] for placeholder, input_ in zip(piece.inputs, inputs, strict=True)
         }
         for placeholder, tensor in piece.constants.items():
             values[placeholder] = self._constant(tensor, placeholder)

@@ -31,8 +31,8 @@ def import_auto_functionalized_v2(node: fx.Node, build: NodeBuilder) -> Results:
     arguments = {name: _each(view, lambda each: each.read(bases[each.base], build)) for name, view in views.items()}
     examples = {name: _each(view, lambda each: each.example) for name, view in views.items()}
     own, new = call_functionally(node, overload, {**kwargs, **arguments}, examples, build)
-    for name, found in views.items():
-        pairs = zip(found, new[name], strict=True) if isinstance(found, list) else [(found, new[name])]
+    for name, listed in views.items():
+        pairs = zip(listed, new[name], strict=True) if isinstance(listed, list) else [(listed, new[name])]
         for view, value in pairs:
             if view is not None:
                 bases[view.base] = view.write(bases[view.base], value, build)

@@ -100,7 +100,7 @@ def _strided(index: int, base: Tensor, size: Any, stride: Any, offset: Any) -> B
 
 
 def _is_static(tensor: Tensor) -> bool:
-    return all(type(each) is int for each in (*tensor.shape, *tensor.stride(), tensor.storage_offset()))
+    return all(type(size) is int for size in (*tensor.shape, *tensor.stride(), tensor.storage_offset()))
 
 
 def _elements(base: Tensor) -> Tensor | None:

@@ -15,14 +15,14 @@ from fx_importer.mlir.bindings import ir
 
 def import_out_dtype(node: fx.Node, build: NodeBuilder) -> ir.Value:
     """Import ``out_dtype(operator, dtype, *args)`` with the type promotion of eager mode."""
-    overload, wanted, *given = node.args
+    overload, wanted, *operands = node.args
     result: Any = wanted
     dtype = result
-    for argument in given:
+    for argument in operands:
         example = build.example(argument) if isinstance(argument, fx.Node) else argument
         if isinstance(example, (torch.Tensor, int, float)):
             dtype = torch.result_type(torch.empty(1, dtype=dtype), example)
-    args = [_promoted(argument, dtype, build) for argument in given]
+    args = [_promoted(argument, dtype, build) for argument in operands]
     shape = build.example(node).shape
     plan = plan_for(overload)  # pyright: ignore[reportArgumentType]
     (value,) = call_overload(plan, args, node.kwargs, [build.types.tensor(dtype, shape)], build)

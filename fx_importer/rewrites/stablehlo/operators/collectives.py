@@ -163,8 +163,8 @@ def _group_rank(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     table = emit.dense_constant(str([ranks[device] for device in range(len(ranks))]), emit.tensor((len(ranks),), "i64"))
     device = emit.stablehlo("partition_id", emit.tensor((), "ui32"))
     sizes = {"slice_sizes": emit.array([1])}
-    found = emit.op("stablehlo.dynamic_slice", [emit.tensor((1,), "i64")], [table, device], sizes).result
-    return emit.stablehlo("reshape", emit.tensor((), "i64"), found)
+    row = emit.op("stablehlo.dynamic_slice", [emit.tensor((1,), "i64")], [table, device], sizes).result
+    return emit.stablehlo("reshape", emit.tensor((), "i64"), row)
 
 
 # --- operands and attributes ----------------------------------------------------------------------------------------

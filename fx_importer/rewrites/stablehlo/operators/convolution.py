@@ -16,8 +16,8 @@ def _convolution(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | 
     The padding is an attribute; for a transposed convolution, it is ``dilation * (kernel - 1) - padding``.
     """
     kind = ir.RankedTensorType(emit.torch.builtin_type(op.operands[1].type))
-    lists = [emit.integers(each) for each in (*list(op.operands)[3:6], op.operands[7])]
-    numbers = [each for each in lists if each is not None]
+    lists = [emit.integers(operand) for operand in (*list(op.operands)[3:6], op.operands[7])]
+    numbers = [numbers_ for numbers_ in lists if numbers_ is not None]
     transposed, groups = constant_of(op.operands[6]), constant_of(op.operands[8])
     if len(numbers) < 4:
         op.location.emit_error(

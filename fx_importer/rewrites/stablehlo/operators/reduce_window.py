@@ -53,7 +53,7 @@ def _windows_of(op: ir.Operation, emit: TensorEmitter, axes: int) -> list[_Windo
     dilation, ceil = list(op.operands)[4:6] if "max" in op.name else (None, op.operands[4])
     lists = [emit.integers(operand) for operand in list(op.operands)[1:4]]
     lists.append([1] if dilation is None else emit.integers(dilation))
-    known, ceil_mode = [each for each in lists if each is not None], constant_of(ceil)
+    known, ceil_mode = [values for values in lists if values is not None], constant_of(ceil)
     if len(known) < len(lists) or ceil_mode is None:
         return None
     kernel, stride, padding, dilations = known
@@ -78,8 +78,8 @@ def _reduce(
     widths = ", ".join(f"[{before}, {after}]" for before, after in padding)
     attributes = {
         "window_dimensions": emit.array([1] * rest + [window.kernel for window in windows]),
-        "window_strides": emit.array([1] * rest + [each.stride for each in windows]),
-        "window_dilations": emit.array([1] * rest + [each.dilation for each in windows]),
+        "window_strides": emit.array([1] * rest + [window.stride for window in windows]),
+        "window_dilations": emit.array([1] * rest + [window.dilation for window in windows]),
         "padding": ir.Attribute.parse(f"dense<[{widths}]> : tensor<{len(sizes)}x2xi64>", emit.context),
     }
     kinds = [emit.tensor([*sizes[:rest], *counts], emit.element(tensor)) for tensor in tensors]
@@ -108,8 +108,8 @@ def _max_pool(axes: int) -> OperatorLowering:
         if len(op.results) == 1:
             return _reduce(emit, [x], [least], windows, _larger)
         if not is_used(op.results[1]):
-            found = _reduce(emit, [x], [least], windows, _larger)
-            return [*found, emit.converted(found[0], "i64")]  # unused
+            reduced = _reduce(emit, [x], [least], windows, _larger)
+            return [*reduced, emit.converted(reduced[0], "i64")]  # unused
         last = emit.dense_constant(str(2**63 - 1), "tensor<i64>")
         return _reduce(
             emit, [x, _flat_indices(emit, emit.arith.sizes(x), axes)], [least, last], windows, _larger_with_index
@@ -174,15 +174,15 @@ def _avg_pool(axes: int) -> OperatorLowering:
         windows, count_padding = _windows_of(op, emit, axes), constant_of(op.operands[5])
         divisor = op.operands[6] if len(op.operands) > 6 else None  # absent with one axis
         fixed = None if divisor is None else constant_of(divisor)
-        given = divisor is not None and producer(divisor) != "torch.constant.none"
-        if windows is None or count_padding is None or (given and fixed is None):
+        has_divisor = divisor is not None and producer(divisor) != "torch.constant.none"
+        if windows is None or count_padding is None or (has_divisor and fixed is None):
             return None
         x = emit.torch.to_builtin(op.operands[0])
         element = emit.element(x)
         x = emit.converted(x, "f32") if element in ("f16", "bf16") else x
         total = _sums(emit, x, windows)
         sizes = emit.arith.sizes(total)
-        if given or (not windows[0].ceil and (count_padding or not any(each.padding for each in windows))):
+        if has_divisor or (not windows[0].ceil and (count_padding or not any(window.padding for window in windows))):
             number = fixed if fixed is not None else prod(window.kernel for window in windows)
             by = emit.filled(_number(emit, number, x), sizes)
         else:
@@ -197,7 +197,7 @@ def _terms(
     emit: TensorEmitter, taken: Sequence[Size], sizes: Sequence[Size], windows: Sequence[_Windows], count_padding: bool
 ) -> ir.Value:
     """Emit the number of elements per window, given the input sizes ``taken`` and the result sizes ``sizes``."""
-    found: ir.Value | None = None
+    terms: ir.Value | None = None
     for axis, (each, size) in enumerate(zip(windows, taken, strict=True)):
         indices = emit.iota(0, sizes[axis : axis + 1])
 
@@ -212,9 +212,9 @@ def _terms(
         end = op("minimum", end, number(emit.plus(size, each.padding if count_padding else 0)))
         length = op("subtract", end, start if count_padding else op("maximum", start, number(0)))
         length = emit.broadcast(length, [axis], sizes)
-        found = length if found is None else op("multiply", found, length)
-    assert found is not None
-    return found
+        terms = length if terms is None else op("multiply", terms, length)
+    assert terms is not None
+    return terms
 
 
 def _sums(emit: TensorEmitter, x: ir.Value, windows: Sequence[_Windows]) -> ir.Value:

@@ -21,10 +21,10 @@ def _topk(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
     axis, descends = emit.axis(x, dim), constant_of(largest)
     if axis is None or descends is None:
         return None
-    found = _sorted(emit, x, axis, bool(descends))
-    sizes = emit.arith.sizes(found[0])
+    sorted_ = _sorted(emit, x, axis, bool(descends))
+    sizes = emit.arith.sizes(sorted_[0])
     sizes[axis] = emit.number(k)
-    return [emit.first(each, sizes) for each in found]
+    return [emit.first(each, sizes) for each in sorted_]
 
 
 def _sorted(emit: TensorEmitter, x: ir.Value, axis: int, descending: bool) -> list[ir.Value]:
