@@ -1,4 +1,4 @@
-"""Programs whose sizes are computed at run time, in TOSA and StableHLO, run on the JIT."""
+"""Programs whose sizes are computed at run time run on the JIT."""
 
 import pytest
 import torch
@@ -70,3 +70,14 @@ def test_convolutions_that_change_dynamic_sizes(padding, axes):
     lowered = lower(model, x, output_type="tosa", dynamic_shapes=(dict.fromkeys(axes, Dim.DYNAMIC),))
     larger = torch.cat([x, x], axes[-1])
     torch.testing.assert_close(lowered.caller(backend="jit")(larger), model(larger), rtol=1e-4, atol=1e-5)
+
+
+def test_strides_of_axes_of_size_1_do_not_matter():
+    def every_second_column(x):
+        return x[:, 1, :100:2]
+
+    shapes = ({0: "rows", 1: "columns"},)
+    lowered = lower(every_second_column, torch.randn(3, 4, 1), output_type="linalg-on-tensors", dynamic_shapes=shapes)
+    for rows, columns in ((3, 4), (1, 2)):
+        x = torch.randn(rows, columns, 1)
+        torch.testing.assert_close(lowered.run(x), every_second_column(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from fx_importer.diagnostics.assumption_messages import PREFIX
@@ -41,18 +42,30 @@ def relax_layout_casts(module: ir.Operation) -> None:
     """
     for op in operations(module.operation, ("memref.cast",)):
         kinds = [each.type for each in (op.operands[0], op.results[0])]
-        if not all(isinstance(kind, ir.MemRefType) and kind.has_static_shape for kind in kinds):
+        if not all(isinstance(kind, ir.MemRefType) for kind in kinds):
             continue
         (before, offset), (after, new) = (ir.MemRefType(kind).get_strides_and_offset() for kind in kinds)
         shape = ir.MemRefType(kinds[1]).shape
         differing = [size for size, a, b in zip(shape, before, after, strict=True) if a != b]
-        if offset != new or not differing or any(size != 1 for size in differing):
+        if ir.MemRefType(kinds[0]).shape != shape or offset != new or any(size != 1 for size in differing):
             continue
-        numbers = {"static_offsets": [offset], "static_sizes": shape, "static_strides": after}
-        emit = Emitter.before(op)
-        attributes = {key: emit.array(number) for key, number in numbers.items()}
-        attributes["operandSegmentSizes"] = emit.segments(1, 0, 0, 0)
-        replace(op, emit.op("memref.reinterpret_cast", [kinds[1]], [op.operands[0]], attributes).result)
+        if differing:
+            replace(op, _with_layout_of(ir.MemRefType(kinds[1]), op.operands[0], Emitter.before(op)))
+
+
+def _with_layout_of(kind: ir.MemRefType, buffer: ir.Value, emit: Emitter) -> ir.Value:
+    """Emit ``buffer`` as a value of ``kind``; its dynamic numbers are those of ``buffer``."""
+    strides, offset = kind.get_strides_and_offset()
+    types = [f"memref<{kind.element_type}>", *["index"] * (1 + 2 * kind.rank)]
+    metadata = emit.op("memref.extract_strided_metadata", types, [buffer]).results
+    numbers = {"static_offsets": [offset], "static_sizes": kind.shape, "static_strides": strides}
+    dynamic = {ir.ShapedType.get_dynamic_size(), ir.ShapedType.get_dynamic_stride_or_offset()}
+    values = iter([*metadata][1:])
+    known = [zip(static, itertools.islice(values, len(static)), strict=True) for static in numbers.values()]
+    passed = [[value for number, value in pairs if number in dynamic] for pairs in known]
+    attributes = {key: emit.array(static) for key, static in numbers.items()}
+    attributes["operandSegmentSizes"] = emit.segments(1, *map(len, passed))
+    return emit.op("memref.reinterpret_cast", [kind], [buffer, *itertools.chain(*passed)], attributes).result
 
 
 @rewrite("fx-importer-insert-checks")
