@@ -208,7 +208,6 @@ _ALL = (
     stablehlo_control_flow_to_scf,
     stablehlo_int8_matmuls_to_f32,
     state_to_values,
-    tile_sums,
     transpose_operands,
     tm_tensor_to_loops,
     tosa_padding_types,
@@ -222,6 +221,6 @@ _ALL = (
 REWRITES: Mapping[str, RewriteStep] = {step.name: step for step in _ALL}
 """Every rewrite by the name of its pass, under which the text of a pipeline is read back."""
 REWRITE_FAMILIES: Mapping[str, RewriteFamily] = {
-    family.name: family for family in (channels_last, outline_kernels, set_entry_point, set_processor)
+    family.name: family for family in (channels_last, outline_kernels, set_entry_point, set_processor, tile_sums)
 }
 """Every rewrite with options by the name of its pass."""

@@ -167,7 +167,7 @@ def test_suggestion_after_a_failed_export() -> None:
         fx_importer.lower(lambda x, t: torch.nn.functional.nll_loss(x, t), torch.randn(3, 4), targets)
 
     def positions(x):
-        return x + torch.linspace(0, 1, x.shape[0])
+        return x + torch.logspace(0, 1, x.shape[0])
 
     with pytest.raises(fx_importer.errors.ExportError, match="try: dynamic_shapes with Dim.STATIC for 'frames'"):
         fx_importer.lower(positions, torch.ones(5), dynamic_shapes=({0: "frames"},))

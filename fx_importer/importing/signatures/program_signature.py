@@ -54,7 +54,8 @@ def results_of(program: ExportedProgram, unsupported: list[UnsupportedNode]) -> 
     inputs = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     returned: Any = program.graph.output_node().args[0]
     sizes = result_sizes(program)
-    first_size = sum(spec.kind is OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs) - len(sizes)
+    kinds = [RESULT_KINDS.get(spec.kind) for spec in program.graph_signature.output_specs]
+    first_size = kinds.count("output") - len(sizes)
     leaf = -1
     for spec, value in zip(program.graph_signature.output_specs, returned, strict=True):
         if spec.kind is OutputKind.TOKEN:
