@@ -139,7 +139,7 @@ class CallPlan:
 
 
 def without_padding(padded: Any, sizes: Sequence[tuple[int, Any]]) -> torch.Tensor:
-    """Return the first elements of ``padded`` along axes, as many as their ``sizes`` are, in memory of their own."""
+    """Return the first elements of ``padded`` along axes, as many as their ``sizes`` are."""
     tensor = padded.tensor() if isinstance(padded, OnDevice) else padded
     for axis, size in sizes:
         tensor = tensor.narrow(axis, 0, int(size.tensor() if isinstance(size, OnDevice) else size))

@@ -46,7 +46,7 @@ class Saturations:
             self.note(self.names.get(source) or _computed(source), args)
 
     def note(self, name: str, args: Sequence[Any]) -> None:
-        """Note the value called ``name``; ``args`` are those of its quantize operator."""
+        """Note the value called ``name``; ``args`` are the arguments of its quantize operator."""
         value, scale, zero_point, first, last = args[0], *map(float, args[1:5])
         low, high = (first - zero_point) * scale, (last - zero_point) * scale
         if not value.numel() or (value.amin() >= low - scale and value.amax() <= high + scale):

@@ -16,6 +16,14 @@ from fx_importer.output_types import OutputType
 
 _ENGINES = "|".join(language_model_engines())
 _Engine = Annotated[str, typer.Option(metavar=_ENGINES, help="The engine that runs the module.")]
+_Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")]
+_Temperature = Annotated[float, typer.Option(help="0 picks the most likely token; above 0, tokens are sampled.")]
+_TopK = Annotated[int | None, typer.Option(help="Sample from the K most likely tokens.", metavar="K")]
+_TopP = Annotated[
+    float | None,
+    typer.Option(help="Sample from the most likely tokens whose probabilities add up to P.", metavar="P"),
+]
+_Seed = Annotated[int, typer.Option(help="The seed of the sampling.")]
 _Adapter = Annotated[
     Path | None,
     typer.Option(
@@ -120,7 +128,7 @@ def llm_import(
 
 @llm.command("run")
 def llm_run(
-    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")],
+    folder: _Folder,
     prompt: Annotated[
         list[str] | None,
         typer.Option(
@@ -143,15 +151,10 @@ def llm_run(
     ] = None,
     engine: _Engine = DEFAULT_ENGINE,
     max_new_tokens: Annotated[int, typer.Option(help="The most tokens to generate.")] = 128,
-    temperature: Annotated[
-        float, typer.Option(help="0 picks the most likely token; above 0, tokens are sampled.")
-    ] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the K most likely tokens.", metavar="K")] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(help="Sample from the most likely tokens whose probabilities add up to P.", metavar="P"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the sampling.")] = 0,
+    temperature: _Temperature = 0.0,
+    top_k: _TopK = None,
+    top_p: _TopP = None,
+    seed: _Seed = 0,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="A string at which generation stops. May be repeated.")
     ] = None,
@@ -171,7 +174,7 @@ def llm_run(
 
 @llm.command("build")
 def llm_build(
-    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")],
+    folder: _Folder,
     output: Annotated[
         Path,
         typer.Option(
@@ -197,21 +200,16 @@ def llm_build(
 
 @llm.command("chat")
 def llm_chat(
-    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")],
+    folder: _Folder,
     engine: _Engine = DEFAULT_ENGINE,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option(help="The most tokens of an answer. Default: what the context leaves.")
     ] = None,
-    temperature: Annotated[
-        float, typer.Option(help="0 picks the most likely token; above 0, tokens are sampled.")
-    ] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the K most likely tokens.", metavar="K")] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(help="Sample from the most likely tokens whose probabilities add up to P.", metavar="P"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the sampling.")] = 0,
+    temperature: _Temperature = 0.0,
+    top_k: _TopK = None,
+    top_p: _TopP = None,
+    seed: _Seed = 0,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="A string at which an answer stops. May be repeated.")
     ] = None,
@@ -229,7 +227,7 @@ def llm_chat(
 
 @llm.command("score")
 def llm_score(
-    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")],
+    folder: _Folder,
     text: Annotated[
         list[str], typer.Option(metavar="TEXT", help="The text to score. May be repeated, up to the batch size.")
     ],

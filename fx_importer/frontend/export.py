@@ -108,7 +108,8 @@ def _captured(
             raise
         except Exception as error:
             failure = failure or ExportFailure(module, args, kwargs, options.dynamic_shapes, asked, rung, error)
-            failure.tried[rung] = error
+            if not rung.checks_sizes:  # it refuses what the first one does
+                failure.tried[rung] = error
             continue
         if isinstance(f, torch.nn.Module) and f.training:
             warn_of_training_mode(program, type(f).__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import SymFloat, SymInt, Tensor
 from torch.overrides import TorchFunctionMode
 
 
@@ -26,19 +26,24 @@ class PythonFunctions(TorchFunctionMode):
         return func(*args, **keywords)
 
 
-def _max_pool1d(x: Tensor, *window: Any, return_indices: bool = False, **keywords: Any) -> Any:
+_WINDOW = 5
+"""Kernel size, stride, padding, dilation and ceil_mode; ``return_indices`` may follow."""
+
+
+def _max_pool1d(input: Tensor, *window: Any, return_indices: bool = False, **keywords: Any) -> Any:
     """Return the maxima of windows along an axis of dynamic size: the operator without indices reads the size."""
-    if return_indices or isinstance(x.shape[-1], int):
+    if return_indices or len(window) > _WINDOW or isinstance(input.shape[-1], int):
         return NotImplemented
-    return F.max_pool1d_with_indices(x, *window, **keywords)[0]
+    return F.max_pool1d_with_indices(input, *window, **keywords)[0]
 
 
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **keywords: Any) -> Any:
-    """Return values from both ends to the middle, as the kernel of the CPU computes them."""
+    """Return values from both ends to the middle, as the CPU's kernel computes them in single and double precision."""
     kind = torch.get_default_dtype() if dtype is None else dtype
-    if isinstance(steps, int) or not kind.is_floating_point or not set(keywords) <= {"device"}:
+    numbers = all(isinstance(value, int | float | SymInt | SymFloat) for value in (start, end))
+    if isinstance(steps, int) or kind not in (torch.float32, torch.float64) or not numbers:
         return NotImplemented
-    if isinstance(start, Tensor) or isinstance(end, Tensor):
+    if not set(keywords) <= {"device"}:
         return NotImplemented
     step = (end - start) / torch.sym_max(steps - 1, 1)
     index = torch.arange(steps, **keywords)
@@ -46,20 +51,20 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = N
     return torch.where(index < torch.sym_max(steps // 2, 1), start + step * number, end - step * (steps - 1 - number))
 
 
-def _cov(x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
+def _cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
     """Return the covariance matrix of rows; weights are checked by their values."""
-    if fweights is not None or aweights is not None or x.dim() > 2 or x.dtype == torch.bool:
+    if fweights is not None or aweights is not None or input.dim() > 2 or input.dtype == torch.bool:
         return NotImplemented
-    rows = x if x.dim() == 2 else x.reshape(1, -1)
+    rows = input if input.dim() == 2 else input.reshape(1, -1)
     count = rows.shape[1]
     centered = rows - rows.sum(1, keepdim=True) / count
     products = centered @ centered.mH
     return (products / torch.sym_max(count - correction, 0)).squeeze()
 
 
-def _corrcoef(x: Tensor) -> Any:
+def _corrcoef(input: Tensor) -> Any:
     """Return the correlation coefficients of rows, in [-1, 1]."""
-    covariance = _cov(x)
+    covariance = _cov(input)
     if covariance is NotImplemented or covariance.is_complex():
         return NotImplemented
     if covariance.dim() == 0:
@@ -68,13 +73,13 @@ def _corrcoef(x: Tensor) -> Any:
     return (covariance / deviation[:, None] / deviation).clip(-1, 1)
 
 
-def _combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
+def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
     """Return the combinations of elements, whose positions a known size decides."""
-    if x.dim() != 1 or not isinstance(x.shape[0], int) or r < 1:
+    if input.dim() != 1 or not isinstance(input.shape[0], int) or r < 1:
         return NotImplemented
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    positions = list(choose(range(x.shape[0]), r))
-    return x[torch.tensor(positions, dtype=torch.int64, device=x.device).reshape(-1, r)]
+    positions = list(choose(range(input.shape[0]), r))
+    return input[torch.tensor(positions, dtype=torch.int64, device=input.device).reshape(-1, r)]
 
 
 _IN_PYTHON: dict[Any, Callable[..., Any]] = {

@@ -98,8 +98,7 @@ class Result:
     are valid only if it does."""
     name: str
     """For an output, its path; for a size, its name in the shapes of `Function.outputs`; for a check, the assumption;
-    otherwise the name of the tensor whose new value or
-    gradient it is."""
+    otherwise the name of the tensor whose new value or gradient it is."""
     type: ValueType
     """For an output whose leaf has sizes of the kind ``size``: the type of the padded tensor that the function returns.
     Elements from such a size on have any value."""

@@ -57,7 +57,7 @@ def result_sizes(program: ExportedProgram) -> tuple[ResultSize, ...]:
 
 
 def of_user(spec: pytree.TreeSpec | None) -> pytree.TreeSpec | None:
-    """Return the structure of the user's outputs in ``spec``, that of all outputs."""
+    """Return the structure of the user's outputs; ``spec`` may include the sizes."""
     return spec.child(0) if spec is not None and _is_padded(spec) else spec
 
 

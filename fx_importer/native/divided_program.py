@@ -31,11 +31,9 @@ class DividedProgram:
 def divide_program(
     module: ir.Module, accelerator: str, options: Sequence[str], floats: Sequence[str] = ()
 ) -> DividedProgram:
-    """Divide ``module``, of TOSA: what is not in integers, or what Vela refuses, is for the processor.
+    """Divide ``module``, of TOSA: operations in floating point, and those that Vela refuses, are for the processor.
 
-    ``floats`` says what stays in floating point, and why.
-
-    Parts without a convolution, matmul or pooling are for the processor too.
+    So are parts without a convolution, matmul or pooling. ``floats`` lists the operators in floating point, for errors.
 
     Raises:
         RefusedError: if Vela refuses a part for a reason that names no operation of it.
@@ -82,7 +80,7 @@ def _refused(
 ) -> dict[ir.Operation, str]:
     """Return the operations that Vela names, with its reasons: of several with one name, those it refuses alone too.
 
-    Where it names what it makes of an operation, those of all operations that it refuses alone.
+    A name of its own, which no operation has, is looked for in all operations, compiled one by one.
     """
     refused: dict[ir.Operation, str] = {}
     alone: dict[str, bool] = {}

@@ -19,9 +19,11 @@ LENGTH = ({1: Dim("length", min=4, max=64)},)
 
 DYNAMIC: dict[str, Callable[..., Any]] = {
     "max_pool1d": lambda x: F.max_pool1d(x, 2, stride=1, padding=1),
+    "max_pool1d_by_name": lambda x: F.max_pool1d(input=x, kernel_size=3),
+    "max_pool1d_with_indices": lambda x: F.max_pool1d(x, 2, 2, 0, 1, False, True)[1],
     "linspace": lambda x: x + torch.linspace(-1, 2, x.shape[1]),
     "linspace_float64": lambda x: torch.linspace(3, 2, steps=x.shape[1], dtype=torch.float64),
-    "cov": torch.cov,
+    "cov": lambda x: torch.cov(input=x),
     "cov_of_integers": lambda x: (x * 4).long().cov(correction=0),
     "cov_of_a_vector": lambda x: torch.cov(x[0]),
     "corrcoef": torch.corrcoef,

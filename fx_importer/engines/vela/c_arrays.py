@@ -107,6 +107,6 @@ def _tensor(prefix: str, data: dict[str, Any], kind: str, index: int, scale: tup
 
 def _bytes(value: Any) -> str:
     data = value.tobytes()  # numpy drops trailing zeros of bytes when it converts to a Python object
-    data = data or bytes(1)
+    data = data or bytes(1)  # C has no empty arrays
     rows = (data[start : start + _PER_LINE] for start in range(0, len(data), _PER_LINE))
     return "\n".join("    " + ", ".join(f"0x{byte:02x}" for byte in row) + "," for row in rows)

@@ -1,4 +1,4 @@
-"""Divides a TOSA program into parts for the NPU and parts for the processor beside it."""
+"""Divides a TOSA program into parts for the NPU and parts for the processor next to it."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def divide(module: ir.Module, on_processor: Callable[[ir.Operation], bool]) -> l
 
 
 def part_of(operations: Sequence[ir.Operation]) -> ProgramPart:
-    """Return ``operations`` of one block as a part whose unused results, and those of others, are its outputs."""
+    """Return ``operations`` of one block as a part. Its outputs are the results that other operations read, or none."""
     return _part(tuple(operations), True, 0, ())
 
 
 def runs_in_integers(op: ir.Operation) -> bool:
-    """Return whether the NPU has the types of ``op``, and it is no loop or branch."""
+    """Return whether the NPU has the types of ``op``, and it is neither a loop nor a branch."""
     types = [value.type for value in (*op.operands, *op.results)]
     return not op.regions and all(
         str(kind.element_type) in _INTEGERS for kind in types if isinstance(kind, ir.RankedTensorType)

@@ -172,7 +172,7 @@ def vela_version() -> str:
 
 
 def tensor_scales(scales: Scales) -> list[TensorScale]:
-    """Return ``scales`` as records, those of integers without a scale included."""
+    """Return ``scales`` as records; a tensor without a scale has one too."""
     return [TensorScale(*(scale or (None, None))) for scale in scales]
 
 

@@ -128,8 +128,8 @@ class ArtifactFunction:
                 "sizes to run"
             )
         self._kinds = [(one["kind"], one["name"]) for one in self.results]
-        types, self._inside = [leaf["type"] for leaf in record["outputs"]["leaves"]], ("state", "check", "size")
-        self._shapes = [types[one["leaf"]]["shape"] if one["kind"] == "output" else () for one in self.results]
+        leaves = [leaf["type"] and leaf["type"]["shape"] for leaf in record["outputs"]["leaves"]]
+        self._shapes = [leaves[one["leaf"]] if one["kind"] == "output" else () for one in self.results]
         new = {kind: {name for other, name in self._kinds if other == kind} for kind in ("state", "check")}
         replaced = set() if new["check"] else new["state"]  # a call that fails leaves the state as it is
         donated = [at for at, one in enumerate(self.arguments) if one["kind"] == "state" and one["name"] in replaced]
@@ -143,14 +143,9 @@ class ArtifactFunction:
         """Where each argument is that is not an input."""
         self._weights = [program.weights[each] for each in program._names[name]]
         shapes = [shape_of(one["type"], one.get("passed_as")) for one in self.arguments]
-        self.compiled = compile_artifact(
-            program._artifact,
-            name,
-            (*shapes, *((each.shape, each.dtype) for each in self._weights)),
-            [shape_of(one["type"], one.get("passed_as")) for one in self.results],
-            program.device,
-            donated,
-        )
+        weights = [(each.shape, each.dtype) for each in self._weights]
+        results = [shape_of(one["type"], one.get("passed_as")) for one in self.results]
+        self.compiled = compile_artifact(program._artifact, name, (*shapes, *weights), results, program.device, donated)
         """jax's ``Compiled``."""
         if (memory := self.compiled.memory_analysis()) is not None:
             needed = memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -175,8 +170,11 @@ class ArtifactFunction:
                 raise ArtifactError(f"'{self._name}' was captured under assumptions that do not hold: {broken[0]}")
             program.state.update((name, value) for kind, name, value in results if kind == "state")
             sizes = {name: int(value) for kind, name, value in results if kind == "size"}
-            shaped = [(v, s) for (k, _, v), s in zip(results, self._shapes, strict=True) if k not in self._inside]
-            arrays = [v[tuple(slice(sizes.get(n)) for n in s)] if sizes and s else v for v, s in shaped]
+            arrays = [
+                value[tuple(slice(sizes.get(size)) for size in shape)] if sizes and shape else value
+                for (kind, _, value), shape in zip(results, self._shapes, strict=True)
+                if kind not in ("state", "check", "size")
+            ]
             if torch and results and not arrays:  # nothing else waits until the inputs are read
                 results[0][2].block_until_ready()
         outputs = [to_torch(torch, one, program.device) for one in arrays] if torch else arrays
@@ -300,9 +298,8 @@ def _constants_of(artifact: bytes) -> dict[str, list[str]]:
 
 
 def _bindings() -> Any:
-    return tuple(
-        importlib.import_module(f"jaxlib.mlir.{name}") for name in ("ir", "dialects.func", "dialects.stablehlo")
-    )
+    names = "jaxlib.mlir.ir", "jaxlib.mlir.dialects.func", "jaxlib.mlir.dialects.stablehlo"
+    return tuple(map(importlib.import_module, names))
 
 
 # --- arrays ---------------------------------------------------------------------------------------------------------

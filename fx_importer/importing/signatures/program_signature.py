@@ -203,7 +203,7 @@ def _function_record(
 
 
 def _with_sizes(leaves: tuple[manifest.Leaf, ...], sizes: Iterable[ResultSize]) -> tuple[manifest.Leaf, ...]:
-    """Return ``leaves`` with the sizes that depend on values, of which the function returns padded tensors."""
+    """Return ``leaves`` with their data-dependent sizes; the function returns padded tensors."""
     changed = list(leaves)
     for size in sizes:
         for position, axis in size.axes:

@@ -54,7 +54,7 @@ def relax_layout_casts(module: ir.Operation) -> None:
 
 
 def _with_layout_of(kind: ir.MemRefType, buffer: ir.Value, emit: Emitter) -> ir.Value:
-    """Emit ``buffer`` as a value of ``kind``; its dynamic numbers are those of ``buffer``."""
+    """Emit ``buffer`` as a value of ``kind``; dynamic offsets, sizes and strides stay as they are."""
     strides, offset = kind.get_strides_and_offset()
     types = [f"memref<{kind.element_type}>", *["index"] * (1 + 2 * kind.rank)]
     metadata = emit.op("memref.extract_strided_metadata", types, [buffer]).results

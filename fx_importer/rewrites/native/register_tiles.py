@@ -33,7 +33,7 @@ def tile_sums(module: ir.Operation, depthwise_only: bool = False) -> None:
 
     Columns are the last axis of the result and of one operand, in which they are contiguous; rows are an axis of the
     result that this operand does not have, so that each vector is read once for all rows of a tile. Sums are in
-    registers until they are complete. The order of each sum is that of the loops. In a depthwise convolution both
+    registers until they are complete. Each sum is in the order of the loops. In a depthwise convolution both
     operands have the columns: vectors are read of the weight once for all rows, and of the image for each.
     """
     buffers: dict[tuple[ir.Operation, str], ir.Value] = {}
