@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx_importer import OutputType, lower
+from tests.quantization.quantize_operators import SATURATES
 
-pytestmark = pytest.mark.filterwarnings("ignore:quantized values saturate")  # random inputs, scales written by hand
+pytestmark = SATURATES
 
 q = torch.ops.quantized_decomposed
 RANGES = {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # defines the operators
 from torch import Tensor, nn
 
 q = torch.ops.quantized_decomposed
 INT8 = (-128, 127, torch.int8)
+SATURATES = pytest.mark.filterwarnings("ignore:quantized values saturate")
+"""Of programs with scales that are written by hand, and random inputs."""
 PRO_INT = "version=1.0 profiles=pro_int extensions="
 
 

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from fx_importer import lower
 from tests.engines.test_engine_table import needs_tosa
-from tests.quantization.quantize_operators import INT8, Weights, q, quantize
+from tests.quantization.quantize_operators import INT8, SATURATES, Weights, q, quantize
+
+pytestmark = SATURATES
 
 UINT8 = (0, 255, torch.uint8)
 X = 0.02, -11

@@ -13,7 +13,9 @@ from fx_importer import UsageError, lower
 from fx_importer.quantization.scales import NoIntegerForm, multiplier_and_shift, rescaled
 from fx_importer.results.lowered import Lowered
 from tests.engines.test_engine_table import needs_tosa
-from tests.quantization.quantize_operators import PRO_INT, Weights, dequantize, quantize
+from tests.quantization.quantize_operators import PRO_INT, SATURATES, Weights, dequantize, quantize
+
+pytestmark = SATURATES
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from fx_importer import FxImporterError, UsageError, lower, quantize
 from tests.engines.test_engine_table import needs_tosa
-from tests.quantization.quantize_operators import INT8, q
+from tests.quantization.quantize_operators import INT8, SATURATES, q
+
+pytestmark = SATURATES
 
 X = torch.randint(-128, 128, (2, 4), dtype=torch.int8)
 

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from fx_importer import lower
 from fx_importer.results.lowered import Lowered
 from tests.engines.test_engine_table import needs_tosa
-from tests.quantization.quantize_operators import Weights, dequantize, quantize
+from tests.quantization.quantize_operators import SATURATES, Weights, dequantize, quantize
+
+pytestmark = SATURATES
 
 
 class Net(nn.Module):
