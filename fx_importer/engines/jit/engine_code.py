@@ -12,6 +12,8 @@ from typing import Protocol
 from torch_mlir.execution_engine import ExecutionEngine
 
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.functions import body_of
+from fx_importer.mlir.walk import operations
 
 LARGEST_CODE = 256 << 20
 """Bytes that no object file has: weights are not in it."""
@@ -42,6 +44,8 @@ class EngineCode:
     def __init__(
         self, module: ir.Module, level: int, functions: Sequence[str], addresses: Mapping[str, int], dumps: bool
     ):
+        if undefined := _undefined(module, addresses):
+            raise RuntimeError(f"the code calls functions that nothing defines: {', '.join(undefined)}")
         messages: list[str] = []
 
         def keep(diagnostic: ir.Diagnostic) -> bool:
@@ -60,7 +64,7 @@ class EngineCode:
         finally:
             handler.detach()
         if not all(self._functions.values()):
-            raise RuntimeError("the code could not be linked: standard error has the names of the missing functions")
+            raise RuntimeError("the code could not be linked: standard error has the reason")
 
     def __getitem__(self, name: str) -> int:
         return self._functions[name]
@@ -79,3 +83,22 @@ class EngineCode:
         with open(os.memfd_create("code"), "rb") as file:  # noqa: PTH123 - it is a descriptor
             self._engine.dump_to_object_file(f"/proc/self/fd/{file.fileno()}")
             return file.read()
+
+
+def _undefined(module: ir.Module, addresses: Mapping[str, int]) -> list[str]:
+    """Return the functions that ``module`` calls, and that nothing in it, ``addresses`` or this process defines.
+
+    The engine prints them to standard error.
+    """
+    process = ctypes.CDLL(None)
+    functions = [op.operation for op in body_of(module) if op.operation.name == "llvm.func"]
+    declared = {ir.StringAttr(op.attributes["sym_name"]).value for op in functions if not op.regions[0].blocks}
+    undefined = {name for name in declared - addresses.keys() if not hasattr(process, name)}
+    if not undefined:
+        return []
+    callees = [
+        call.attributes["callee"]
+        for call in operations(module.operation, ("llvm.call",))
+        if "callee" in call.attributes
+    ]
+    return sorted(undefined & {ir.FlatSymbolRefAttr(callee).value for callee in callees})
