@@ -1,4 +1,4 @@
-"""Lower and run models of many families × output types, and compare with eager; the last section of docs/models.md.
+"""Lower and run models of many families, and compare with eager: a table of docs/measurements/models.md.
 
     python -m benchmarks.family_matrix --json families.json              # all of them; goes on where it stopped
     python -m benchmarks.family_matrix --models 'Mixtral.*|c3d' --output-types tosa
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from benchmarks.op_matrix import OUTPUT_TYPES, Worker
 from benchmarks.rows import DOCS, Row, parser_of, read_rows, renew, write_rows
 
-PAGE = DOCS / "models.md"
+PAGE = DOCS / "measurements" / "models.md"
 RETRIED = ("import", "lower", "contract", "run", "mismatch", "crash", "timeout")
 
 

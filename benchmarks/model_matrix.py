@@ -1,4 +1,4 @@
-"""Model × output type × backend over the zoo, by ``fx-importer matrix``: the table of docs/models.md.
+"""Model × output type × backend over the zoo, by ``fx-importer matrix``: the table of docs/measurements/models.md.
 
     python -m benchmarks.model_matrix --json models.json              # all of them; goes on where it stopped
     python -m benchmarks.model_matrix --models lstm,unet --dynamic    # a dynamic batch, run with other sizes
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.rows import DOCS, Row, parser_of, read_rows, renew, write_rows
 
-PAGE = DOCS / "models.md"
+PAGE = DOCS / "measurements" / "models.md"
 
 COLUMNS = (
     ("torch", "iree"),

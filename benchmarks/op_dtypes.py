@@ -1,4 +1,4 @@
-"""docs/op-dtypes.md, the page of operators in further dtypes: writes it, and reads its statuses.
+"""docs/measurements/op_dtypes.md, the page of operators in further dtypes: writes it, and reads its statuses.
 
 python -m benchmarks.op_matrix --dtype int64 --samples 1 --shard 0/4 --json int64.json    # and so on
 python -m benchmarks.op_dtypes int64.json bool.json ...                                   # renew the page
@@ -16,7 +16,7 @@ from benchmarks.op_matrix import OUTPUT_TYPES
 from benchmarks.op_reasons import reason
 from benchmarks.rows import DOCS, Row, read_rows
 
-PAGE = DOCS / "op-dtypes.md"
+PAGE = DOCS / "measurements" / "op_dtypes.md"
 
 DTYPES = ("bfloat16", "float16", "int32", "int64", "bool", "complex64")
 
@@ -40,7 +40,7 @@ def page(rows: Iterable[Row], operators: int) -> str:
         [
             "# Operators in other dtypes",
             "",
-            "The [matrix of operators](op-coverage.md) for other dtypes, where eager takes them: the first sample,",
+            "The [matrix of operators](op_coverage.md) for other dtypes, where eager takes them: the first sample,",
             "lowered, run on the backend of the output type, and compared with eager. *Looked at* says how many of the",
             f"{operators} operators of PyTorch's database there were. The other columns say how many of them pass, of",
             "those that eager runs in this dtype and `torch.export` takes.",

@@ -1,7 +1,7 @@
 """The matrix of operators with dynamic sizes: every size that can be is dynamic, and doubled at run time.
 
     python -m benchmarks.op_dynamic --json dynamic.json              # everything; goes on where it stopped
-    python -m benchmarks.op_dynamic --json dynamic.json --write      # renew the table of docs/op-dynamic.md
+    python -m benchmarks.op_dynamic --json dynamic.json --write      # renew measurements/op_dynamic.md
 
 A graph that is right for the sizes of the example only shows itself so; `benchmarks.op_matrix` says more.
 """
@@ -17,7 +17,7 @@ from benchmarks.rows import DOCS, Row, read_rows, renew
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 """TOSA's specification has static shapes: its reference model runs a static copy."""
-PAGE = DOCS / "op-dynamic.md"
+PAGE = DOCS / "measurements" / "op_dynamic.md"
 
 
 def failures(rows: Sequence[Row]) -> list[str]:

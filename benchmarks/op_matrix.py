@@ -2,7 +2,7 @@
 
     python -m benchmarks.op_matrix --json ops.json                   # everything; goes on where it stopped
     python -m benchmarks.op_matrix --ops 'linalg\\..*' --output-types tosa
-    python -m benchmarks.op_matrix --json ops.json --write           # renew docs/op-coverage.md from the file
+    python -m benchmarks.op_matrix --json ops.json --write           # renew measurements/op_coverage.md
 
 An operator passes if all of its first samples do. Each runs in a worker process, with a time limit: a native crash is a
 status of one case, and the worker is started again.
@@ -28,7 +28,7 @@ from benchmarks.op_reasons import reason
 from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, write_rows
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
-PAGE = DOCS / "op-coverage.md"
+PAGE = DOCS / "measurements" / "op_coverage.md"
 
 
 def work() -> None:
@@ -163,7 +163,7 @@ def summary(rows: Iterable[Row]) -> str:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """Return docs/op-coverage.md: the counts, and every operator that does not pass with its reasons."""
+    """Return docs/measurements/op_coverage.md: the counts, and every operator that does not pass with its reasons."""
     by_op: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_op.setdefault(row["op"], {})[row["output_type"]] = row

@@ -1,4 +1,4 @@
-"""Why operators of OpInfo and gradients do not pass: docs/op-coverage.md and docs/measurements/gradients.md."""
+"""Why operators of OpInfo and gradients do not pass: op_coverage.md and gradients.md in docs/measurements."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.op_table
 
-It runs nothing. Operators that do not pass come from docs/op-coverage.md, op-dtypes.md and op-dynamic.md. The dtypes
-that an operator takes come from OpInfo; operators that were not counted (random, or rejected by torch.export) from
-docs/op-coverage.md and op_uncounted.json. Totals are compared with those pages.
+It runs nothing. Operators that do not pass come from op_coverage.md, op_dtypes.md and op_dynamic.md in
+docs/measurements. The dtypes that an operator takes come from OpInfo; operators that were not counted (random, or
+rejected by torch.export) from op_coverage.md and op_uncounted.json. Totals are compared with those pages.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks.rows import DOCS, renew
 from testing.op_cases import dtype_for, operators
 
 PAGE = DOCS / "operators.md"
+MEASUREMENTS = DOCS / "measurements"
 OUTPUT_TYPES: tuple[str, ...] = ("linalg-on-tensors", "tosa", "stablehlo")
 DTYPES = ("bfloat16", "float16", "int32", "int64", "bool", "complex64")
 SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "int32": "i32", "int64": "i64", "complex64": "c64"}
@@ -42,11 +43,11 @@ def rows_of(page: Path) -> Iterator[list[str]]:
 def failures() -> dict[tuple[str, str], Status]:
     """Return the rows of operators that do not pass, by operator and column: a dtype, ``first`` or ``dynamic``."""
     found: dict[tuple[str, str], Status] = {}
-    for column, page in (("first", "op-coverage.md"), ("dynamic", "op-dynamic.md")):
-        for operator, *cells in rows_of(DOCS / page):
+    for column, page in (("first", "op_coverage.md"), ("dynamic", "op_dynamic.md")):
+        for operator, *cells in rows_of(MEASUREMENTS / page):
             if len(cells) == 4 and operator != "operator":
                 found[operator, column] = dict(zip(OUTPUT_TYPES, cells, strict=False))
-    for operator, dtypes, *cells in rows_of(DOCS / "op-dtypes.md"):
+    for operator, dtypes, *cells in rows_of(MEASUREMENTS / "op_dtypes.md"):
         if len(cells) == 4 and operator != "operator":
             for dtype in dtypes.split(", "):
                 found[operator, dtype] = dict(zip(OUTPUT_TYPES, cells, strict=False))
@@ -55,7 +56,7 @@ def failures() -> dict[tuple[str, str], Status]:
 
 def statuses() -> dict[str, dict[str, Status]]:
     """Return the status of each operator: by ``first`` (its first dtype), each other dtype, and ``dynamic``."""
-    text = (DOCS / "op-coverage.md").read_text(encoding="utf-8")
+    text = (MEASUREMENTS / "op_coverage.md").read_text(encoding="utf-8")
     uncounted = {
         name for line in re.findall(r"^Not counted: .*$", text, re.M) for name in re.findall(r"`([^`]+)`", line)
     }
@@ -80,10 +81,10 @@ def totals(found: dict[str, dict[str, Status]], column: str) -> tuple[int, list[
 def recorded(column: str) -> tuple[int, list[int]]:
     """Return the totals on the page that ``column`` comes from."""
     if column in DTYPES:
-        row = next(row for row in rows_of(DOCS / "op-dtypes.md") if row[0] == f"`{column}`")
+        row = next(row for row in rows_of(MEASUREMENTS / "op_dtypes.md") if row[0] == f"`{column}`")
         pairs = [re.findall(r"\d+", cell)[:2] for cell in row[2:]]
     else:
-        page = DOCS / {"first": "op-coverage.md", "dynamic": "op-dynamic.md"}[column]
+        page = MEASUREMENTS / {"first": "op_coverage.md", "dynamic": "op_dynamic.md"}[column]
         pairs = re.findall(r"^(?:linalg-on-tensors|tosa|stablehlo): (\d+) of (\d+)", page.read_text(), re.M)
     return int(pairs[0][1]), [int(passed) for passed, _ in pairs]
 
@@ -118,8 +119,8 @@ def table(found: dict[str, dict[str, Status]]) -> str:
 
 
 def models() -> str:
-    """Return a row per model of docs/models.md: the zoo's, and those of other families."""
-    text = (DOCS / "models.md").read_text(encoding="utf-8")
+    """Return a row per model of docs/measurements/models.md: the zoo's, and those of other families."""
+    text = (MEASUREMENTS / "models.md").read_text(encoding="utf-8")
     lines = ["| model | linalg | tosa | stablehlo | dynamic batch |", "|" + "---|" * 5]
 
     def section(name: str) -> list[list[str]]:

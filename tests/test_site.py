@@ -59,7 +59,7 @@ def test_site(tmp_path: Path):
     assert "url=docs/index.html" in (built / "index.html").read_text()
     assert 'href="explorer-sample.html"' in (built / "docs" / "explorer.html").read_text()
     assert (built / "docs" / "explorer-sample.html").stat().st_size < 3e6
-    assert "filter.js" in (built / "docs" / "models.html").read_text()
+    assert "filter.js" in (built / "docs" / "operators.html").read_text()
     if CHROMIUM:
         pictures = {path.name for path in (built / "docs" / "screenshots").iterdir()}
         assert len(pictures) == 12

@@ -1,4 +1,4 @@
-"""docs/op-dtypes.md agrees with measurements of selected operators, which run in a process that may crash."""
+"""measurements/op_dtypes.md agrees with measurements of selected operators, which run in a process that may crash."""
 
 import importlib.util
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""docs/op-coverage.md agrees with measurements of selected operators, which run in a process that may crash.
+"""measurements/op_coverage.md agrees with measurements of selected operators, which run in a process that may crash.
 
 Every eightieth operator is measured. Of operators that pass on the page, the first sample is run. With ``-m slow``,
 every tenth is measured, and all samples are run.
