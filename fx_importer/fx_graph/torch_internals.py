@@ -58,6 +58,7 @@ PRIVATE_NAMES = (
     ),
     PrivateNames("torch._C", ("_dispatch_dump",), "no script for operators that torch.library.Library registers"),
     PrivateNames("torch._C", ("_AutoDispatchBelowAutograd",), "torch.no_grad, which keeps composites of views"),
+    PrivateNames("torch._C", ("_get_dispatch_mode", "_TorchDispatchModeKey"), "a subclass of torch's FakeTensorMode"),
     PrivateNames("torch._C", ("_jit_get_all_schemas",), "OpOverloadPacket._schemas"),
     PrivateNames("torch._C", ("PyTorchFileReader",), "zipfile: a .pt2 file is a zip archive"),
     PrivateNames("torch._C", ("_clear_DTensor_sharding_propagator_cache",), "a process for each export on a mesh"),

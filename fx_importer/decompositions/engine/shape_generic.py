@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import sympy
+import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 from torch.fx.passes import shape_prop
 
@@ -83,13 +84,18 @@ def _forbid_guards(env: ShapeEnv) -> Iterator[None]:
     checked = env._check_frozen
 
     def check(condition: sympy.Basic, value: sympy.Basic) -> None:
-        if not inferring_result_type.get() and not _holds_for_all_sizes(condition, value):
+        if not (inferring_result_type.get() or _runs_fake_mode()) and not _holds_for_all_sizes(condition, value):
             raise _ShapeDependentGuard(f"{condition} is {value}")
         checked(condition, value)
 
     filters = [*_TORCH_LOG.filters, _is_unrelated_to_guards]  # torch logs exceptions that are raised here
     with patched({GUARD_CHECK.on(env): check, GUARD_LOG.on(_TORCH_LOG): filters}):
         yield
+
+
+def _runs_fake_mode() -> bool:
+    """Return whether the fake mode infers a result: it is not on the stack of modes while it handles an operator."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
 
 
 @contextmanager

@@ -219,3 +219,14 @@ def test_maximum_of_bools_is_refused() -> None:
 def test_circular_pad_is_refused() -> None:
     with pytest.raises(KeptOperatorError, match="no circular mode"):
         lower(lambda x: F.pad(x, (1, 1), mode="circular"), X, output_type="tosa", keep=["aten.pad"])
+
+
+def test_windows_of_a_dynamic_axis_are_refused_in_tosa() -> None:
+    with pytest.raises(KeptOperatorError, match="does not end for a dynamic axis"):
+        lower(
+            lambda x: x.unfold(0, 2, 1),
+            X,
+            output_type="tosa",
+            keep=["aten.unfold"],
+            dynamic_shapes=({0: torch.export.Dim.AUTO},),
+        )

@@ -5,7 +5,9 @@ import logging
 import torch
 from torch.export import Dim
 
+from fx_importer import OutputType
 from fx_importer.decompositions.engine.decompose import decompose
+from fx_importer.targets import target_for
 
 aten = torch.ops.aten
 
@@ -85,3 +87,16 @@ def test_next_rule_of_the_table_is_tried():
 
     table = DecompositionTable({aten.sin.default: of_any_size}).preferring(Decomposition((aten.sin.default,), by_size))
     assert operators(decompose(exported(torch.sin, 3, 4), table)) == [aten.cos.default]
+
+
+def test_windows_are_decomposed_beside_a_write_through_a_view():
+    """The C++ lowering of `unfold` to TOSA does not end for a dynamic axis."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x, y):
+            y.split(1, 1)[1].zero_()  # torch traces the whole program again
+            return x.unfold(-1, 2, 3)
+
+    shapes = (dict.fromkeys(range(2), Dim.AUTO),) * 2
+    program = torch.export.export(Model(), (torch.randn(2, 4), torch.randn(5, 3)), dynamic_shapes=shapes)
+    assert aten.unfold.default not in operators(decompose(program, target_for(OutputType.TOSA).decompositions))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import SymInt, Tensor, fx
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
@@ -116,11 +116,11 @@ class KeptRule:
             if result is not NotImplemented and self.operator.overloadpacket in emitted:
                 self._note_limit(args)
                 return result
-        circular = self.operator is aten.pad.default and (*args[2:3], kwargs.get("mode"))[0] == "circular"
-        if circular and 0 not in [size for size in args[0].shape if isinstance(size, int)]:
+        if self._ends_the_process(args, kwargs):
             name, kind = str(self.operator), self.output_types[0].value
+            limit = "has no circular mode" if self.operator is aten.pad.default else "does not end for a dynamic axis"
             raise WrongWhenKept(
-                self.operator, f"{self.option} leaves {name} to its C++ lowering to {kind}, which has no circular mode"
+                self.operator, f"{self.option} leaves {name} to its C++ lowering to {kind}, which {limit}"
             )
         if self.operator in _WITHOUT_BROADCASTING and len({str(x.shape) for x in tensors_of(args, {})}) > 1:
             with keep(self.operator):
@@ -139,6 +139,13 @@ class KeptRule:
         if tensors_of(args, kwargs):
             check_kept(self.operator, args, kwargs, self.output_types, self.option, refuses=self.refuses)
         return NotImplemented
+
+    def _ends_the_process(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether the C++ lowering ends the process: for circular pads, and for dynamic windows in TOSA."""
+        if (self.output_types[0], self.operator) in _WITHOUT_END and args[0].dim():
+            return isinstance(args[0].shape[args[1]], SymInt)
+        circular = self.operator is aten.pad.default and (*args[2:3], kwargs.get("mode"))[0] == "circular"
+        return circular and 0 not in [size for size in args[0].shape if isinstance(size, int)]
 
     def _note_limit(self, args: Sequence[Any]) -> None:
         """Note what no correction of arguments or results can change."""
@@ -185,6 +192,8 @@ def _broadcast(args: Sequence[Any]) -> list[Any]:
     return [next(tensors) if isinstance(arg, Tensor) else arg for arg in args]
 
 
+_WITHOUT_END = frozenset(((OutputType.TOSA, aten.unfold.default),))
+"""Output types and operators whose C++ lowering takes all memory where the second argument is a dynamic axis."""
 _LIMITS = {
     (OutputType.TOSA, "aten.index_put.default"): (
         "tosa.scatter writes each row once at most, so repeated indices are not valid, where eager keeps the last write"
