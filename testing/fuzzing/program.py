@@ -103,9 +103,9 @@ class Program:
         return Model(self, around)
 
     def callable(self) -> Callable[..., Any]:
-        """Return what is exported: the model, or the graph of its gradients."""
+        """Return what is exported: the model, or the graph of its gradients where sizes are static."""
         model = self.model()
-        if not self.training:
+        if not self.training or self.dynamic:
             return model
         return make_fx(model, tracing_mode="fake")(*self.tensors())
 
@@ -129,7 +129,9 @@ class Program:
         lines += [f"    def forward(self, {taken}):"]
         lines += [f"        {values[e]} = self.{values[e]}" for e in buffers]
         leaves = [values[e] for e in self.arguments if e.differentiable]
-        if self.training:
+        if self.training and self.dynamic:
+            lines += [f"        # gradients by {', '.join(leaves)}: see `Model.pulled_back`"]
+        elif self.training:
             lines += [f"        {name} = {name}.detach().requires_grad_()" for name in leaves]
         at = len(self.inputs)
         for call in self.calls:
@@ -138,7 +140,7 @@ class Program:
             lines.append(f"        {left}= {call.target}({', '.join(given)})")
             at += max(call.results, 1)
         returned = "".join(f"{each}, " for each in self.outputs)
-        if self.training:
+        if self.training and not self.dynamic:
             lines += [f"        return gradients(({returned}), ({''.join(f'{name}, ' for name in leaves)}))"]
         else:
             lines += [f"        return ({returned})"]
@@ -147,7 +149,7 @@ class Program:
             lines += [f"    # dynamic_shapes: Dim.AUTO for every axis; then with sizes {self.other_sizes}"]
         lines += [f"    # overrides: {self.overrides}, threaded: {self.threaded}, runs: {self.runs}"]
         inputs = "".join(f"\n        {source_of(each)}," for each in self.arguments)
-        model = "make_fx(Model(), tracing_mode='fake')(*inputs)" if self.training else "Model()"
+        model = "make_fx(Model(), tracing_mode='fake')(*inputs)" if self.training and not self.dynamic else "Model()"
         lines += [f"    inputs = ({inputs}\n    )", f"    return {model}, inputs", ""]
         return "\n".join(lines)
 
@@ -179,14 +181,36 @@ class Model(nn.Module):
     def forward(self, *inputs: Any) -> Any:
         given = iter(inputs)
         values = [getattr(self, f"v{i}") if e.buffer else next(given) for i, e in enumerate(self.program.inputs)]
+        if self.program.training and self.program.dynamic:
+            return self.pulled_back(values)
         if self.program.training:
             pairs = zip(self.program.inputs, values, strict=True)
             values = [value.detach().requires_grad_() if each.differentiable else value for each, value in pairs]
         leaves = tuple(each for each in values if isinstance(each, Tensor) and each.requires_grad)
+        outputs = self.outputs(values)
+        return gradients(outputs, leaves) if self.program.training else outputs
+
+    def outputs(self, values: list[Any]) -> tuple[Any, ...]:
+        """Run the calls on the inputs ``values``."""
         for call in self.program.calls:
             values += run_call(call, values, self.around)
-        outputs = tuple(values[each.index] for each in self.program.outputs)
-        return gradients(outputs, leaves) if self.program.training else outputs
+        return tuple(values[each.index] for each in self.program.outputs)
+
+    def pulled_back(self, values: list[Any]) -> tuple[Tensor, ...]:
+        """Return the outputs and gradients as `gradients` does, by ``torch.func``, which torch.export traces."""
+        leaves = [i for i, each in enumerate(self.program.inputs) if each.differentiable]
+
+        def run(*given: Tensor) -> tuple[Any, ...]:
+            known = dict(zip(leaves, given, strict=True))
+            outputs = self.outputs([known.get(i, value) for i, value in enumerate(values)])
+            differentiable = [x for x in outputs if isinstance(x, Tensor) and x.is_floating_point()]
+            return (*differentiable, given[0].new_zeros(())), outputs  # vjp wants one
+
+        if not leaves:
+            return self.outputs(values)
+        pulled: Any = torch.func.vjp(run, *(values[i] for i in leaves), has_aux=True)
+        found, pullback, outputs = pulled
+        return (*outputs, *pullback(tuple(map(direction, found))))
 
 
 def run_call(call: Call, values: Sequence[Any], around: Around | None = None) -> list[Any]:
