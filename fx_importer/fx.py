@@ -300,11 +300,13 @@ def _without_names(module: ir.Module) -> ir.Module:
     for function in module.body.operations:
         for key in {"arg_attrs", "res_attrs"} & set(function.attributes):
             kept = [
-                {one.name: one.attr for one in ir.DictAttr(each) if not one.name.startswith("fx_importer.")}
-                for each in ir.ArrayAttr(function.attributes[key])
+                {one.name: one.attr for one in ir.DictAttr(attributes) if not one.name.startswith("fx_importer.")}
+                for attributes in ir.ArrayAttr(function.attributes[key])
             ]
             if any(kept):
-                function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(each, module.context) for each in kept])
+                function.attributes[key] = ir.ArrayAttr.get(
+                    [ir.DictAttr.get(attributes, module.context) for attributes in kept]
+                )
             else:
                 del function.attributes[key]
     return module

@@ -64,7 +64,7 @@ class Accuracy:
         return tuple(layer.name for layer in self.layers[:count])
 
     def __str__(self) -> str:
-        steps = [each.steps for each in self.layers if each.steps is not None]
+        steps = [layer.steps for layer in self.layers if layer.steps is not None]
         lines = [f"results: {self.result:.1f} dB signal to noise relative to the float model"]
         lines.append(f"integer operators: {len(steps)}, each alone at most {max(steps, default=0)} steps from q/dq")
         lines.append(f"worst layers of {len(self.layers)}:")
@@ -120,7 +120,7 @@ def accuracy(
         LayerAccuracy(name, layer.module, layer.operator, layer.alone.ratio, layer.whole.ratio, steps.get(name))
         for name, layer in layers.items()
     ]
-    ordered = tuple(sorted(found, key=lambda each: each.alone))
+    ordered = tuple(sorted(found, key=lambda layer: layer.alone))
     return Accuracy(result.ratio, ordered, _tried(f, reference, ordered, calls, tries))
 
 
@@ -130,7 +130,7 @@ def _tried(
     found: dict[tuple[str, ...], float] = {}
     inputs = [_Inputs(*call) for call in calls]
     candidates = [layer.name for layer in layers if layer.operator.startswith("aten.")]
-    for count in [2**each for each in range(tries)]:
+    for count in [2**exponent for exponent in range(tries)]:
         names = tuple(candidates[:count])
         mixed, powers = quantize(f, inputs, keep_float=names), Powers()
         with torch.no_grad(), unchanged(reference, ()):
@@ -153,14 +153,14 @@ def _results(
     scales = quantized.meta.get("result_scales")
     with torch.no_grad():
         leaves, given = (
-            [each.clone() if isinstance(each, Tensor) else each for each in x] for x in (flat(*call), given)
+            [part.clone() if isinstance(part, Tensor) else part for part in x] for x in (flat(*call), given)
         )
         expected = tree_leaves(torch.fx.Interpreter(reference).run(*leaves, enable_io_processing=False))
         found = tree_leaves(torch.fx.Interpreter(quantized).run(*given, enable_io_processing=False))
     pairs = [
-        (each, result if scale is None else (result.float() - scale[1]) * scale[0])
-        for each, result, scale in zip(expected, found, scales or [None] * len(found), strict=True)
-        if isinstance(each, Tensor)
+        (layer, result if scale is None else (result.float() - scale[1]) * scale[0])
+        for layer, result, scale in zip(expected, found, scales or [None] * len(found), strict=True)
+        if isinstance(layer, Tensor)
     ]
     if any(expected.shape != actual.shape for expected, actual in pairs):
         raise UsageError(_OTHER)

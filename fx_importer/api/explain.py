@@ -106,7 +106,7 @@ def explain_program(
     """
     prober = Prober(lambda output_type: target_for(output_type).pipeline(options.lowering), store or ProbeStore())
     return Explanation(
-        {each: _expected(program, replace(options, output_type=each), prober, models) for each in output_types},
+        {output: _expected(program, replace(options, output_type=output), prober, models) for output in output_types},
         tuple(assumption_texts({"main": program})),
     )
 
@@ -118,7 +118,7 @@ def _expected(program: ExportedProgram, options: Options, prober: Prober, models
     try:
         chosen = in_chosen_arithmetic(exported, models, Compilation.of(options), partial(checked_programs, exported))
         canonical = canonical_programs(chosen.computed, chosen.compilation)
-        calls = {name: (each, (), {}) for name, each in exported.items()}
+        calls = {name: (source, (), {}) for name, source in exported.items()}
         advisor = advisor_for(calls, exported, FxImporter(), options)
         return expected_of(canonical, chosen.compilation, import_canonical_with(FxImporter()), prober, advisor=advisor)
     except FxImporterError as error:

@@ -94,7 +94,11 @@ def options_of(keywords: Mapping[str, Any]) -> Options:
         values["mutation"] = Mutation.MUTABLE
     groups = {
         group: kind.options(
-            **{each.name: values[each.name] for each in OPTIONS if each.group == group and each.name in values}
+            **{
+                option.name: values[option.name]
+                for option in OPTIONS
+                if option.group == group and option.name in values
+            }
         )
         for group, kind in GROUPS.items()
     }

@@ -67,7 +67,7 @@ def load(
     module = read_module(path) if trust else read_untrusted_module(path)
     found = _manifest(path, module, manifest, types)
     check_describes(found, module, f"the manifest of '{path}'")
-    exported = {name: _program(each, trust) for name, each in _by_function(program, found).items()}
+    exported = {name: _program(entry, trust) for name, entry in _by_function(program, found).items()}
     _check_programs(exported, found)
     chosen = _checked_options(options, found) if options else _options_of(found)
     admit(chosen.output_type, module.context)

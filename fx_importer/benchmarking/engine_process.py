@@ -151,8 +151,11 @@ def _compared(found: Any, results: Path) -> tuple[float, bool]:
     from fx_importer.verification.comparison import compare  # imported here to keep it out of eager's process
 
     compared = [compare(a, b) for a, b in zip(leaves, expected, strict=True)]
-    differences = [float("inf") if each.problem else each.max_absolute / (each.magnitude or 1.0) for each in compared]
-    return max(differences, default=0.0), all(each.passed for each in compared)
+    differences = [
+        float("inf") if comparison.problem else comparison.max_absolute / (comparison.magnitude or 1.0)
+        for comparison in compared
+    ]
+    return max(differences, default=0.0), all(comparison.passed for comparison in compared)
 
 
 def peak_memory() -> int:

@@ -68,21 +68,21 @@ def quartiles(times: Sequence[float]) -> tuple[float, float]:
 COLUMNS = ("engine", "load s", "first call s", "median ms", "quartiles", "speed", "load MB", "call MB", "difference")
 
 
-def cells(each: Measurement, eager: Measurement) -> list[str]:
+def cells(measurement: Measurement, eager: Measurement) -> list[str]:
     """Return the cells of `COLUMNS`. The speed is eager's median divided by the engine's."""
-    if each.problem:
-        return [each.engine, *[""] * (len(COLUMNS) - 1)]
-    low, high = (figure(1e3 * value) for value in each.spread)
+    if measurement.problem:
+        return [measurement.engine, *[""] * (len(COLUMNS) - 1)]
+    low, high = (figure(1e3 * value) for value in measurement.spread)
     return [
-        each.engine,
-        f"{each.load:.2f}",
-        f"{each.first_call:.2f}",
-        figure(1e3 * each.median),
+        measurement.engine,
+        f"{measurement.load:.2f}",
+        f"{measurement.first_call:.2f}",
+        figure(1e3 * measurement.median),
         f"{low}-{high}",
-        f"{eager.median / each.median:.2f}",
-        f"{each.memory / 2**20:.0f}",
-        f"{each.call_memory / 2**20:.0f}",
-        f"{each.difference:.0e}" + ("" if each.passed else " !"),
+        f"{eager.median / measurement.median:.2f}",
+        f"{measurement.memory / 2**20:.0f}",
+        f"{measurement.call_memory / 2**20:.0f}",
+        f"{measurement.difference:.0e}" + ("" if measurement.passed else " !"),
     ]
 
 
@@ -96,31 +96,34 @@ def table(found: Sequence[Measurement]) -> Table:
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in COLUMNS:
         result.add_column(heading, no_wrap=True, justify="left" if heading == COLUMNS[0] else "right")
-    for each in found:
-        if not each.problem:
-            result.add_row(*cells(each, found[0]))
+    for measurement in found:
+        if not measurement.problem:
+            result.add_row(*cells(measurement, found[0]))
     return result
 
 
 def remarks(found: Sequence[Measurement]) -> list[str]:
     """Return a line per problem with its engines, and a line per engine whose results are out of tolerance."""
-    problems = dict.fromkeys(each.problem for each in found if each.problem)
+    problems = dict.fromkeys(measurement.problem for measurement in found if measurement.problem)
     lines = [
-        f"{', '.join(each.engine for each in found if each.problem == problem)}: {problem}" for problem in problems
+        f"{', '.join(measurement.engine for measurement in found if measurement.problem == problem)}: {problem}"
+        for problem in problems
     ]
-    lines += [f"{each.engine}: its results are out of tolerance (!)" for each in found if not each.passed]
+    lines += [
+        f"{measurement.engine}: its results are out of tolerance (!)" for measurement in found if not measurement.passed
+    ]
     return lines
 
 
 def recommendation(found: Sequence[Measurement]) -> str:
     """Return a sentence that recommends an engine. Engines whose results are out of tolerance are excluded."""
     eager = found[0]
-    ran = [each for each in found if not each.problem and each.passed]
-    best = min(ran, key=lambda each: each.median)
+    ran = [measurement for measurement in found if not measurement.problem and measurement.passed]
+    best = min(ran, key=lambda measurement: measurement.median)
     if best is eager:
         return "Recommended: eager PyTorch; no engine is faster."
-    close = [each for each in ran if best.median >= _CLOSE * each.median]
-    chosen = min(close, key=lambda each: effort_to_install(each.engine))
+    close = [measurement for measurement in ran if best.median >= _CLOSE * measurement.median]
+    chosen = min(close, key=lambda measurement: effort_to_install(measurement.engine))
     if chosen is eager:
         speed = eager.median / best.median
         return f"Recommended: eager PyTorch; the fastest engine, {best.engine}, is only {speed:.2f}x eager."

@@ -101,7 +101,7 @@ def _check_pure(program: ExportedProgram, rival: str) -> None:
     signature = program.graph_signature
     written = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     names = {spec.arg.name: spec.target for spec in signature.input_specs}
-    if written := [*written, *(names[each] or each for each, _ in mutated_placeholders(program.graph))]:
+    if written := [*written, *(names[node] or node for node, _ in mutated_placeholders(program.graph))]:
         raise UsageError(f"{rival} runs functions without state, and a call of this model writes to {written[0]}")
 
 

@@ -96,7 +96,10 @@ class DenseArguments:
             return [argument.detach() for argument in arguments]
         self._signature.check(arguments)
         made = [dense(argument) if isinstance(argument, torch.Tensor) else argument for argument in arguments]
-        if all(isinstance(each, torch.Tensor) and _same(each, new) for each, new in zip(arguments, made, strict=True)):
+        if all(
+            isinstance(argument, torch.Tensor) and _same(argument, new)
+            for argument, new in zip(arguments, made, strict=True)
+        ):
             needs_gradients = any(argument.requires_grad for argument in arguments)
             (self._recurring_with_gradients if needs_gradients else self._recurring).accept(arguments)
         return made

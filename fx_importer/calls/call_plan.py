@@ -54,7 +54,7 @@ class CallPlan:
         scalars_are_tensors = OutputType.get(manifest.output_type).root in _SCALARS_ARE_TENSORS
         self._name = name
         self._function = function
-        kinds = {each.kind for each in (*function.arguments, *function.results)}
+        kinds = {record.kind for record in (*function.arguments, *function.results)}
         self._lock = held.lock if kinds & {"state", "gradient"} else None
         keeps: Loaded | None = getattr(loaded, "keep_state", None)
         self._loaded = keeps or loaded
@@ -67,14 +67,16 @@ class CallPlan:
             for argument in function.arguments
             if argument.kind == "input" and argument.leaf is not None
         ]
-        arguments = [(each.kind, each.leaf, each.passed_as) for each in function.arguments]
+        arguments = [(argument.kind, argument.leaf, argument.passed_as) for argument in function.arguments]
         in_order = arguments == [("input", i, None) for i in range(len(function.inputs.leaves))]
-        numbers = scalars_are_tensors and not all(each.type.shape for each in function.arguments)
+        numbers = scalars_are_tensors and not all(argument.type.shape for argument in function.arguments)
         self._takes_leaves = in_order and not numbers
         """Whether the arguments are exactly the input leaves, in order."""
-        self._arguments = [_read(each, held, scalars_are_tensors, keeps is not None) for each in function.arguments]
+        self._arguments = [
+            _read(argument, held, scalars_are_tensors, keeps is not None) for argument in function.arguments
+        ]
         self._results: list[Store] = [_store(result, held) for result in function.results]
-        self._checks = [(i, each.name) for i, each in enumerate(function.results) if each.kind == "check"]
+        self._checks = [(i, result.name) for i, result in enumerate(function.results) if result.kind == "check"]
         self._padded = [(leaf, [*axes.items()]) for leaf, axes in function.padded_axes.items()]
         leaves = function.outputs.leaves
         self._leaves = [leaf.value for leaf in leaves]
@@ -155,13 +157,13 @@ def is_plain(function: Function) -> bool:
         [(argument.kind, argument.leaf) for argument in arguments] == takes
         and [(result.kind, result.leaf) for result in results] == gives
         and not function.assumptions
-        and not any(each.overwritten for each in arguments)
-        and not any(each.passed_as or each.type.shape is None for each in (*arguments, *results))
-        and all(each.type.dtype in _OWN_TYPES for each in (*arguments, *results))
+        and not any(argument.overwritten for argument in arguments)
+        and not any(value.passed_as or value.type.shape is None for value in (*arguments, *results))
+        and all(value.type.dtype in _OWN_TYPES for value in (*arguments, *results))
     )
 
 
-_OWN_TYPES = frozenset(str(each[0]).removeprefix("torch.") for each in DTYPES.values() if not each[0].is_complex)
+_OWN_TYPES = frozenset(str(entry[0]).removeprefix("torch.") for entry in DTYPES.values() if not entry[0].is_complex)
 """The default dtype of each element type, except complex ones, which some output types split."""
 
 _SCALARS_ARE_TENSORS = frozenset((OutputType.STABLEHLO,))
@@ -172,7 +174,7 @@ _SCALAR_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 def _written(function: Function) -> list[tuple[str, int]]:
     """Return the names and leaves of the inputs that a call writes to."""
-    inputs = (each for each in (*function.arguments, *function.results) if each.kind == "input")
+    inputs = (record for record in (*function.arguments, *function.results) if record.kind == "input")
     return [
         (argument.name, argument.leaf)
         for argument in inputs

@@ -189,7 +189,7 @@ def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:
         keys = [key for key in ("fx_importer.name", "fx_importer.state", "fx_importer.weight") if key in attributes]
         return ir.StringAttr(attributes[keys[0]]).value if keys else None
 
-    return tuple(name(ir.DictAttr(each)) for each in ir.ArrayAttr(function.attributes["arg_attrs"]))
+    return tuple(name(ir.DictAttr(attributes)) for attributes in ir.ArrayAttr(function.attributes["arg_attrs"]))
 
 
 def _kind(mlir_type: ir.Type, convention: CallingConvention) -> Kind | None:

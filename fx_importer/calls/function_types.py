@@ -36,9 +36,9 @@ def check_describes(manifest: Manifest, module: ir.Module, source: str) -> None:
                 problems.append(f"'{name}' has {len(there)} {what}, and the manifest {len(described)}")
                 continue
             problems += [
-                f"{each.name!r}, one of the {what} of '{name}', is {kind} in the module"
-                for each, kind in zip(described, there, strict=True)
-                if not _fits(each, kind)
+                f"{value.name!r}, one of the {what} of '{name}', is {kind} in the module"
+                for value, kind in zip(described, there, strict=True)
+                if not _fits(value, kind)
             ]
     if problems:
         raise UsageError("\n  ".join([f"{source} describes another module:", *problems]))
@@ -52,7 +52,7 @@ def _fits(value: Argument | Result, type_: ir.Type) -> bool:
         return type_.rank == 0
     if value.type.dtype.startswith("complex") and value.passed_as is not None:
         shape = (*shape, 2)
-    dtypes = [str(each).removeprefix("torch.") for each in _ELEMENTS.get(str(type_.element_type), ())]
+    dtypes = [str(dtype).removeprefix("torch.") for dtype in _ELEMENTS.get(str(type_.element_type), ())]
     return dtype in dtypes and _same_sizes(shape, type_)
 
 

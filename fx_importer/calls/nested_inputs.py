@@ -37,7 +37,7 @@ class Flattener:
         self._fixed = [(i, record) for i, record in enumerate(self._records) if record.fixed]
         args, kwargs = self._spec.child(0), self._spec.child(1)
         self._order: Sequence[str] = kwargs.context
-        children = [each.child(i) for each in (args, kwargs) for i in range(each.num_children)]
+        children = [spec.child(i) for spec in (args, kwargs) for i in range(spec.num_children)]
         self._positional = args.num_children if all(child.is_leaf() for child in children) else -1
         """The number of positional inputs if no input is nested, else -1."""
 
@@ -60,7 +60,7 @@ class Flattener:
             UsageError: if the nesting differs from the export, or a value differs from the one that the export fixed.
         """
         leaves = self.flat(args, kwargs)
-        if leaves is None or not all(type(each) in _LEAF_TYPES for each in leaves):
+        if leaves is None or not all(type(leaf) in _LEAF_TYPES for leaf in leaves):
             leaves = self._nested(args, kwargs)
         for i, record in self._fixed:
             leaf = leaves[i]

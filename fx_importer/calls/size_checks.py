@@ -44,10 +44,10 @@ class SizeChecks:
         """Raise `UsageError` listing every size in ``leaves``, the flat inputs, that the export does not accept."""
         met: dict[str, tuple[int, _Linear]] = {}
         mismatches: list[str] = []
-        for each in self._linear:
-            size = each.size.of(leaves)
-            if size is not None and (reason := each.mismatch(size, self._symbols, met)):
-                mismatches.append(f"{each.size.described(size)}, but the program was exported for {reason}")
+        for equation in self._linear:
+            size = equation.size.of(leaves)
+            if size is not None and (reason := equation.mismatch(size, self._symbols, met)):
+                mismatches.append(f"{equation.size.described(size)}, but the program was exported for {reason}")
         if mismatches := mismatches or list(self._unfulfilled(leaves, met)):
             raise UsageError("; ".join(mismatches))
 

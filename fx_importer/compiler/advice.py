@@ -122,7 +122,7 @@ class Advisor:
             )
             calls = {name: _with_dtypes(call, dtypes) for name, call in self._calls.items()} if found else {}
             if found and all(calls.values()):
-                new, old = (" and ".join(dict.fromkeys(map(_name, each))) for each in (map(dtypes.get, found), found))
+                new, old = (" and ".join(dict.fromkeys(map(_name, names))) for names in (map(dtypes.get, found), found))
                 yield Change(f"{new} instead of {old}", self._options, calls)  # type: ignore[arg-type]
         static = {name: _with_static_sizes(call) for name, call in self._calls.items()}
         if dynamic and all(static.values()):

@@ -47,7 +47,7 @@ class Exported:
     @property
     def integers(self) -> Programs:
         """The computed programs if they are others than the given ones."""
-        return {} if all(self.computed[name] is each for name, each in self.given.items()) else self.computed
+        return {} if all(self.computed[name] is value for name, value in self.given.items()) else self.computed
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ class Compilation:
 
         def without_calls(program: ExportedProgram, operators: Collection[Any]) -> ExportedProgram:
             table = self.table(program)
-            return decompose_calls(program, {each: table[each] for each in operators if each in table}, remark)
+            return decompose_calls(
+                program, {operator: table[operator] for operator in operators if operator in table}, remark
+            )
 
         options = replace(self.options, importing=self.importing)
         dtypes = self.target.dtypes_for(options.lowering)
@@ -152,7 +154,7 @@ def _check_fallback(options: Options) -> None:
     """Raise `UsageError` unless the output types of the fallback, and the one they help, can be mixed."""
     given, able = options.lowering.fallback, ", ".join(output_type.value for output_type in EXECUTABLE)
     mixed = (*given, options.output_type) if given else ()
-    if wrong := [each.value for each in mixed if default_engine(each) is None]:
+    if wrong := [output_type.value for output_type in mixed if default_engine(output_type) is None]:
         raise UsageError(f"fallback: parts of a module can be of {able}, and not of {', '.join(wrong)}")
     if options.output_type in given:
         raise UsageError(f"fallback: {options.output_type.value} is what is asked for, and cannot be its own fallback")

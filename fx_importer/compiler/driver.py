@@ -204,7 +204,7 @@ def lower_exported(
     aliases: dict[str, dict[int, str]] = {}
     for name, program in exported.given.items():
         names = {argument.placeholder: argument.name for argument in imported.manifest.functions[name].arguments}
-        aliases[name] = {leaf: names.get(each, each) for leaf, each in aliases_of_written(program).items()}
+        aliases[name] = {leaf: names.get(source, source) for leaf, source in aliases_of_written(program).items()}
     manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
     manifest = manifest.with_scales({name: outer_scales(program) for name, program in exported.given.items()})
     return Lowered(

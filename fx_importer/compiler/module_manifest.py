@@ -48,4 +48,4 @@ def _weights(imported: ImportResult, policy: Weights) -> Mapping[str, Weight]:
         if name in weights:
             found[key] = weights[name]
     order = {weight: number for number, weight in enumerate(weights.values())}
-    return dict(sorted(found.items(), key=lambda each: order[each[1]]))
+    return dict(sorted(found.items(), key=lambda item: order[item[1]]))

@@ -163,13 +163,13 @@ class Fallback:
         modules: dict[str, ir.Module] = {}
         operator_output_types: list[OperatorOutputType] = []
         left: set[str] = set()
-        for name, each in defined.items():
-            found = self._lowered(each.module) if each.module else None
+        for name, layer in defined.items():
+            found = self._lowered(layer.module) if layer.module else None
             if found is None:
-                left.add(each.call)
+                left.add(layer.call)
             else:
                 output_type, modules[name] = found
-                operator_output_types.append(taken_by_fallback(output_type, causes[each.call]))
+                operator_output_types.append(taken_by_fallback(output_type, causes[layer.call]))
         return Taken(modules, tuple(operator_output_types), frozenset(left))
 
     def take(self, taken: Taken) -> None:
@@ -183,12 +183,12 @@ class Fallback:
             return
         places = places_of_calls(module)
         reason = f"no rule lowers it into {self.compilation.options.output_type.value}"
-        for name, each in defined.items():
-            assert each.module is not None
-            assert each.into is not None
-            self.modules[name] = self._run(each.module, each.into, new_trace(self.compilation.options, ()))
+        for name, layer in defined.items():
+            assert layer.module is not None
+            assert layer.into is not None
+            self.modules[name] = self._run(layer.module, layer.into, new_trace(self.compilation.options, ()))
             found = tuple(places[name])
-            self.operator_output_types.append(OperatorOutputType(each.call, each.into, len(found), reason, found))
+            self.operator_output_types.append(OperatorOutputType(layer.call, layer.into, len(found), reason, found))
 
     def _lowered(self, defined: ir.Module) -> tuple[OutputType, ir.Module] | None:
         """Return the first output type that supports a function, and the lowered function."""

@@ -43,7 +43,7 @@ class Explanation:
         return self.expected[OutputType.get(output_type)]
 
     def __repr__(self) -> str:
-        parts = [f"{kind.value} {_verdict(each)}" for kind, each in self.expected.items()]
+        parts = [f"{kind.value} {_verdict(outcome)}" for kind, outcome in self.expected.items()]
         return f"<Explanation {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
@@ -51,16 +51,16 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as lists, dictionaries and strings: by output type, and ``assumptions`` if any."""
-        expected = {output_type.value: dataclasses.asdict(each) for output_type, each in self.expected.items()}
+        expected = {output_type.value: dataclasses.asdict(outcome) for output_type, outcome in self.expected.items()}
         return {**expected, "assumptions": list(self.assumptions)} if self.assumptions else expected
 
     def __str__(self) -> str:
         count = "1 assumption" if len(self.assumptions) == 1 else f"{len(self.assumptions)} assumptions"
         lines = [f"captured under {count}:"] if self.assumptions else []
         lines += [f"  {assumption}" for assumption in self.assumptions]
-        for output_type, each in self.expected.items():
-            lines.append(f"{output_type.value}: {_verdict(each)}")
-            texts = [*map(str, each.unsupported_nodes), described(each.causes)]
+        for output_type, outcome in self.expected.items():
+            lines.append(f"{output_type.value}: {_verdict(outcome)}")
+            texts = [*map(str, outcome.unsupported_nodes), described(outcome.causes)]
             lines += [f"  {line}" for text in texts for line in text.splitlines()]
         return "\n".join(lines)
 

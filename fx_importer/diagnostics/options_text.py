@@ -33,7 +33,7 @@ def _read(given: Any, hint: Any) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint.get(given)  # type: ignore[attr-defined]
     if hint == tuple[OutputType, ...]:
-        return tuple(OutputType.get(each) for each in given)
+        return tuple(OutputType.get(name) for name in given)
     if hint == TosaTarget | None:
         return None if given is None else TosaTarget.get(given)
     return tuple(given) if isinstance(given, list) else given
@@ -57,5 +57,5 @@ def _to_text(value: Any) -> Any:
         return str(value)
     if not isinstance(value, tuple):
         return value
-    names = [_to_text(each) for each in value]  # rules in Python have no text form, but names of registries do
+    names = [_to_text(item) for item in value]  # rules in Python have no text form, but names of registries do
     return [name for name in names if isinstance(name, str)]

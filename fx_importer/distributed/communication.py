@@ -81,7 +81,11 @@ class Communication:
             )
             for collective in self.collectives
         ]
-        table = [head, *rows, ("in all", "", "", "", sum(each.count for each in self.collectives), "", self.sent)]
+        table = [
+            head,
+            *rows,
+            ("in all", "", "", "", sum(collective.count for collective in self.collectives), "", self.sent),
+        ]
         text = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in table]
         widths = [max(len(row[at]) for row in text) for at in range(len(head))]
         return "\n".join(
@@ -139,7 +143,7 @@ def _counted(found: Iterable[_Found], mesh: Mesh) -> Communication:
         Collective(kind, type_, max(map(len, groups)), _axes(kind, groups, mesh), count, nbytes)
         for (kind, type_, groups, nbytes), count in rows.items()
     ]
-    return Communication(tuple(sorted(made, key=lambda each: -each.sent)))
+    return Communication(tuple(sorted(made, key=lambda collective: -collective.sent)))
 
 
 def _axes(kind: str, groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
@@ -198,13 +202,13 @@ def _in_hlo(text: str, mesh: Mesh) -> Iterator[_Found]:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split(",") if each]
+    return [int(digits) for digits in text.split(",") if digits]
 
 
 def _groups_of_hlo(text: str, mesh: Mesh) -> Groups:
     """Return groups, which XLA lists, writes as a transposed range, or as axes of a mesh of its own."""
     if found := _LISTED.search(text):
-        return tuple(tuple(_numbers(each)) for each in re.findall(r"\{([\d,]*)\}", found["groups"]))
+        return tuple(tuple(_numbers(group)) for group in re.findall(r"\{([\d,]*)\}", found["groups"]))
     if found := _IOTA.search(text):
         shape = _numbers(found["shape"])
         flat = _range(_numbers(found["sizes"]), _numbers(found["order"] or ""))

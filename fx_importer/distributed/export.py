@@ -157,7 +157,7 @@ def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | No
             node.args = tuple(
                 on_axes if isinstance(argument, str) and argument == name else argument for argument in node.args
             )
-            node.kwargs = {key: on_axes if key == "group_name" else each for key, each in node.kwargs.items()}
+            node.kwargs = {key: on_axes if key == "group_name" else value for key, value in node.kwargs.items()}
     return MeshProgram(_without_values(program), mesh, layouts)
 
 
@@ -214,7 +214,7 @@ def _layout(name: str, held: Any, mesh: Mesh) -> Layout:
             raise UsageError(f"'{name}' is placed as {placement} along '{axis}': weights are divided or repeated")
         dim = placement.dim if placement is not None and placement.is_shard() else None
         layout.append(dim)
-        along = [size for (_, size), each in zip(mesh.axes, layout, strict=False) if each == dim]
+        along = [size for (_, size), placement in zip(mesh.axes, layout, strict=False) if placement == dim]
         if dim is not None and held.shape[dim] % torch.Size(along).numel():
             raise UsageError(
                 f"the mesh {mesh} does not divide dimension {dim} of '{name}', of size {held.shape[dim]}: ranks would "

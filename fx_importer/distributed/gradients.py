@@ -51,10 +51,10 @@ def export_gradients(
             gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         by_name = {name: gradient for name, gradient in zip(trained, gradients, strict=True) if gradient is not None}
         found[:] = by_name
-        placed = [_placed(each, held[name], mesh, averaged) for name, each in by_name.items()]
+        placed = [_placed(tensor, held[name], mesh, averaged) for name, tensor in by_name.items()]
         return [_averaged(loss.detach(), mesh, averaged), *placed]
 
-    parts = {name: local(each.detach()) for name, each in held.items()}
+    parts = {name: local(tensor.detach()) for name, tensor in held.items()}
     graph = make_fx(step, tracing_mode="fake")(parts, *inputs)
     program = torch.export.export(_Step(module, parts, graph), tuple(inputs))
     return _with_gradients(program, found)
@@ -94,10 +94,10 @@ class _Step(torch.nn.Module):
         for name, part in parts.items():
             *path, last = name.split(".")
             owner: torch.nn.Module = self
-            for each in path:
-                if each not in owner._modules:
-                    owner.add_module(each, torch.nn.Module())
-                owner = owner.get_submodule(each)
+            for attribute in path:
+                if attribute not in owner._modules:
+                    owner.add_module(attribute, torch.nn.Module())
+                owner = owner.get_submodule(attribute)
             if name in trained:
                 owner.register_parameter(last, torch.nn.Parameter(part, requires_grad=False))
             else:

@@ -56,7 +56,7 @@ def _rewrite(graph: fx.Graph, owner: fx.GraphModule, traces: dict[Any, fx.Graph]
         elif isinstance(found := parts.get(node.args[0]) if node.target is operator.getitem else None, list | tuple):
             parts[node] = found[node.args[1]]
         else:
-            node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda each: parts.get(each, each))
+            node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda source: parts.get(source, source))
             if "val" in node.meta:
                 node.meta["val"] = pytree.tree_map(local, values[node])
     for node in reversed(parts):
@@ -81,7 +81,7 @@ def _of_parts(
 ) -> Any:
     """Insert before ``node`` what it calls with the parts of DTensors, and return the nodes of its results."""
     inputs = [operand for operand in node.all_input_nodes if isinstance(values[operand], torch.Tensor)]
-    known: dict[fx.Node, Any] = {each: values[each] for each in node.all_input_nodes if each not in inputs}
+    known: dict[fx.Node, Any] = {operand: values[operand] for operand in node.all_input_nodes if operand not in inputs}
     places = {input_: _Place(at) for at, input_ in enumerate(inputs)}
     arguments = map_arg((node.args, node.kwargs), {**known, **places}.__getitem__)
     key = repr((node.target, arguments, [_kind(values[input_]) for input_ in inputs]))

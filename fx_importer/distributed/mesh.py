@@ -52,8 +52,8 @@ class Mesh:
 
     @classmethod
     def _parsed(cls, text: str) -> Self:
-        found = [_AXIS.fullmatch(each.strip()) for each in text.split(",")]
-        axes = tuple((each["name"], int(each["size"])) for each in found if each)
+        found = [_AXIS.fullmatch(part.strip()) for part in text.split(",")]
+        axes = tuple((axis["name"], int(axis["size"])) for axis in found if axis)
         if len(axes) != len(found) or len(dict(axes)) != len(axes):
             raise UsageError(f"mesh={text!r} is not a mesh: write different axes with their sizes, as 'dp=2,tp=4'")
         return cls(axes)

@@ -63,7 +63,7 @@ class Plan:
     def of(cls, functions: Mapping[str, Function]) -> Self | None:
         """Return the plan that `sharded` made the shardings of ``functions`` from; None if they have none."""
         sided = [argument for function in functions.values() for argument in (*function.arguments, *function.results)]
-        found = {each.name: each.sharding for each in sided if each.sharding is not None}
+        found = {argument.name: argument.sharding for argument in sided if argument.sharding is not None}
         entries = {
             name: {axis: dim for dim, axes in enumerate(sharding) for axis in axes} for name, sharding in found.items()
         }
@@ -90,8 +90,8 @@ class Plan:
         wrong: dict[str, None] = {}
         named = [argument for function in functions.values() for argument in (*function.arguments, *function.results)]
         for pattern in self.entries:
-            if not any(_matches(pattern, each.name) for each in named):
-                some = ", ".join(dict.fromkeys(f"'{each.name}'" for each in named[:4]))
+            if not any(_matches(pattern, weight.name) for weight in named):
+                some = ", ".join(dict.fromkeys(f"'{weight.name}'" for weight in named[:4]))
                 wrong[f"'{pattern}' names nothing: there are {some}" + (", ..." if len(named) > 4 else "")] = None
 
         def sharding(of: Argument | Result) -> Sharding | None:
@@ -104,7 +104,9 @@ class Plan:
 
         made: dict[str, Function] = {}
         for name, function in functions.items():
-            arguments = tuple(dataclasses.replace(each, sharding=sharding(each)) for each in function.arguments)
+            arguments = tuple(
+                dataclasses.replace(argument, sharding=sharding(argument)) for argument in function.arguments
+            )
             held = {(argument.kind == "input", argument.name): argument.sharding for argument in arguments}
             given = [_of_result(result, held, sharding) for result in function.results]
             results = tuple(map(_with_sharding, function.results, given))
@@ -164,7 +166,7 @@ def _dimensions(given: Any, mesh: Mesh) -> dict[str, int]:
             raise ValueError(f"has {len(given)} placements, and the mesh {len(names)} axes")
         # DTensor's strided ones divide what the axes behind them have divided
         in_order = list(zip(names, given, strict=True))
-        placements = sorted(in_order, key=lambda each: type(each[1]).__name__ == "_StridedShard")
+        placements = sorted(in_order, key=lambda item: type(item[1]).__name__ == "_StridedShard")
     else:
         larger = [name for name, size in mesh.axes if size > 1] or names
         if len(larger) != 1:

@@ -59,7 +59,7 @@ def gspmd(sharding: Sharding, mesh: Mesh) -> str:
     names = [name for name, size in mesh.axes if size > 1]
     order = [names.index(axis) for axes in sharding for axis in axes]
     order += [at for at in range(len(names)) if at not in order]
-    starts = [each for before, each in zip((-2, *order), order, strict=False) if each != before + 1]
+    starts = [dim for before, dim in zip((-2, *order), order, strict=False) if dim != before + 1]
     ends = [*sorted(starts)[1:], len(names)]  # axes that stay behind each other are one
     merged = [math.prod(sizes[name] for name in names[at:end]) for at, end in zip(sorted(starts), ends, strict=True)]
     turned = [sorted(starts).index(start) for start in starts]
@@ -79,7 +79,7 @@ def _shardy(sharding: Sharding) -> str:
 
 
 def _of_shardy(text: str) -> Sharding:
-    return tuple(tuple(_AXIS.findall(each)) for each in _DIMENSION.findall(text))
+    return tuple(tuple(_AXIS.findall(dimension)) for dimension in _DIMENSION.findall(text))
 
 
 # --- attributes -----------------------------------------------------------------------------------------------------
@@ -96,7 +96,10 @@ def _types(function: func_d.FuncOp, key: str) -> list[ir.Type]:
 def _dictionaries(function: func_d.FuncOp, key: str) -> list[dict[str, ir.Attribute]]:
     if key not in function.attributes:
         return [{} for _ in _types(function, key)]
-    return [{each.name: each.attr for each in ir.DictAttr(found)} for found in ir.ArrayAttr(function.attributes[key])]
+    return [
+        {attribute.name: attribute.attr for attribute in ir.DictAttr(found)}
+        for found in ir.ArrayAttr(function.attributes[key])
+    ]
 
 
 def _set(function: func_d.FuncOp, mesh: Mesh | None, shardings: Mapping[str, list[Sharding | None]]) -> None:
@@ -112,18 +115,18 @@ def _set(function: func_d.FuncOp, mesh: Mesh | None, shardings: Mapping[str, lis
                 _update(attributes, {_SHARDY: _shardy(whole)}, context)
             else:
                 _update(attributes, {_SHARDY: None}, context)
-        function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(each, context) for each in made], context)
+        function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(entries, context) for entries in made], context)
 
 
 def _read(function: func_d.FuncOp, key: str) -> list[Sharding | None]:
     found = [_frontend(dictionary).get(_SHARDY) for dictionary in _dictionaries(function, key)]
-    return [None if each is None else _of_shardy(ir.StringAttr(each).value) for each in found]
+    return [None if attribute is None else _of_shardy(ir.StringAttr(attribute).value) for attribute in found]
 
 
 def _frontend(attributes: Mapping[str, ir.Attribute]) -> dict[str, ir.Attribute]:
     if _FRONTEND not in attributes:
         return {}
-    return {each.name: each.attr for each in ir.DictAttr(attributes[_FRONTEND])}
+    return {entry.name: entry.attr for entry in ir.DictAttr(attributes[_FRONTEND])}
 
 
 def _update(

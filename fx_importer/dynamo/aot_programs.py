@@ -40,8 +40,8 @@ def program_of(module: fx.GraphModule, mutated: Sequence[str] = ()) -> ExportedP
 
     The outputs are the effect tokens, the new values of the inputs named in ``mutated``, and the results.
     """
-    for each in (module, *(part for part in module.modules() if isinstance(part, fx.GraphModule))):
-        for node in each.graph.nodes:
+    for graph_module in (module, *(part for part in module.modules() if isinstance(part, fx.GraphModule))):
+        for node in graph_module.graph.nodes:
             node.meta = {key: value for key, value in node.meta.items() if key in _READ}
     tokens = [TokenArgument(node.name) for node in _first(module.graph, tokens_of(module.graph))]
     inputs = [_argument(node) for node in module.graph.find_nodes(op="placeholder")[len(tokens) :]]
@@ -68,8 +68,8 @@ def program_of(module: fx.GraphModule, mutated: Sequence[str] = ()) -> ExportedP
             [
                 *(OutputSpec(OutputKind.TOKEN, effect, None) for effect in effects),
                 *(
-                    OutputSpec(OutputKind.USER_INPUT_MUTATION, each, name)
-                    for each, name in zip(changed, mutated, strict=True)
+                    OutputSpec(OutputKind.USER_INPUT_MUTATION, value, name)
+                    for value, name in zip(changed, mutated, strict=True)
                 ),
                 *(OutputSpec(OutputKind.USER_OUTPUT, output, None) for output in outputs),
             ],

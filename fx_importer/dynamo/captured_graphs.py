@@ -49,7 +49,10 @@ class CapturedCall:
         def name(number: str | None) -> str | None:
             return names[int(number)] if number is not None and int(number) in range(len(names)) else None
 
-        return tuple(replace(each, after=name(each.after), before=name(each.before)) for each in self.breaks)
+        return tuple(
+            replace(graph_break, after=name(graph_break.after), before=name(graph_break.before))
+            for graph_break in self.breaks
+        )
 
 
 @dataclass
@@ -282,7 +285,7 @@ class _Recorder:
         if key not in self._names:
             name, used = self._own.get(id(tensor)) or path_of(source) or "state", set(self._names.values())
             names = (f"{name}_{number}" if number else name for number in range(len(used) + 1))
-            self._names[key] = next(each for each in names if each not in used)
+            self._names[key] = next(candidate for candidate in names if candidate not in used)
         return self._names[key]
 
     def finished(self) -> tuple[tuple[CapturedGraph, ...], tuple[GraphBreak, ...]]:

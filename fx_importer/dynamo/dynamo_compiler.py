@@ -142,10 +142,10 @@ class _CapturedCall:
         missing = {id(tensor): tensor for tensor in tensors if id(tensor) not in known}
         mode = fake_mode_of(self.graph.graph) or FakeTensorMode()
         first = next(node for node in self.graph.graph.nodes if node.op != "placeholder")
-        for number, each in enumerate(missing.values()):
+        for number, value in enumerate(missing.values()):
             with self.graph.graph.inserting_before(first):
                 node = self.graph.graph.placeholder(f"unused_{number}")
-            node.meta["val"] = mode.from_tensor(each, static_shapes=True)
+            node.meta["val"] = mode.from_tensor(value, static_shapes=True)
         self.inputs = (*self.inputs, *missing.values())
 
     def program(self, order: Sequence[int], result: Any) -> tuple[ExportedProgram, list[str]]:
@@ -161,13 +161,13 @@ class _CapturedCall:
         values = [written.get(i, copies[node]) for i, node in enumerate(inputs)]  # of the inputs, after the call
         results, names = list[fx.Node](), list[str]()
         for path, leaf in pytree.tree_flatten_with_path(result)[0]:
-            for name, each in _tensors_of(leaf, f"result{pytree.keystr(path)}", set()):
-                result_node = self._of(each, returned, values)
+            for name, value in _tensors_of(leaf, f"result{pytree.keystr(path)}", set()):
+                result_node = self._of(value, returned, values)
                 if result_node is not None:
                     results.append(result_node)
                     names.append(name)
         # Tensors that the function put elsewhere, for example into an attribute.
-        kept = [each for each in dict.fromkeys(returned) if isinstance(each, fx.Node) and each not in results]
+        kept = [node for node in dict.fromkeys(returned) if isinstance(node, fx.Node) and node not in results]
         names += [f"held[{number}]" for number in range(len(kept))]
         graph.output((*effects, *changed, *results, *kept))
         placeholders = graph.find_nodes(op="placeholder")
@@ -199,11 +199,11 @@ def _tensors_of(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, An
         return
     seen.add(id(value))
     if isinstance(value, list | tuple):
-        parts = [(f"{name}[{position}]", each) for position, each in enumerate(value)]
+        parts = [(f"{name}[{position}]", item) for position, item in enumerate(value)]
     elif isinstance(value, Mapping):
-        parts = [(f"{name}[{key!r}]", each) for key, each in value.items()]
+        parts = [(f"{name}[{key!r}]", item) for key, item in value.items()]
     else:
-        parts = [(f"{name}.{key}", each) for key, each in getattr(value, "__dict__", {}).items()]
+        parts = [(f"{name}.{key}", item) for key, item in getattr(value, "__dict__", {}).items()]
     for path, part in parts:
         if not isinstance(part, int):  # a number in an object is not a result
             yield from _tensors_of(part, path, seen)

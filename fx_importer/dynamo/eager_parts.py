@@ -52,14 +52,14 @@ class Parts:
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         known: dict[fx.Node, Any] = dict(zip(self.placeholders, inputs, strict=True))
         last = {node: position for position, (part, _) in enumerate(self.parts) for node in part.inputs}
-        kept = {each for each in self.returned if isinstance(each, fx.Node)}
+        kept = {node for node in self.returned if isinstance(node, fx.Node)}
         for position, (part, run) in enumerate(self.parts):
             results = run([known[node] for node in part.inputs])
             known |= zip(part.outputs, results, strict=True)
             for node in part.inputs:
                 if last[node] == position and node not in kept:
                     del known[node]
-        return [known[each] if isinstance(each, fx.Node) else each for each in self.returned]
+        return [known[value] if isinstance(value, fx.Node) else value for value in self.returned]
 
 
 def in_parts(

@@ -24,7 +24,7 @@ _OPERATORS = (
     aten.max_pool2d_with_indices_backward.default,
     aten.max_pool3d_with_indices_backward.default,
 )
-_KERNELS = Lowerings([external(each, symbol=each.overloadpacket.__name__) for each in _OPERATORS])
+_KERNELS = Lowerings([external(overload, symbol=overload.overloadpacket.__name__) for overload in _OPERATORS])
 _POOL = aten.max_pool2d_with_indices.default
 _CHOOSES = frozenset(("decomposition_table", "extra", "backend_legal_ops", "pipeline"))
 """Options by which a user says what becomes of operators."""

@@ -49,7 +49,7 @@ def _bernoulli(p: Tensor, *, generator: Any = None) -> Tensor:
 def _normal(mean: Tensor | float, std: Tensor | float = 1.0, *, generator: Any = None) -> Tensor:
     like = mean if isinstance(mean, Tensor) else std
     assert isinstance(like, Tensor)
-    shape = torch.broadcast_shapes(*(each.shape for each in (mean, std) if isinstance(each, Tensor)))
+    shape = torch.broadcast_shapes(*(value.shape for value in (mean, std) if isinstance(value, Tensor)))
     return aten.normal_functional.default(like.new_empty(shape), 0.0, 1.0) * std + mean
 
 
@@ -101,7 +101,7 @@ class Draw:
                 number: Any = leaf.xreplace({symbol: sympy.Integer(size) for symbol, size in sizes.items()})
                 return int(number)
             if isinstance(leaf, Like):
-                shape, stride = (tuple(map(value, each)) for each in (leaf.shape, leaf.stride))
+                shape, stride = (tuple(map(value, numbers)) for numbers in (leaf.shape, leaf.stride))
                 return torch.empty_strided(shape, stride, dtype=leaf.dtype, device=leaf.device)
             return leaf
 
@@ -154,15 +154,15 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of an operator by their names in its schema."""
     assert isinstance(node.target, OpOverload)
     schema = node.target._schema.arguments
-    arguments = {each.name: each.default_value for each in schema if each.has_default_value()}
-    arguments.update((each.name, value) for each, value in zip(schema, node.args, strict=False))
+    arguments = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
+    arguments.update((argument.name, value) for argument, value in zip(schema, node.args, strict=False))
     return arguments | node.kwargs
 
 
 def _metadata(node: fx.Node) -> Any:
     example = node.meta["val"]
     if isinstance(example, torch.Tensor):
-        shape, stride = (tuple(map(_size, each)) for each in (example.shape, example.stride()))
+        shape, stride = (tuple(map(_size, sizes)) for sizes in (example.shape, example.stride()))
         return Like(shape, stride, example.dtype, example.device)
     return _size(example)
 

@@ -96,7 +96,7 @@ def with_checks(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _graph_modules(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
-    return (each for each in module.modules() if isinstance(each, fx.GraphModule))
+    return (part for part in module.modules() if isinstance(part, fx.GraphModule))
 
 
 def _assertions(graph: fx.Graph) -> list[fx.Node]:

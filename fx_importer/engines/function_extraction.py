@@ -40,10 +40,10 @@ def copied_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.Fun
     copy = copy_module(module.operation)
     functions = functions_of(copy)
     reached = [name]
-    for each in reached:
-        called = {callee for callee in _symbols(functions[each].operation) if callee in functions}
+    for symbol in reached:
+        called = {callee for callee in _symbols(functions[symbol].operation) if callee in functions}
         reached += sorted(called - set(reached))
-    if declared := [each for each in reached if not functions[each].operation.regions[0].blocks]:
+    if declared := [symbol for symbol in reached if not functions[symbol].operation.regions[0].blocks]:
         raise UsageError(
             f"'{name}' calls {', '.join(map(repr, declared))}, which the module declares and does not define: where "
             f"they stand for operators that PyTorch runs, pass backend={stub_engine().name!r} or "
@@ -54,9 +54,9 @@ def copied_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.Fun
     with copy.context:
         if name != "main" and "main" in reached:
             _rename(copy, functions["main"], "main_of_the_module")
-        for each in reached:
-            visibility = "public" if each == name else "private"
-            functions[each].attributes["sym_visibility"] = ir.StringAttr.get(visibility)
+        for symbol in reached:
+            visibility = "public" if symbol == name else "private"
+            functions[symbol].attributes["sym_visibility"] = ir.StringAttr.get(visibility)
         _rename(copy, functions[name], "main")
     return copy, functions[name]
 

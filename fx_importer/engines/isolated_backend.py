@@ -85,7 +85,7 @@ class _Function:
     limits: Limits
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        compact = [_without_extra_storage(each) for each in arguments]
+        compact = [_without_extra_storage(argument) for argument in arguments]
         results, written = self.process.request(self.name, self.limits, "call", self.key, compact, self.written)
         for position, value in zip(self.written, written, strict=True):
             argument = arguments[position]

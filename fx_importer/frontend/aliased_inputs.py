@@ -70,7 +70,7 @@ def check_aliased_mutations(program: ExportedProgram, args: Sequence[Any], kwarg
         if name not in written or name not in tensors:
             continue
         there = names_by_storage[storage_key(tensors[name])]
-        if others := [each for each in there if each != name and _overlap(tensors[name], tensors[each])]:
+        if others := [other for other in there if other != name and _overlap(tensors[name], tensors[other])]:
             shared = " and ".join(_describe(program, other) for other in others)
             reason = f"the program writes to {_describe(program, name)}, which shares memory with {shared}"
             unsupported_nodes.append(unsupported_node_at(written[name], spec.target or name, reason))

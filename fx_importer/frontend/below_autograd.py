@@ -31,7 +31,10 @@ def loses_gradients(error: Exception) -> bool:
 
 def check_gradients(program: ExportedProgram) -> None:
     """Raise RuntimeError if torch.export has recorded a tensor inside of a transform of torch.func as a constant."""
-    if any(isinstance(each, torch.Tensor) and is_functorch_wrapped_tensor(each) for each in program.constants.values()):
+    if any(
+        isinstance(constant, torch.Tensor) and is_functorch_wrapped_tensor(constant)
+        for constant in program.constants.values()
+    ):
         raise RuntimeError(_LOST)
 
 

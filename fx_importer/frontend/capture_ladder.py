@@ -74,7 +74,7 @@ def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
 def depends_on_values(error: Exception) -> bool:
     """Return whether torch.export refused a model because of the value of a tensor."""
     text = f"{type(error).__name__}: {error}".lower()
-    return any(each in text for each in _OF_VALUES)
+    return any(word in text for word in _OF_VALUES)
 
 
 def torch_repaired(rung: Rung) -> AbstractContextManager[None]:

@@ -92,7 +92,7 @@ class InputSize:
                 return Dim.STATIC  # torch.export logs a warning about None
             if isinstance(value, Mapping):
                 return {**value, keys[0]: replaced(value[keys[0]], keys[1:])}
-            return type(value)(replaced(each, keys[1:]) if n == keys[0] else each for n, each in enumerate(value))
+            return type(value)(replaced(item, keys[1:]) if n == keys[0] else item for n, item in enumerate(value))
 
         return replaced(shapes, self._keys(shapes, parameters))
 

@@ -92,7 +92,7 @@ def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def quantized_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the weights of quantized dtypes, by name."""
-    return {name: each for name, each in state_of(module).items() if each.is_quantized}
+    return {name: tensor for name, tensor in state_of(module).items() if tensor.is_quantized}
 
 
 def quantized_error(tensors: Iterable[tuple[str, torch.Tensor]]) -> UsageError:
@@ -107,7 +107,7 @@ def quantized_error(tensors: Iterable[tuple[str, torch.Tensor]]) -> UsageError:
 def quantized_state_error(module: torch.nn.Module) -> UsageError | None:
     """Return the error about weights of quantized dtypes; None if there are none."""
     state = quantized_state(module)
-    return quantized_error((f"'{name}'", each) for name, each in state.items()) if state else None
+    return quantized_error((f"'{name}'", tensor) for name, tensor in state.items()) if state else None
 
 
 def without_quantized_state(module: torch.nn.Module, export: Callable[[], ExportedProgram]) -> ExportedProgram:
@@ -121,15 +121,15 @@ def without_quantized_state(module: torch.nn.Module, export: Callable[[], Export
         return export()
     owners = {name: module.get_submodule(name.rpartition(".")[0]) for name in state}
     try:
-        for name, each in state.items():
-            _replace(owners[name], name.rpartition(".")[2], each.int_repr())
+        for name, tensor in state.items():
+            _replace(owners[name], name.rpartition(".")[2], tensor.int_repr())
         program = export()
     finally:
-        for name, each in state.items():
-            _replace(owners[name], name.rpartition(".")[2], each)
+        for name, tensor in state.items():
+            _replace(owners[name], name.rpartition(".")[2], tensor)
     inputs = {spec.arg.name for spec in program.graph_signature.input_specs if spec.target in state}
     if any(node.users for node in program.graph.find_nodes(op="placeholder") if node.name in inputs):
-        raise quantized_error((f"'{name}'", each) for name, each in state.items())
+        raise quantized_error((f"'{name}'", tensor) for name, tensor in state.items())
     return program
 
 

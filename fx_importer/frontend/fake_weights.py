@@ -56,7 +56,8 @@ def on_fake_cpu(
         originals = {id(made): tensor for tensor, made in made.values() if not isinstance(tensor, FakeTensor)}
         tensors_by_name = {**program.constants, **program.state_dict}
         return with_tensors(
-            program, {name: originals[id(each)] for name, each in tensors_by_name.items() if id(each) in originals}
+            program,
+            {name: originals[id(tensor)] for name, tensor in tensors_by_name.items() if id(tensor) in originals},
         )
 
     places = [

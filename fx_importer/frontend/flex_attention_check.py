@@ -45,7 +45,7 @@ def check_flex_attention(
     )
     if any(map(is_fake_or_meta, (*state, *pytree.tree_leaves((args, kwargs))))):
         return
-    buffers = [each for each in state if type(each) is Tensor and not each.is_inference()]
+    buffers = [tensor for tensor in state if type(tensor) is Tensor and not tensor.is_inference()]
     with _attributes_kept(module):
         try:
             expected, again = (_results(module, args, kwargs, buffers) for _ in range(2))
@@ -81,7 +81,7 @@ def _difference(actual: Any, expected: Any) -> str:
 
 def _results(run: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], buffers: list[Tensor]) -> list[Any]:
     """Return the flat results of ``run`` on copies of the inputs; it leaves ``buffers`` as they are."""
-    args, kwargs = pytree.tree_map_only(Tensor, lambda each: each.detach().clone(), (tuple(args), dict(kwargs)))
+    args, kwargs = pytree.tree_map_only(Tensor, lambda argument: argument.detach().clone(), (tuple(args), dict(kwargs)))
     before = [(buffer, buffer._version, buffer.clone()) for buffer in buffers]
     with (
         torch.no_grad(),
@@ -103,7 +103,7 @@ def _results(run: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
 @contextmanager
 def _attributes_kept(module: torch.nn.Module) -> Iterator[None]:
     """Restore the attributes of ``module`` and its submodules that the body sets."""
-    attributes = [(each, dict(vars(each))) for each in module.modules()]
+    attributes = [(part, dict(vars(part))) for part in module.modules()]
     try:
         yield
     finally:

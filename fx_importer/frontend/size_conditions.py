@@ -101,8 +101,12 @@ class SizeConditions:
         def defer_unless_of_inputs(environment: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
             result = defer(environment, *args, **kwargs)
             for assertions in environment.deferred_runtime_asserts.values():
-                guards = [each.expr for each in assertions if each.expr.free_symbols <= set(environment.var_to_sources)]
-                assertions[:] = [each for each in assertions if each.expr not in guards]
+                guards = [
+                    assertion.expr
+                    for assertion in assertions
+                    if assertion.expr.free_symbols <= set(environment.var_to_sources)
+                ]
+                assertions[:] = [assertion for assertion in assertions if assertion.expr not in guards]
                 self.deferred += [ShapeGuard(guard, environment._get_sloc(), size_oblivious=False) for guard in guards]
             return result
 
@@ -177,7 +181,11 @@ def _place_of_question(frame: FrameType | None, asked: bool = False) -> str | No
         return None
     if "torch/_dynamo/" in file:
         return next(
-            (described_line(each.filename, each.lineno or 0) for each in reversed(TracingContext.extract_stack())), ""
+            (
+                described_line(summary.filename, summary.lineno or 0)
+                for summary in reversed(TracingContext.extract_stack())
+            ),
+            "",
         )
     while frame.f_back is not None and is_torch(frame.f_code.co_filename):
         frame = frame.f_back

@@ -19,7 +19,9 @@ def warn_of_training_mode(program: ExportedProgram, name: str) -> None:
     operators = dict.fromkeys(
         str(node.target).removeprefix("aten.").partition(".")[0] for node in _in_training(program)
     )
-    if operators and not any(each.endswith("_backward") for each in called):  # with gradients, training is meant
+    if operators and not any(
+        operator.endswith("_backward") for operator in called
+    ):  # with gradients, training is meant
         warnings.warn(
             f"{name} is in training mode, and so are its operators {', '.join(operators)}: call model.eval() before, "
             "unless this is meant",
@@ -32,6 +34,6 @@ def _in_training(program: ExportedProgram) -> Iterator[fx.Node]:
         if isinstance(node.target, torch._ops.OpOverload):
             bound = dict(zip((argument.name for argument in node.target._schema.arguments), node.args, strict=False))
             bound |= node.kwargs
-            trains = any(bound.get(each) is True for each in _TRAINING) and bound.get("p", bound.get("dropout", 1)) != 0
+            trains = any(bound.get(flag) is True for flag in _TRAINING) and bound.get("p", bound.get("dropout", 1)) != 0
             if trains or ("attention" in str(node.target) and bound.get("dropout_p", 0) != 0):
                 yield node

@@ -50,7 +50,7 @@ def values_restored(root: Any, *, warn: bool = False) -> Iterator[None]:
     other variables, which other threads may have changed.
     """
     items = [(container, copy.copy(container)) for container in _containers(root)]
-    functions = [each for each in _reachable(root) if isinstance(each, types.FunctionType)]
+    functions = [item for item in _reachable(root) if isinstance(item, types.FunctionType)]
     cells = [(cell, cell.cell_contents) for function in functions for cell in _cells(function)]
     variables = [(function.__globals__, _globals(function)) for function in functions]
     try:
@@ -92,7 +92,7 @@ def reachable_tensors(root: Any, without: Sequence[str] = ()) -> Iterator[torch.
 
     Attributes named in ``without`` are left out.
     """
-    return (each for each in _reachable(root, without) if isinstance(each, torch.Tensor))
+    return (item for item in _reachable(root, without) if isinstance(item, torch.Tensor))
 
 
 def _containers(root: Any) -> Iterator[Container]:
@@ -100,8 +100,8 @@ def _containers(root: Any) -> Iterator[Container]:
     modules = [*root.modules()] if isinstance(root, torch.nn.Module) else []
     known = {id(vars(module)) for module in modules}
     known |= {id(value) for module in modules for name, value in vars(module).items() if name in _OF_MODULES}
-    for each in _reachable(root):
-        own = each if isinstance(each, list | dict | set | deque) else getattr(each, "__dict__", None)
+    for item in _reachable(root):
+        own = item if isinstance(item, list | dict | set | deque) else getattr(item, "__dict__", None)
         if isinstance(own, list | dict | set | deque) and id(own) not in known:
             yield own
 
@@ -115,7 +115,7 @@ def _restore(container: Container, old: Container) -> list[str]:
 
     Return the names of the items that were tensors and are not those of ``old``.
     """
-    items, before = (_items(each) for each in (container, old))
+    items, before = (_items(content) for content in (container, old))
     values = [value for item in (*items, *before) for value in item]
     if not any(isinstance(value, torch.Tensor) for value in values) and "_modules" not in container:
         return []
@@ -133,7 +133,7 @@ def _restore(container: Container, old: Container) -> list[str]:
 
 
 def _items(container: Container) -> list[tuple[Any, ...]]:
-    return [*container.items()] if isinstance(container, dict) else [(each,) for each in container]
+    return [*container.items()] if isinstance(container, dict) else [(item,) for item in container]
 
 
 def _globals(function: types.FunctionType) -> dict[str, Any]:
@@ -155,24 +155,24 @@ def _reachable(root: Any, without: Sequence[str] = ()) -> Iterator[Any]:
     seen: set[int] = set()
     todo: list[Any] = [root]
     while todo:
-        each = todo.pop()
-        if id(each) in seen or isinstance(each, _LEAVES):
+        item = todo.pop()
+        if id(item) in seen or isinstance(item, _LEAVES):
             continue
-        seen.add(id(each))
-        yield each
-        if isinstance(each, torch.Tensor):
+        seen.add(id(item))
+        yield item
+        if isinstance(item, torch.Tensor):
             continue
-        if isinstance(each, dict):
-            todo += each.values()
-        elif isinstance(each, list | tuple | set | deque):
-            todo += each
-        elif isinstance(each, types.FunctionType):
-            todo += [cell.cell_contents for cell in _cells(each)]
-            todo += [value for value in _globals(each).values() if _is_followed(value, each)]
-        elif isinstance(each, types.MethodType):
-            todo += [each.__self__, each.__func__]
+        if isinstance(item, dict):
+            todo += item.values()
+        elif isinstance(item, list | tuple | set | deque):
+            todo += item
+        elif isinstance(item, types.FunctionType):
+            todo += [cell.cell_contents for cell in _cells(item)]
+            todo += [value for value in _globals(item).values() if _is_followed(value, item)]
+        elif isinstance(item, types.MethodType):
+            todo += [item.__self__, item.__func__]
         else:
-            own = getattr(each, "__dict__", {})
+            own = getattr(item, "__dict__", {})
             todo += [value for name, value in own.items() if name not in without]
 
 
@@ -204,7 +204,7 @@ class WritesUndone(TorchDispatchMode):
 
     def allow(self, tensors: Iterable[torch.Tensor]) -> None:
         """Let the body mutate ``tensors``, such as copies."""
-        self._allocated |= {storage_key(each) for each in _strided(list(tensors))}
+        self._allocated |= {storage_key(tensor) for tensor in _strided(list(tensors))}
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -214,13 +214,13 @@ class WritesUndone(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call ``func``, after a copy of the values that it mutates."""
         kwargs = kwargs or {}
-        operands = {storage_key(each) for each in _strided((args, kwargs))}
+        operands = {storage_key(tensor) for tensor in _strided((args, kwargs))}
         for tensor in _strided(_mutated(func, args, kwargs)):
             key = storage_key(tensor)
             if key not in self._allocated and key not in self.before:
                 self.before[key] = tensor, _memory(tensor).clone(), tensor._version
         result = func(*args, **kwargs)
-        self._allocated |= {storage_key(each) for each in _strided(result)} - operands - self.before.keys()
+        self._allocated |= {storage_key(tensor) for tensor in _strided(result)} - operands - self.before.keys()
         return result
 
     def mutated(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:

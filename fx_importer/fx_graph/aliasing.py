@@ -40,7 +40,7 @@ def is_functional(program: ExportedProgram) -> bool:
 
 def graphs_of(module: fx.GraphModule) -> Iterable[fx.Graph]:
     """Return the graphs of ``module`` and of the subgraphs of its higher-order operators."""
-    return (each.graph for each in module.modules() if isinstance(each, fx.GraphModule))
+    return (part.graph for part in module.modules() if isinstance(part, fx.GraphModule))
 
 
 def mutated_arguments(node: fx.Node) -> list[fx.Node]:
@@ -68,7 +68,7 @@ def updates_running_statistics(target: OpOverload, args: Sequence[Any]) -> bool:
 
 def _writes_of_subgraphs(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
     if node.target is triton_kernel_wrapper_mutation:
-        yield from ((each, node) for each in node.all_input_nodes if isinstance(each.meta.get("val"), Tensor))
+        yield from ((source, node) for source in node.all_input_nodes if isinstance(source.meta.get("val"), Tensor))
     for position, argument in enumerate(node.args):
         if (region := _subgraph(argument)) is not None:
             # A region traced under a mode takes the arguments after it; subgraphs of other operators may not mutate.
@@ -135,7 +135,7 @@ def aliases_of_mutated(graph: fx.Graph) -> set[fx.Node]:
     if not (written := [argument for node in graph.nodes for argument in mutated_arguments(node)]):
         return set()
     groups = alias_sets(graph)
-    return set().union(*(groups[each] for each in written))
+    return set().union(*(groups[node] for node in written))
 
 
 def may_share_memory_with(node: fx.Node) -> list[fx.Node]:
@@ -157,7 +157,7 @@ def _is_new(results: Any) -> bool:
     """Return whether each of ``results`` of a node is newly allocated; schemas of composites may omit aliases."""
     if not isinstance(results, fx.Node) or not isinstance(results.target, OpOverload) or _is_cia_op(results.target):
         return False
-    aliases = [each.alias_info for each in results.target._schema.returns]
+    aliases = [result.alias_info for result in results.target._schema.returns]
     return not any(aliases) and torch.Tag.maybe_aliasing_or_mutating not in results.target.tags
 
 
@@ -166,6 +166,6 @@ def _arguments(node: fx.Node) -> Iterable[tuple[fx.Node, Any]]:
     assert isinstance(node.target, OpOverload)
     for position, formal in enumerate(node.target._schema.arguments):
         value = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
-        for each in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(each, fx.Node):
-                yield each, formal.alias_info
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(item, fx.Node):
+                yield item, formal.alias_info

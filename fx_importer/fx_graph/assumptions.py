@@ -52,6 +52,8 @@ def nested_assumptions(program: ExportedProgram) -> Iterator[Assumption]:
 def assumption_texts(programs: Mapping[str, ExportedProgram]) -> list[str]:
     """Return the texts of the assumptions of ``programs``, each once."""
     texts = (
-        each.text for program in programs.values() for each in (*assumptions_of(program), *nested_assumptions(program))
+        assumption.text
+        for program in programs.values()
+        for assumption in (*assumptions_of(program), *nested_assumptions(program))
     )
     return list(dict.fromkeys(texts))

@@ -138,10 +138,10 @@ class Function:
     @property
     def padded_axes(self) -> Mapping[int, Mapping[int, int]]:
         """The position of the result that has the size, by leaf and axis of the outputs that are padded."""
-        sizes = {each.name: position for position, each in enumerate(self.results) if each.kind == "size"}
+        sizes = {result.name: position for position, result in enumerate(self.results) if result.kind == "size"}
         shapes = {at: leaf.type.shape or () for at, leaf in enumerate(self.outputs.leaves) if leaf.type and sizes}
         axes = {at: {axis: sizes[size] for axis, size in enumerate(s) if size in sizes} for at, s in shapes.items()}
-        return {leaf: each for leaf, each in axes.items() if each}
+        return {leaf: entry for leaf, entry in axes.items() if entry}
 
     def with_symbols(self, names: Mapping[str, str]) -> Function:
         """Return the function with symbols renamed to ``names``, but to none that means something else in a guard."""
@@ -154,10 +154,10 @@ class Function:
         def renamed(size: Any) -> Any:
             return pattern.sub(lambda match: names[match[1]], size) if isinstance(size, str) else size
 
-        def typed(each: Any) -> Any:
-            if each.type is None or each.type.shape is None:
-                return each
-            return replace(each, type=replace(each.type, shape=tuple(map(renamed, each.type.shape))))
+        def typed(record: Any) -> Any:
+            if record.type is None or record.type.shape is None:
+                return record
+            return replace(record, type=replace(record.type, shape=tuple(map(renamed, record.type.shape))))
 
         return replace(
             self,
@@ -165,8 +165,8 @@ class Function:
             outputs=replace(self.outputs, leaves=tuple(map(typed, self.outputs.leaves))),
             arguments=tuple(map(typed, self.arguments)),
             results=tuple(
-                replace(each, name=renamed(each.name)) if each.kind == "size" else each
-                for each in map(typed, self.results)
+                replace(result, name=renamed(result.name)) if result.kind == "size" else result
+                for result in map(typed, self.results)
             ),
             symbols={renamed(symbol): range_ for symbol, range_ in self.symbols.items()},
             guards=tuple(map(renamed, self.guards)),
@@ -182,8 +182,8 @@ def function_from_json(record: Any, types: Types = ()) -> Function:
         UnknownType: if a type of inputs or outputs is not known in this process.
     """
     inputs, outputs = _tree(record["inputs"], types), _tree(record["outputs"], types)
-    arguments = tuple(_checked(Argument(**fields_from_json(each))) for each in record["arguments"])
-    results = tuple(_checked(Result(**fields_from_json(each))) for each in record["results"])
+    arguments = tuple(_checked(Argument(**fields_from_json(fields))) for fields in record["arguments"])
+    results = tuple(_checked(Result(**fields_from_json(fields))) for fields in record["results"])
     _check_inputs(inputs)
     for argument in arguments:
         _check_leaf(argument, inputs)
@@ -198,7 +198,7 @@ def function_from_json(record: Any, types: Types = ()) -> Function:
 
 
 def _tree(record: Any, types: Types) -> Tree:
-    leaves = tuple(Leaf(**fields_from_json(each)) for each in record["leaves"])
+    leaves = tuple(Leaf(**fields_from_json(fields)) for fields in record["leaves"])
     for leaf in leaves:
         if not isinstance(leaf.path, str) or not isinstance(leaf.value, Fixed) or type(leaf.fixed) is not bool:
             raise ValueError(f"{leaf} is not a leaf")

@@ -107,7 +107,9 @@ def _cast_as_recorded(graph: fx.Graph) -> None:
         recorded = _first_dtype(node.meta.get("val"))
         if not isinstance(node.target, torch._ops.OpOverload) or recorded not in _AUTOCAST_DTYPES:
             continue
-        operands = [each for each in node.all_input_nodes if _first_dtype(each.meta.get("val")) in _AUTOCAST_DTYPES]
+        operands = [
+            source for source in node.all_input_nodes if _first_dtype(source.meta.get("val")) in _AUTOCAST_DTYPES
+        ]
         if not operands or _dtype_without_autocast(node) is recorded:
             continue
         for operand in operands:
@@ -122,7 +124,7 @@ def _cast_as_recorded(graph: fx.Graph) -> None:
 def _dtype_without_autocast(node: fx.Node) -> torch.dtype | None:
     """Return the dtype of the first result of ``node``, evaluated with its operands' examples; None if that fails."""
     args, kwargs = map_aggregate(
-        (node.args, node.kwargs), lambda each: each.meta["val"] if isinstance(each, fx.Node) else each
+        (node.args, node.kwargs), lambda argument: argument.meta["val"] if isinstance(argument, fx.Node) else argument
     )
     operator: Any = node.target
     try:

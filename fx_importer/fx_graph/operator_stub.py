@@ -83,15 +83,15 @@ def operator_stub_from_json(record: Any) -> OperatorStub:
     return OperatorStub(
         name_from_json(record["operator"]),
         tuple(map(_operator_argument, record["arguments"])),
-        tuple(type_from_json(each) for each in record["takes"]),
-        tuple(Returned(type_from_json(each["type"]), _path(each.get("path", ()))) for each in record["returns"]),
+        tuple(type_from_json(item) for item in record["takes"]),
+        tuple(Returned(type_from_json(item["type"]), _path(item.get("path", ()))) for item in record["returns"]),
         names_from_json(record.get("places", ())),
         None if record.get("kernel") is None else triton_kernel_from_json(record["kernel"]),
     )
 
 
 def _path(indices: Any) -> tuple[int, ...]:
-    if not isinstance(indices, list | tuple) or any(type(each) is not int or each < 0 for each in indices):
+    if not isinstance(indices, list | tuple) or any(type(index) is not int or index < 0 for index in indices):
         raise ValueError(f"{indices!r} are no indices")
     return tuple(indices)
 

@@ -19,14 +19,16 @@ def refuse_overlapping_writes(program: ExportedProgram) -> ExportedProgram:
         UnsupportedProgramError: naming the operators that write.
     """
     nodes = [node for graph in graphs_of(program.graph_module) for node in graph.nodes if _is_write(node)]
-    writes = [(node, each) for node in nodes for each in mutated_arguments(node) if _is_expanded(value_of(each))]
+    writes = [
+        (node, argument) for node in nodes for argument in mutated_arguments(node) if _is_expanded(value_of(argument))
+    ]
     if writes:
         raise UnsupportedProgramError(
             "the program writes to tensors whose elements share memory. Write to the tensor before it is expanded, or "
             "to a clone():",
             [
-                unsupported_node(node, f"'{each.name}' has the strides {tuple(value_of(each).stride())}")
-                for node, each in writes
+                unsupported_node(node, f"'{argument.name}' has the strides {tuple(value_of(argument).stride())}")
+                for node, argument in writes
             ],
         )
     return program

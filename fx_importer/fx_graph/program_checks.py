@@ -76,10 +76,10 @@ def check_operator(name: str) -> None:
     if name.startswith("torch.sym_") and len(rest) == 1:
         return
     target: Any = torch
-    if first == "torch" and len(rest) in (3, 4) and rest[0] == "ops" and not any(each[:2] == "__" for each in rest):
+    if first == "torch" and len(rest) in (3, 4) and rest[0] == "ops" and not any(part[:2] == "__" for part in rest):
         target = getattr(torch.ops, rest[1], None)
-        for each in rest[2:] if target is torch.ops.higher_order or isinstance(target, _OpNamespace) else ():
-            target = getattr(target, each, None)
+        for part in rest[2:] if target is torch.ops.higher_order or isinstance(target, _OpNamespace) else ():
+            target = getattr(target, part, None)
         if isinstance(target, HigherOrderOperator):
             return
         if isinstance(target, OpOverload):

@@ -210,7 +210,7 @@ def with_own_meta_storages(program: ExportedProgram) -> ExportedProgram:
 def with_tensors(program: ExportedProgram, tensors: Mapping[str, torch.Tensor]) -> ExportedProgram:
     """Return a copy of ``program`` with the state and constants in ``tensors`` replaced; types must agree."""
     changed = copy.copy(program)
-    changed._state_dict = {name: tensors.get(name, each) for name, each in program.state_dict.items()}
+    changed._state_dict = {name: tensors.get(name, tensor) for name, tensor in program.state_dict.items()}
     changed._constants = {name: tensors.get(name, constant) for name, constant in program.constants.items()}
     return changed
 
@@ -226,7 +226,7 @@ def rename_state(program: ExportedProgram, names: Mapping[str, str]) -> Exported
             spec.target = names.get(spec.target, spec.target)
     changed = copy.copy(program)
     changed._graph_signature = signature
-    changed._state_dict = {names.get(name, name): each for name, each in program.state_dict.items()}
+    changed._state_dict = {names.get(name, name): tensor for name, tensor in program.state_dict.items()}
     return changed
 
 
@@ -278,7 +278,7 @@ def add_examples(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if "val" not in node.meta and (entry := node.meta.get("tensor_meta")) is not None:
             several = isinstance(entry, list | tuple) and not isinstance(entry, TensorMetadata)
-            examples = [_example(each) for each in (entry if several else [entry])]
+            examples = [_example(item) for item in (entry if several else [entry])]
             if all(example is not None for example in examples):
                 node.meta["val"] = tuple(examples) if several else examples[0]
 

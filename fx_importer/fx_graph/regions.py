@@ -32,7 +32,7 @@ def with_inlined_regions(program: ExportedProgram) -> ExportedProgram:
 
 def has_regions(module: torch.nn.Module) -> bool:
     """Return whether ``module`` or a submodule has regions."""
-    graphs = [each.graph for each in module.modules() if isinstance(each, fx.GraphModule)]
+    graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
     return any(graph.find_nodes(op="call_function", target=region) for graph in graphs for region in REGIONS)
 
 

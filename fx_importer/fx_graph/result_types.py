@@ -95,7 +95,9 @@ def origin_of_size(size: int | SymInt, program: ExportedProgram) -> fx.Node | No
     for node in program.graph.nodes:
         value = node.meta.get("val")
         sizes = value.shape if isinstance(value, Tensor) else (value,)
-        here: set[Any] = set().union(*(each.node.expr.free_symbols for each in sizes if isinstance(each, SymInt)))
+        here: set[Any] = set().union(
+            *(symbolic.node.expr.free_symbols for symbolic in sizes if isinstance(symbolic, SymInt))
+        )
         if node.op == "call_function" and isinstance(value, Tensor) and symbols & here:
             return node
     return None

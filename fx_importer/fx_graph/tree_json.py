@@ -23,7 +23,7 @@ _NAMED_TUPLE_NODE: Any = namedtuple
 """The type of the node of a named tuple; its context is the class."""
 _SEQUENCES: Mapping[str, type] = {"builtins.tuple": tuple, "builtins.list": list}
 _MAPPINGS: Mapping[str, type] = {"builtins.dict": dict, "collections.OrderedDict": OrderedDict}
-_FACTORIES: Mapping[str, Any] = {each.__name__: each for each in (list, dict, tuple, set, int, float, bool, str)}
+_FACTORIES: Mapping[str, Any] = {type_.__name__: type_ for type_ in (list, dict, tuple, set, int, float, bool, str)}
 """The default factories that are read; others would have to be imported."""
 
 Types = Sequence[type]
@@ -78,7 +78,7 @@ def _node_to_json(spec: pytree.TreeSpec) -> dict[str, Any]:
 
 def _node_from_json(node: Any, types: Mapping[str, type]) -> pytree.TreeSpec:
     kind, context = node["type"], node["context"]
-    children = [_node_from_json(each, types) for each in node["children_spec"]]
+    children = [_node_from_json(item, types) for item in node["children_spec"]]
     if kind is None:
         if children or context is not None:
             raise ValueError("a leaf has neither a context nor children")
@@ -160,7 +160,7 @@ def to_plain(value: Any) -> Any:
         pairs = [(field_, getattr(value, field_.name)) for field_ in dataclasses.fields(value)]
         return {field.name: to_plain(content) for field, content in pairs if content != field.default}
     if isinstance(value, Mapping):
-        return {key: to_plain(each) for key, each in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(each) for each in value]
+        return [to_plain(item) for item in value]
     return value

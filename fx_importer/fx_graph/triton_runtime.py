@@ -156,7 +156,8 @@ def _reduced_in_float32(method: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(operands, tuple) or not any(_is_bfloat16(operand.handle) for operand in operands):
             return method(operation, operands)
         wide = tuple(
-            _typed(each, _widened(each.handle), tl.float32) if _is_bfloat16(each.handle) else each for each in operands
+            _typed(operand, _widened(operand.handle), tl.float32) if _is_bfloat16(operand.handle) else operand
+            for operand in operands
         )
         results = method(operation, wide)
         return tuple(

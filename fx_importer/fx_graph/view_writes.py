@@ -124,7 +124,7 @@ def may_overlap(value: Tensor) -> bool:
 
 def _numbers(sizes: Sequence[int | SymInt]) -> list[int] | None:
     hints = [size.node.hint if isinstance(size, SymInt) else size for size in sizes]
-    return None if any(each is None for each in hints) else [int(each) for each in hints]
+    return None if any(hint is None for hint in hints) else [int(hint) for hint in hints]
 
 
 def _check_order(node: fx.Node, written: fx.Node, views: Sequence[fx.Node]) -> None:
@@ -152,7 +152,7 @@ def _replace(node: fx.Node, writes: Mapping[fx.Node, Sequence[fx.Node]]) -> None
         _refuse(node, f"'{written.name}' is a view of windows, and {node.target} writes to its memory twice")
     copies = {view: emit(node, aten.clone.default, view) for view in writes}
     args, kwargs = map_aggregate(
-        (node.args, dict(node.kwargs)), lambda each: copies.get(each, each) if isinstance(each, fx.Node) else each
+        (node.args, dict(node.kwargs)), lambda item: copies.get(item, item) if isinstance(item, fx.Node) else item
     )
     with node.graph.inserting_before(node):
         call = node.graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
@@ -186,7 +186,7 @@ def _write_back(node: fx.Node, written: fx.Node, made: fx.Node, views: Sequence[
             for axis, size in enumerate(base.meta["val"].shape)
         ]
         places = emit(node, aten.reshape.default, _places(node, base, sizes, views), [-1])
-        flat, values = (emit(node, aten.reshape.default, each, [-1]) for each in (base, made))
+        flat, values = (emit(node, aten.reshape.default, tensor, [-1]) for tensor in (base, made))
         new = emit(node, aten.index_put.default, flat, [places], values)
         emit(node, aten.copy_.default, base, emit(node, aten.reshape.default, new, sizes))
 
@@ -202,7 +202,7 @@ def _places(node: fx.Node, base: fx.Node, sizes: Sequence[Any], views: Sequence[
         if _reinterprets(view):
             _refuse(node, f"'{view.name}', a view of windows, has other elements than these")
         args, kwargs = map_aggregate(
-            (view.args, dict(view.kwargs)), lambda each: places.get(each, each) if isinstance(each, fx.Node) else each
+            (view.args, dict(view.kwargs)), lambda item: places.get(item, item) if isinstance(item, fx.Node) else item
         )
         places[view] = emit(node, target, *args, **kwargs)
     return places[views[-1]]

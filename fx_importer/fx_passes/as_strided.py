@@ -87,7 +87,7 @@ def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
     memory = _memory_of(node, base)
     _check_bounds(node, memory, value_of(source).shape, strides, offset)
     positions = _positions(node, list(sizes), list(strides), _minus(node, offset, memory.start))  # type: ignore[arg-type]
-    positions, source = (emit(node, aten.reshape.default, each, [-1]) for each in (positions, source))
+    positions, source = (emit(node, aten.reshape.default, tensor, [-1]) for tensor in (positions, source))
     written = emit(node, aten.index_put.default, memory.flat, [positions], source)
     shape, strides = [_size_argument(node, size) for size in value.shape], list(value.stride())
     return _read(node, _Memory(written, memory.start), shape, strides, value.storage_offset())
@@ -144,7 +144,7 @@ def _viewed(node: fx.Node) -> fx.Node | None:
     with torch.no_grad(), fake_mode_of_values(call, source):
         alias = source.detach()  # an in-place view would change the example value
         args, kwargs = map_aggregate(
-            (call.args, dict(call.kwargs)), lambda each: alias if each is shared[0] else value_of(each)
+            (call.args, dict(call.kwargs)), lambda item: alias if item is shared[0] else value_of(item)
         )
         result = call.target(*args, **kwargs)
         result = result if call is node else result[node.args[1]]

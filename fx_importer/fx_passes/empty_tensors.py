@@ -72,7 +72,7 @@ def _drop_empty_operands(cat: fx.Node) -> None:
     """Drop operands of ``cat`` that add nothing along its axis, unless one of them determines its dtype."""
     tensors, *axis = cat.args
     kept = [tensor for tensor in tensors if not _adds_nothing(value_of(tensor), *axis)]  # type: ignore[union-attr, arg-type]
-    if any(value_of(each).dtype == value_of(cat).dtype for each in kept):
+    if any(value_of(operand).dtype == value_of(cat).dtype for operand in kept):
         cat.args = (kept, *axis)
 
 

@@ -91,10 +91,10 @@ class _Scales:
             arguments[1] = self._scaled(end, node, scale)
         if is_convolution:
             arguments[2] = shift
-        if not all(self._is_constant(each) for each in (arguments[1], shift) if each is not None):
-            for each in reversed(self._emitted):
-                self._constants.remove(each)
-                each.graph.erase_node(each)
+        if not all(self._is_constant(operand) for operand in (arguments[1], shift) if operand is not None):
+            for operand in reversed(self._emitted):
+                self._constants.remove(operand)
+                operand.graph.erase_node(operand)
             return
         operator: Any = node.target
         result = insert_call(end, operator, tuple(arguments))
@@ -102,8 +102,8 @@ class _Scales:
         if not is_convolution and shift is not None:
             result = emit(end, aten.add.Tensor, result, shift)
         end.replace_all_uses_with(result)
-        for each in (*(affine for affine, _ in reversed(chain)), node):
-            each.graph.erase_node(each)
+        for operand in (*(affine for affine, _ in reversed(chain)), node):
+            operand.graph.erase_node(operand)
 
     @staticmethod
     def _is_shared(weight: Any) -> bool:

@@ -68,7 +68,7 @@ def _function(group: Sequence[Layer], results: Sequence[int], owner: fx.GraphMod
     Repeated layers in it are outlined too.
     """
     copy, layer = _Copy(owner), group[0]
-    for inputs in zip(*(each.inputs for each in group), strict=True):
+    for inputs in zip(*(layer.inputs for layer in group), strict=True):
         copy.input(inputs[0], always=len(set(inputs)) == 1)
     for node in layer.nodes:
         copy.node(node)

@@ -117,7 +117,7 @@ def _expand_equal_branch(node: fx.Node) -> fx.Node | None:
     condition, branch, other = node.args
     if not isinstance(branch, fx.Node) or not isinstance(other, fx.Node) or not _is_same_call(branch, other):
         return None
-    old, new = (value_of(each).shape for each in (branch, node))
+    old, new = (value_of(value).shape for value in (branch, node))
     if not same_type(value_of(branch), value_of(node)):
         sizes: list[int | fx.Node] = []
         for axis, size in enumerate(new, start=-len(new)):

@@ -133,7 +133,7 @@ class _Labels:
                 own[operand] if operand in own else -1 - outer.setdefault(operand, len(outer)) for operand in operands
             ]
             own[node] = len(own)
-        key += [self._number(_type(value_of(each))) for each in outer]
+        key += [self._number(_type(value_of(operand))) for operand in outer]
         return tuple(key), list(outer)
 
     def _label(self, node: fx.Node) -> tuple[int, list[fx.Node]]:
@@ -156,9 +156,9 @@ class _Labels:
             operands.append(argument)
             return _OPERAND
         if isinstance(argument, tuple | list):
-            return type(argument), *(self._comparable(each, operands) for each in argument)
+            return type(argument), *(self._comparable(item, operands) for item in argument)
         if isinstance(argument, Mapping):
-            return tuple((key, self._comparable(each, operands)) for key, each in argument.items())
+            return tuple((key, self._comparable(item, operands)) for key, item in argument.items())
         if isinstance(argument, slice):
             return self._comparable((argument.start, argument.stop, argument.step), operands)
         if isinstance(argument, float | complex):

@@ -42,7 +42,7 @@ class CallArguments:
     def argument(self, given: Any) -> OperatorArgument:
         """Return the record of an argument of the operator, and add the operands of the function for it."""
         if isinstance(given, list | tuple):
-            return tuple(self.argument(each) for each in given)
+            return tuple(self.argument(argument) for argument in given)
         if isinstance(given, fx.Node):
             example = self.build.example(given)
             if isinstance(example, list | tuple):
@@ -51,7 +51,7 @@ class CallArguments:
                     raise UnsupportedNodeError(
                         "a list of tensors that another operator made goes into it: take it apart before"
                     )
-                return tuple(self._passed(value, each) for value, each in zip(binding, example, strict=True))
+                return tuple(self._passed(value, part) for value, part in zip(binding, example, strict=True))
             return self._passed(self.build.value(given), example)
         if isinstance(given, torch.dtype | torch.layout | torch.memory_format):
             return _CODES[given]

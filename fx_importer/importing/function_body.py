@@ -49,8 +49,8 @@ def add_arguments(
         if argument.overwritten_by is not None:
             mutable.append((argument, value))
             value = build.op("torch.copy.to_vtensor", [build.type_of(node)], [value]).result
-        for each in (node, *argument.also):
-            walker.bind(each, value)
+        for source in (node, *argument.also):
+            walker.bind(source, value)
     return mutable
 
 
@@ -124,8 +124,8 @@ def import_body(
         name_values(function, signature.function)
     if program is not None and _is_dynamic(argument.node for argument in signature.arguments):
         # export has proved which sizes are equal: symbolic sizes are not broadcast from 1.
-        for each in (function, *importer.callees.functions):
-            each.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(importer.context)
+        for part in (function, *importer.callees.functions):
+            part.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(importer.context)
 
 
 def _is_dynamic(nodes: Iterable[fx.Node]) -> bool:

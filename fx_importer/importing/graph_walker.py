@@ -84,7 +84,7 @@ class Walker:
         try:
             example = build.example(node)
             several = isinstance(example, list | tuple)
-            types = [build.types.of(each) for each in example] if several else [build.type_of(node)]
+            types = [build.types.of(item) for item in example] if several else [build.type_of(node)]
         except (UnsupportedNodeError, TypeError, UnknownDtype):
             self.missing.add(node)
             return

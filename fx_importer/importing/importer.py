@@ -274,8 +274,8 @@ class FxImporter:
         try:
             import_body(self, function, graph, owner, signature, options, program)
         except BaseException:
-            for each in (function, *self.callees.functions):
-                each.erase()
+            for imported in (function, *self.callees.functions):
+                imported.erase()
             raise
         finally:
             self.callees = Callees(self)

@@ -27,7 +27,7 @@ def with_names(function: Function, inputs: Sequence[str], outputs: Sequence[str]
             raise UsageError("input_names does not name the inputs of a program that returns gradients")
         passed = [argument for argument in function.arguments if argument.kind == "input"]
         _check("input_names", inputs, passed)
-        names = {each.leaf: name for each, name in zip(passed, inputs, strict=True)}
+        names = {argument.leaf: name for argument, name in zip(passed, inputs, strict=True)}
         function = replace(
             function,
             arguments=tuple(
@@ -39,14 +39,14 @@ def with_names(function: Function, inputs: Sequence[str], outputs: Sequence[str]
     if outputs:
         returned = [result for result in function.results if result.kind == "output"]
         _check("output_names", outputs, returned)
-        names = {each.leaf: name for each, name in zip(returned, outputs, strict=True)}
+        names = {result.leaf: name for result, name in zip(returned, outputs, strict=True)}
         results = (_named(result, names) if result.kind == "output" else result for result in function.results)
         function = replace(function, results=tuple(results))
     return function
 
 
-def _named(each: Named, names: Mapping[int | None, str]) -> Named:
-    return replace(each, name=names.get(each.leaf, each.name))
+def _named(argument: Named, names: Mapping[int | None, str]) -> Named:
+    return replace(argument, name=names.get(argument.leaf, argument.name))
 
 
 def _check(keyword: str, names: Sequence[str], values: Sequence[Argument] | Sequence[Result]) -> None:

@@ -113,7 +113,7 @@ def _list_converter(element: Any) -> Convert:
         if isinstance(value, fx.Node):
             binding = build.environment.binding(value)
             return (
-                build.list_of([each for each in binding if isinstance(each, ir.Value)])
+                build.list_of([item for item in binding if isinstance(item, ir.Value)])
                 if isinstance(binding, tuple)
                 else build.value(value)
             )

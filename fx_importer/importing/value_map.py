@@ -41,4 +41,4 @@ class Environment:
 
 
 def _binding(value: Results) -> Binding:
-    return value if value is None or isinstance(value, ir.Value) else tuple(_binding(each) for each in value)
+    return value if value is None or isinstance(value, ir.Value) else tuple(_binding(item) for item in value)

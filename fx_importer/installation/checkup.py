@@ -90,10 +90,13 @@ class Checkup:
         for heading in ("", "found", "verdict", ""):
             table.add_column(heading, overflow="fold")
         table.add_row("Python", self.python, "", self.platform)
-        for each in self.packages:
-            style = "" if each.fits else "yellow" if each.extra else "bold red"
+        for package in self.packages:
+            style = "" if package.fits else "yellow" if package.extra else "bold red"
             table.add_row(
-                each.name, each.found or "-", Text(each.verdict, style), f"extra '{each.extra}'" if each.extra else ""
+                package.name,
+                package.found or "-",
+                Text(package.verdict, style),
+                f"extra '{package.extra}'" if package.extra else "",
             )
         for title, findings in self._sections():
             table.add_section()
@@ -101,8 +104,8 @@ class Checkup:
                 style = "" if finding.works else "yellow" if finding.extra else "bold red"
                 table.add_row(finding.name, title, Text(finding.verdict, style), Text(finding.message))
         table.add_section()
-        for each in self.neighbours:
-            table.add_row(each.name, "other MLIR", "imported" if each.loaded else "installed", each.where)
+        for package in self.neighbours:
+            table.add_row(package.name, "other MLIR", "imported" if package.loaded else "installed", package.where)
         return table
 
     def _sections(self) -> Iterator[tuple[str, Sequence[Finding]]]:

@@ -109,9 +109,9 @@ class BatchModel(LanguageModel):
             raise UsageError(f"{len(sequences)} {what}: the module was imported for 1 to {batch}, its batch")
         longest = max(map(len, sequences))
         if not all(sequences) or longest > context:
+            lengths = ", ".join(str(len(sequence)) for sequence in sequences)
             raise UsageError(
-                f"{what} of {', '.join(str(len(each)) for each in sequences)} tokens: accepted is 1 to {context}, the "
-                "context that the module was imported with"
+                f"{what} of {lengths} tokens: accepted is 1 to {context}, the context that the module was imported with"
             )
         rows = [*sequences, *[sequences[0]] * (batch - len(sequences))]  # extra rows are computed and dropped
         padding = [longest - len(row) for row in rows]

@@ -173,7 +173,7 @@ class Decoder(_Decoder):
         steps = Steps(position, tokens.shape[1], padding, last, is_prefix=is_prefix)
         return self._results(
             tokens,
-            [cache_layer(each, self.context, steps, self._initial) for each in self.cache],
+            [cache_layer(layer, self.context, steps, self._initial) for layer in self.cache],
             (steps.positions.unsqueeze(0) - padding.unsqueeze(1)).clamp(min=0) + first_position(self._model),
             torch.arange(self.context).unsqueeze(0) >= padding.unsqueeze(1) if self.attends else None,
             last,
@@ -228,7 +228,9 @@ class PagedDecoder(_Decoder):
             last, targets, adapter: see `Decoder.forward`.
         """
         steps = PagedSteps(pages, lengths, tokens.shape[1], self.page_size)
-        layers = [PagedCacheLayer(each, steps) if dict(each.named_buffers()) else DummyLayer() for each in self.cache]
+        layers = [
+            PagedCacheLayer(layer, steps) if dict(layer.named_buffers()) else DummyLayer() for layer in self.cache
+        ]
         positions = steps.positions.clamp(max=self.context - 1)  # padding goes past the context
         # Attention code of a model's own counts the keys by the mask.
         mask = None if uses_interface(self._model) else torch.ones_like(steps.rows, dtype=torch.bool)

@@ -176,7 +176,7 @@ def export_programs(
     steps: Shapes = None if chunk else {1: Dim("steps", min=1, max=form.context)}
     programs: dict[str, ExportedProgram] = {}
     adapter = {} if adapters is None else {"adapter": no_adapter(adapters.form)}
-    rest = [tree_map(lambda _: None, each) for each in adapter.values()]
+    rest = [tree_map(lambda _: None, weights) for weights in adapter.values()]
     with torch.no_grad():
         position, shapes = form.place(form.prompts, chunk)
         tokens = torch.zeros(form.prompts, length, dtype=torch.int64)

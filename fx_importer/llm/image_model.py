@@ -63,15 +63,15 @@ class ImageModel(BatchModel):
     def _prefill(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
         queue, self._images = list(self._images), ()
         embedded = self._no_images(tokens)
-        for row, each in enumerate(tokens == self.settings.image_token):
+        for row, is_image in enumerate(tokens == self.settings.image_token):
             images = queue[row if row < len(queue) else 0] if queue else None  # unused rows repeat the first prompt
             rows = torch.empty(0, embedded.shape[2]) if images is None else self.encode_image(images).flatten(0, 1)
-            if len(rows) != int(each.sum()):
+            if len(rows) != int(is_image.sum()):
                 raise UsageError(
-                    f"prompt {row} has {int(each.sum())} image tokens, and its images {len(rows)} embeddings: "
+                    f"prompt {row} has {int(is_image.sum())} image tokens, and its images {len(rows)} embeddings: "
                     "write one token for each"
                 )
-            embedded[row, each] = rows.to(embedded.dtype)
+            embedded[row, is_image] = rows.to(embedded.dtype)
         *_, logits = self._in_chunks(self._prefill_part, tokens, padding, embedded, most=MOST)
         return logits
 
@@ -84,6 +84,8 @@ class ImageModel(BatchModel):
         return self.caller["prefill"](tokens, position, padding, last, images=images[0])
 
     def _no_images(self, tokens: torch.Tensor) -> torch.Tensor:
-        (input_,) = [each for each in self.caller.manifest.functions["prefill"].arguments if each.name == "images"]
+        (input_,) = [
+            argument for argument in self.caller.manifest.functions["prefill"].arguments if argument.name == "images"
+        ]
         hidden = int((input_.type.shape or (0,))[-1])
         return torch.zeros(*tokens.shape, hidden, dtype=getattr(torch, input_.type.dtype))

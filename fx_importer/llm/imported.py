@@ -226,7 +226,7 @@ def _save(lowered: Lowered, loaded: LoadedModel, source: Path, target: Path, *, 
     changed = {
         name: weights[name]
         for name, weight in listed.items()
-        if not any(_is_same(loaded.stored.get(each), weights[name]) for each in (name, *weight.also))
+        if not any(_is_same(loaded.stored.get(key), weights[name]) for key in (name, *weight.also))
     }
     if changed and not partly:
         lowered.save(target / MODULE, weights=target / WEIGHTS)
@@ -243,7 +243,7 @@ def _is_same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
         return False
     if one.data_ptr() == other.data_ptr() and one.stride() == other.stride():
         return True
-    one, other = (each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
+    one, other = (tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
     return torch.equal(one, other)
 
 

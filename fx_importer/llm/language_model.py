@@ -97,7 +97,7 @@ class LanguageModel(ABC):
         for number, stream in enumerate(streams):
             if not stream.done and (added := stream.rest()) and on_text is not None:
                 on_text(number, added)
-        return [each.completion() for each in streams]
+        return [stream.completion() for stream in streams]
 
     def score(self, texts: str | Sequence[str]) -> list[Score]:
         """Return the log-probabilities of the tokens of each text, except for its first token.

@@ -115,7 +115,7 @@ def _tokenizer(path: Path) -> Any:
 
 def empty_state(manifest: Manifest) -> dict[str, torch.Tensor]:
     """Return zeros for the state. Raises `UsageError` before allocating if there is not enough memory."""
-    types = {name: (each.type.sizes, getattr(torch, each.type.dtype)) for name, each in manifest.state.items()}
+    types = {name: (tensor.type.sizes, getattr(torch, tensor.type.dtype)) for name, tensor in manifest.state.items()}
     needed = sum(math.prod(sizes) * dtype.itemsize for sizes, dtype in types.values())
     available = available_memory()
     if available is not None and needed > available:

@@ -18,13 +18,13 @@ def check_conversion(folder: Path, dtype: torch.dtype | None, quantized: bool) -
     format. Other tensors count if they are converted to ``dtype``.
     """
     needed = 0
-    for each in stored_in(folder).values():
-        if each.type is None or not getattr(torch, each.type.dtype).is_floating_point:
+    for tensor in stored_in(folder).values():
+        if tensor.type is None or not getattr(torch, tensor.type.dtype).is_floating_point:
             continue
-        number = math.prod(each.type.sizes)
-        if quantized and len(each.type.sizes) > 1:
+        number = math.prod(tensor.type.sizes)
+        if quantized and len(tensor.type.sizes) > 1:
             needed += number // 2
-        elif dtype is not None and getattr(torch, each.type.dtype) != dtype:
+        elif dtype is not None and getattr(torch, tensor.type.dtype) != dtype:
             needed += number * dtype.itemsize
     available = available_memory()
     if available is not None and needed > available:

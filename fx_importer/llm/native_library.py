@@ -62,7 +62,7 @@ def build(
         tensors={**lowered.tensors, **empty_state(manifest)},
         manifest=replace(lowered.manifest, functions=functions),
     )
-    mapped = list(dict.fromkeys(each.file for each in stored.values()))
+    mapped = list(dict.fromkeys(tensor.file for tensor in stored.values()))
     try:
         with complete_directory(made) as new:
             constants = _constants(settings, manifest)

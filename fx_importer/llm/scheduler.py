@@ -82,7 +82,7 @@ class Scheduler:
             )
         if not 0 <= min(prompt) <= max(prompt) < vocabulary:
             raise UsageError(
-                f"a prompt with the token {min(prompt, key=lambda each: 0 <= each < vocabulary)}: accepted "
+                f"a prompt with the token {min(prompt, key=lambda token: 0 <= token < vocabulary)}: accepted "
                 f"are 0 to {vocabulary - 1}"
             )
         if max_new_tokens < 1:
@@ -121,8 +121,8 @@ class Scheduler:
         self._admit()
         chosen: list[tuple[Request, int]] = []
         running = [slot for slot in self.slots if slot is not None]
-        joining = [each for each in running if each.in_prefill]
-        decoding = [each for each in running if not each.in_prefill]
+        joining = [request for request in running if request.in_prefill]
+        decoding = [request for request in running if not request.in_prefill]
         if joining:
             chosen += self._prefill(joining[0])
         if decoding:
@@ -149,7 +149,10 @@ class Scheduler:
 
     def _decode(self, requests: list[Request]) -> list[tuple[Request, int]]:
         rows = [self.slots.index(request) for request in requests]
-        rows_ = {row: (each.tokens[-1], each.pages, each.cached) for row, each in zip(rows, requests, strict=True)}
+        rows_ = {
+            row: (request.tokens[-1], request.pages, request.cached)
+            for row, request in zip(rows, requests, strict=True)
+        }
         logits = self.model.decode(rows_)
         for request in requests:
             request.cached += 1

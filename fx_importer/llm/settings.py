@@ -93,8 +93,8 @@ class Settings:
             fields["files"] = None if stamps is None else {name: Stamp(**stamp) for name, stamp in stamps.items()}
             settings = cls(**fields | {name: tuple(fields[name]) for name in ("stop_tokens", "weights")})
             sizes = [
-                each or 1
-                for each in (settings.chunk, settings.page_size, settings.pages, settings.draft, settings.image_token)
+                number or 1
+                for number in (settings.chunk, settings.page_size, settings.pages, settings.draft, settings.image_token)
             ]
             numbers = (settings.batch, settings.context, *sizes, *settings.stop_tokens)
             if {*map(type, numbers)} != {int} or {*map(type, settings.weights)} != {str} or not settings.weights:

@@ -92,7 +92,7 @@ class SourceModel(BatchModel):
             raise UsageError(f"{len(listed)} texts and {len(given)} sources: pass the source of each text")
         start = self._start(None)
         targets = [self.tokenizer(text_target=text)["input_ids"] for text in listed]
-        self.encode([self._inputs(each) for each in given])
+        self.encode([self._inputs(source) for source in given])
         rows = self._log_probabilities([[*start, *target] for target in targets])
         return [
             Score((start[-1], *target), probabilities[len(start) - 1 :])
@@ -141,7 +141,9 @@ class SourceModel(BatchModel):
         return prompt if isinstance(prompt, torch.Tensor) else super()._inputs(prompt)
 
     def _features(self, rows: Sequence[Any]) -> torch.Tensor:
-        (argument, *_) = [each for each in self.caller.manifest.functions["encode"].arguments if each.name == "source"]
+        (argument, *_) = [
+            argument for argument in self.caller.manifest.functions["encode"].arguments if argument.name == "source"
+        ]
         shape = list(argument.type.sizes[1:])
         for row in rows:
             if not isinstance(row, torch.Tensor) or list(row.shape) != shape:

@@ -44,7 +44,7 @@ def speculate(
         while left:
             proposed = _proposed(proposing, text, min(most, left - 1))
             likely = sequence.verify([text[-1], *proposed]).argmax(-1).tolist()
-            same = next((at for at, each in enumerate(proposed) if each != likely[at]), len(proposed))
+            same = next((at for at, token in enumerate(proposed) if token != likely[at]), len(proposed))
             accepted = likely[: same + 1]
             text += accepted
             sequence.cut(len(text) - 1)  # the last token starts the next call

@@ -23,7 +23,7 @@ class TextStream:
 
     def __init__(self, tokenizer: Any, stop: Sequence[str] = ()):
         self.tokenizer = tokenizer
-        self.stop = tuple(each for each in stop if each)
+        self.stop = tuple(word for word in stop if word)
         self.tokens: list[int] = []
         self.text = ""
         self.shown = 0
@@ -33,11 +33,11 @@ class TextStream:
         """Add ``token``, and return the new text that later tokens can no longer change."""
         self.tokens.append(token)
         self.text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
-        ends = [at for each in self.stop if (at := self.text.find(each)) >= 0]
+        ends = [at for word in self.stop if (at := self.text.find(word)) >= 0]
         if ends:
             self.text, self.done = self.text[: min(ends)], True
             return self._until(len(self.text))
-        kept = max((_overlap(self.text, each) for each in self.stop), default=0)  # a possible prefix of a stop string
+        kept = max((_overlap(self.text, word) for word in self.stop), default=0)  # a possible prefix of a stop string
         if self.text.endswith("\N{REPLACEMENT CHARACTER}"):  # an incomplete character
             kept = max(kept, 1)
         return self._until(len(self.text) - kept)

@@ -57,9 +57,9 @@ class EmittedOperations:
             raise CannotEmit(f"the function of the text takes ({texts[0]}), and is given ({texts[1]})")
         known = dict(zip(block.arguments, operands, strict=True))
         *body, end = block.operations
-        for each in body:
-            copy = self._clone(each.operation, known, emit.point)
-            known.update(zip(each.results, copy.results, strict=True))
+        for op in body:
+            copy = self._clone(op.operation, known, emit.point)
+            known.update(zip(op.results, copy.results, strict=True))
         return [known[value] for value in end.operands]
 
     def _clone(self, op: ir.Operation, known: Mapping[ir.Value, ir.Value], point: ir.InsertionPoint) -> ir.Operation:

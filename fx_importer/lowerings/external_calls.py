@@ -26,24 +26,24 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
     """
     plan = plan_for(node.target)
     call = CallArguments.of(node, build)
-    arguments = tuple(call.argument(each) for each in plan.bind(node.args, node.kwargs))
+    arguments = tuple(call.argument(argument) for argument in plan.bind(node.args, node.kwargs))
     examples = [] if plan.results == 0 else [build.example(node)] if plan.results == 1 else list(build.example(node))
     returned: list[tuple[Any, tuple[int, ...]]] = []
     for position, example in enumerate(examples):
         path = () if plan.results == 1 else (position,)
         if isinstance(example, list | tuple):
-            returned += [(each, (*path, index)) for index, each in enumerate(example)]
+            returned += [(item, (*path, index)) for index, item in enumerate(example)]
         elif example is not None:
             returned.append((example, path))
     if wrong := [example for example, _ in returned if not isinstance(example, torch.Tensor)]:
         raise UnsupportedNodeError(
             f"the function {external.symbol} stands for it, which cannot return {type(wrong[0]).__name__}"
         )
-    returns = tuple(Returned(call.tensor(each), path) for each, path in returned)
+    returns = tuple(Returned(call.tensor(value), path) for value, path in returned)
     stub = OperatorStub(str(node.target), arguments, tuple(call.takes), returns)
     names = (f"{external.symbol}{f'_{i}' if i else ''}" for i in itertools.count())
     with build.ambient():
-        types = [build.types.of(each) for each, _ in returned]
+        types = [build.types.of(value) for value, _ in returned]
         results = iter(OperatorStubs(build.fx_importer.module_op).call(stub, call.operands, types, names).results)
     return nested(results, examples, build.constant)
 

@@ -50,7 +50,7 @@ def handlers_for(
                 for operator in rule.operators:
                     if into is output_type or operator.namespace not in BUILT_IN:
                         rules.setdefault(operator, []).append((rule, into))
-    built_in = _BuiltIn(tuple(dict.fromkeys(each.root for each in (output_type, *fallback))), refuses)
+    built_in = _BuiltIn(tuple(dict.fromkeys(kind.root for kind in (output_type, *fallback))), refuses)
     return {operator: _handler(found, output_type, built_in) for operator, found in rules.items()}
 
 
@@ -108,15 +108,15 @@ def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: 
     """Import an operator as a call of a function that ``rule`` lowers into ``into``. Raises as `_RuleCall` does."""
     context, importer = build.fx_importer.context, build.fx_importer
     inputs = list(dict.fromkeys(node.all_input_nodes))
-    types = [build.type_of(each) for each in inputs]
+    types = [build.type_of(value) for value in inputs]
     module = ir.Module.create(build.location)
     with context, build.location, ir.InsertionPoint(module.body):
         function = func_d.FuncOp("other", ir.FunctionType.get(types, []))
         block = function.add_entry_block()
     inner = NodeBuilder(importer, build.owner, block)
     inner.location = build.location
-    for each, argument in zip(inputs, block.arguments, strict=True):
-        inner.environment.bind(each, argument)
+    for value, argument in zip(inputs, block.arguments, strict=True):
+        inner.environment.bind(value, argument)
     results = tree_leaves(_RuleCall(rule, node, inner, EMITTERS[into.root]).lowered())
     inner.op("func.return", [], results)
     update_function_type(function)
@@ -185,7 +185,9 @@ class _RuleCall:
         return [example] if self._plan.results == 1 else list(example)
 
     def _flat_examples(self) -> list[Any]:
-        return [one for each in self._examples() for one in (each if isinstance(each, list | tuple) else [each])]
+        return [
+            one for example in self._examples() for one in (example if isinstance(example, list | tuple) else [example])
+        ]
 
     def _flat(self, returned: Any, lists: Sequence[bool]) -> list[Any]:
         """Return the values that a rule returned as a flat list."""
@@ -198,7 +200,9 @@ class _RuleCall:
             results = [] if returned is None else returned
         if not isinstance(results, list | tuple) or len(results) != len(lists):
             raise self._mistake(f"returned {_value_text(returned)}, but {self._node.target} returns {len(lists)}")
-        return [one for each, several in zip(results, lists, strict=True) for one in (each if several else [each])]
+        return [
+            one for result, several in zip(results, lists, strict=True) for one in (result if several else [result])
+        ]
 
     def _as_torch_values(self, values: Sequence[Any], types: Sequence[ir.Type]) -> list[ir.Value]:
         if len(values) != len(types):
@@ -222,20 +226,20 @@ class _RuleCall:
 
     def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Return the positional and keyword arguments of the rule."""
-        values = [self._argument(each) for each in self._plan.bind(self._node.args, self._node.kwargs)]
+        values = [self._argument(argument) for argument in self._plan.bind(self._node.args, self._node.kwargs)]
         pairs = [*zip(self._schema.arguments, values, strict=True)]
         keywords = {argument.name: value for argument, value in pairs if argument.kwarg_only}
         return [value for argument, value in pairs if not argument.kwarg_only], keywords
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, list | tuple):
-            return [self._argument(each) for each in argument]
+            return [self._argument(item) for item in argument]
         if not isinstance(argument, fx.Node):
             return argument
         binding = self._build.environment.binding(argument)
         if isinstance(binding, ir.Value):
             return self._emit.torch.to_builtin(binding)
-        return [self._emit.torch.to_builtin(each) for each in binding or () if isinstance(each, ir.Value)]
+        return [self._emit.torch.to_builtin(value) for value in binding or () if isinstance(value, ir.Value)]
 
 
 def _compatible(actual: ir.Type, wanted: ir.Type) -> bool:

@@ -204,7 +204,7 @@ def _scalar(emit: LinalgOps, name: str, operands: Sequence[ir.Value], result: ir
 
 def _cast(emit: LinalgOps, x: ir.Value, new: ir.Type) -> ir.Value:
     """Emit the conversion of a scalar."""
-    old, to = (_TYPE.fullmatch(str(each)) for each in (x.type, new))
+    old, to = (_TYPE.fullmatch(str(type_)) for type_ in (x.type, new))
     if old is None or to is None:
         raise CannotEmit(f"linalg has no cast of {x.type} to {new}")
     change = int(to["bits"]) - int(old["bits"])

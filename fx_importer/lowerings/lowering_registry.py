@@ -74,13 +74,13 @@ def layers(items: Iterable[Any]) -> list[Lowerings]:
     """
     single: list[Any] = []
     rest: list[Lowerings] = []
-    for each in items:
-        if isinstance(each, Lowerings):
-            rest.append(each)
-        elif isinstance(each, str):
-            rest.append(_offered(each))
+    for item in items:
+        if isinstance(item, Lowerings):
+            rest.append(item)
+        elif isinstance(item, str):
+            rest.append(_offered(item))
         else:
-            single.append(each)
+            single.append(item)
     return [*([Lowerings(single)] if single else []), *rest]
 
 

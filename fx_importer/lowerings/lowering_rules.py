@@ -97,11 +97,11 @@ def lowers(
         UsageError: for an argument that is not an operator, or an output type without an emitter.
     """
     kinds = [into] if isinstance(into, str | OutputType) else list(into)
-    types = tuple(OutputType.get(each) for each in kinds)
+    types = tuple(OutputType.get(kind) for kind in kinds)
     wrong = [type_ for type_ in types if type_.root not in EMITTERS]
     if wrong or not types:
-        refused = ", ".join(each.value for each in wrong) or "nothing"
-        raise UsageError(f"a rule lowers into {', '.join(each.value for each in EMITTERS)}, and not into {refused}")
+        refused = ", ".join(kind.value for kind in wrong) or "nothing"
+        raise UsageError(f"a rule lowers into {', '.join(kind.value for kind in EMITTERS)}, and not into {refused}")
     targets = tuple(overloads(operators))
     if not targets:
         raise UsageError("lowers(...) names no operator: lowers(torch.ops.mylib.twice.default, into=...)")

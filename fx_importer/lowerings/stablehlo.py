@@ -67,7 +67,7 @@ class StablehloEmitter(TargetEmitter):
         """Return the common size of ``tensors`` along the negative ``axis``, as ``tensor<1xi32>``."""
         there = [(tensor, self.shape(tensor)[axis]) for tensor in tensors if len(self.shape(tensor)) >= -axis]
         known = {size for _, size in there if size not in (1, None)}
-        unknown = [each for each, size in there if size is None]
+        unknown = [dim for dim, size in there if size is None]
         if known or not unknown:
             return self._sizes([known.pop() if known else 1])
         return self._dimension(unknown[0], len(self.shape(unknown[0])) + axis)
@@ -112,7 +112,9 @@ class StablehloEmitter(TargetEmitter):
     def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
         ends = [start + (size or 0) for start, size in zip(starts, self.shape(kind), strict=True)]
         bounds = {"start_indices": starts, "limit_indices": ends, "strides": [1] * len(ends)}
-        return self.op("stablehlo.slice", [kind], [x], {name: self.array(each) for name, each in bounds.items()}).result
+        return self.op(
+            "stablehlo.slice", [kind], [x], {name: self.array(bound) for name, bound in bounds.items()}
+        ).result
 
     def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
         element = self.element(x)

@@ -19,7 +19,9 @@ class SymbolTable(Mapping[tuple[Any, int], ir.Value]):
     def __init__(self, node: fx.Node, build: NodeBuilder, emit: TargetEmitter):
         self.build = build
         self.emit = emit
-        self._nodes = {each.name: each for each in node.graph.nodes if each in build.environment}
+        self._nodes = {
+            placeholder.name: placeholder for placeholder in node.graph.nodes if placeholder in build.environment
+        }
 
     def __getitem__(self, key: tuple[Any, int]) -> ir.Value:
         node, index = key
@@ -43,5 +45,5 @@ class SymbolTable(Mapping[tuple[Any, int], ir.Value]):
         return (
             self.emit.torch.to_builtin(result)
             if isinstance(result, ir.Value)
-            else [self.emit.torch.to_builtin(each) for each in result]
+            else [self.emit.torch.to_builtin(value) for value in result]
         )

@@ -101,7 +101,7 @@ class TosaEmitter(TargetEmitter):
         if not self.is_float(x):
             raise CannotEmit(f"TOSA has no product of matrices of {element} as torch has it: cast to f32")
         batch = len(self.shape(kind)) == 3
-        x, y = (each if batch else self._of_rank(each, 3) for each in (x, y))
+        x, y = (operand if batch else self._of_rank(operand, 3) for operand in (x, y))
         zero = ir.Attribute.parse(f"dense<0.0> : tensor<1x{element}>", self.context)
         zeros = [self._constant(zero, self.tensor((1,), element)) for _ in range(2)]
         full = kind if batch else self.tensor((1, *self.shape(kind)), element)

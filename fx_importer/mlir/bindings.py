@@ -123,7 +123,7 @@ def stablehlo_version(name: str) -> str:
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(each) for each in version.split(".")]
+    return [int(part) for part in version.split(".")]
 
 
 def portable_artifact(module: ir.Module, version: str = "week-12") -> bytes:

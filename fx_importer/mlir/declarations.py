@@ -57,7 +57,7 @@ class OperatorStubs:
         kind = ir.FunctionType.get([operand.type for operand in operands], list(results))
         key = (stub.to_json(), str(kind))
         if key not in self._known:
-            name = next(each for each in names if each not in self._names)
+            name = next(name for name in names if name not in self._names)
             with ir.InsertionPoint(self._block):
                 made = func_d.FuncOp(name, kind, visibility="private")
             for attribute, value in {STUB_ATTRIBUTE: ir.StringAttr.get(key[0]), **attributes}.items():

@@ -62,7 +62,7 @@ class WeightHandle:
         return WeightHandle(scope, int(parsed[2]), _integers(parsed[3], "x"), _integers(parsed[4], "."))
 
 
-_SCOPES = "|".join(re.escape(each.value) for each in HandleScope)
+_SCOPES = "|".join(re.escape(member.value) for member in HandleScope)
 _NAME = re.compile(rf'dense_resource<"({_SCOPES})/(\d+)/(?:([\dx]*)/([\d.]*)/)?(?:_\d+)*">')
 """Scope, number, and where it is transposed the shape and the permutation.
 
@@ -71,7 +71,7 @@ A slash ends each, since MLIR adds an underscore and a number to a name that the
 
 
 def _integers(text: str, separator: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in text.split(separator) if each)
+    return tuple(int(digits) for digits in text.split(separator) if digits)
 
 
 def transposed_handle(

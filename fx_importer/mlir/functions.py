@@ -40,8 +40,10 @@ def state_aliases(function: func_d.FuncOp) -> dict[int, int]:
     """Return the positions of results that are new values of state, and of the arguments with the old ones."""
     arguments, returned = (
         [
-            str(each["fx_importer.state"]) if "fx_importer.state" in each else None
-            for each in map(ir.DictAttr, ir.ArrayAttr(function.attributes[kind]) if kind in function.attributes else ())
+            str(attributes["fx_importer.state"]) if "fx_importer.state" in attributes else None
+            for attributes in map(
+                ir.DictAttr, ir.ArrayAttr(function.attributes[kind]) if kind in function.attributes else ()
+            )
         ]
         for kind in ("arg_attrs", "res_attrs")
     )
@@ -51,7 +53,7 @@ def state_aliases(function: func_d.FuncOp) -> dict[int, int]:
 def check_results(function: func_d.FuncOp) -> list[int]:
     """Return the positions of the results of ``function`` that say whether assumptions of the capture hold."""
     results = ir.ArrayAttr(function.attributes["res_attrs"]) if "res_attrs" in function.attributes else ()
-    return [at for at, each in enumerate(map(ir.DictAttr, results)) if "fx_importer.check" in each]
+    return [at for at, attributes in enumerate(map(ir.DictAttr, results)) if "fx_importer.check" in attributes]
 
 
 def checks_assumptions(function: func_d.FuncOp) -> bool:

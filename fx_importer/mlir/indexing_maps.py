@@ -38,11 +38,11 @@ def axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
     loops = PRODUCTS[op.name]
     if "indexing_maps" in op.attributes:
         maps = [list(indexing_map.results) for indexing_map in indexing_maps(op)]
-        if not all(isinstance(each, ir.AffineDimExpr) for results in maps for each in results):
+        if not all(isinstance(expression, ir.AffineDimExpr) for results in maps for expression in results):
             return None
-        loops = tuple(tuple(ir.AffineDimExpr(each).position for each in results) for results in maps)
+        loops = tuple(tuple(ir.AffineDimExpr(expression).position for expression in results) for results in maps)
     letters = "mnk" if op.name == "linalg.matmul" else "bmnk"
-    left, right, result = ("".join(letters[loop] for loop in each) for each in loops)
+    left, right, result = ("".join(letters[loop] for loop in axes) for axes in loops)
     return (left, right, result) if len(set(left)) == len(letters) - 1 else None
 
 

@@ -78,12 +78,12 @@ def _constants(module: ir.Operation, manifest: Manifest | None) -> tuple[Constan
             key = key_of(value) if is_resource(value) else ""
             name = outside[key].name if key in outside else key
             summaries[value] = ConstantSummary(name, str(value.type), byte_size(value), key not in outside)
-    return tuple(sorted(summaries.values(), key=lambda each: -each.nbytes))
+    return tuple(sorted(summaries.values(), key=lambda weight: -weight.nbytes))
 
 
 def signature(function: Function) -> str:
     """Return the arguments and results of ``function``: ``(x: float32[3, 4]) -> (output: float32[3, 2])``."""
-    arguments, results = (", ".join(map(_value, each)) for each in (function.arguments, function.results))
+    arguments, results = (", ".join(map(_value, values)) for values in (function.arguments, function.results))
     return f"({arguments}) -> ({results})"
 
 

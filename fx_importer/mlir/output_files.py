@@ -173,7 +173,7 @@ def complete_directory(path: Path) -> Iterator[Path]:
     remove_when_killed(temporary)
     try:
         yield temporary
-        files = [each for each in temporary.rglob("*") if not each.is_dir()]
+        files = [path_ for path_ in temporary.rglob("*") if not path_.is_dir()]
         for file in files:
             (path / file.relative_to(temporary)).parent.mkdir(parents=True, exist_ok=True)
             file.replace(path / file.relative_to(temporary))

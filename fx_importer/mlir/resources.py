@@ -51,8 +51,8 @@ def key_of(resource: ir.Attribute) -> str:
     return raw.decode()
 
 
-def _unescaped(each: re.Match[bytes]) -> bytes:
-    return each[1] if each[1] == b"\\" else bytes.fromhex(each[1].decode())
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    return escape[1] if escape[1] == b"\\" else bytes.fromhex(escape[1].decode())
 
 
 _PLAIN = {chr(code) for code in range(32, 127)} - {'"', "\\"}

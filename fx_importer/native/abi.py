@@ -158,7 +158,7 @@ def entry_of(module: ir.Module, name: str, manifest: Manifest) -> EntryPoint:
     """
     function = manifest.functions[name]
     names: list[str] = []
-    (code,) = (each for each in functions_of(module).values() if each.name.value == name)
+    (code,) = (candidate for candidate in functions_of(module).values() if candidate.name.value == name)
     arguments = tuple(
         _argument(argument, names, isinstance(kind, ir.MemRefType))
         for argument, kind in zip(function.arguments, code.type.inputs, strict=False)
@@ -169,7 +169,7 @@ def entry_of(module: ir.Module, name: str, manifest: Manifest) -> EntryPoint:
         None if position < len(function.arguments) else _result(result, names)
         for result, position in zip(function.results, _in_manifest_order(positions, function), strict=True)
     )
-    known = {each.name for each in sizes}
+    known = {size.name for size in sizes}
     for value in results:
         for size in value.shape or () if value else ():
             if isinstance(size, str) and (unknown := SizeExpression(size).symbols - known):
@@ -238,7 +238,7 @@ def _sizes(function: Function, arguments: Sequence[Value], names: list[str]) -> 
     for value in arguments:
         for size in value.shape or ():
             for symbol in sorted(SizeExpression(size).symbols) if isinstance(size, str) else ():
-                if symbol not in [each.name for each in found]:
+                if symbol not in [size.name for size in found]:
                     least, greatest = ranges.get(symbol, (0, None))
                     c_name = identifier(symbol, names)
                     names.append(c_name)

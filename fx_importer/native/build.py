@@ -290,7 +290,9 @@ def _write_block(
     The file begins where the mapped files end.
     """
     *offsets, end = offsets_of(hoisted)
-    start = file_aligned(max((each.place + each.nbytes for each in hoisted if each.place is not None), default=0))
+    start = file_aligned(
+        max((buffer.place + buffer.nbytes for buffer in hoisted if buffer.place is not None), default=0)
+    )
     parts: list[Part] = []
     places: dict[str, int] = {}
     with path.open("wb") as file:

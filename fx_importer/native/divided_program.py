@@ -46,10 +46,10 @@ def divide_program(
     compiled: dict[tuple[ir.Operation, ...], tuple[Estimate, bytes]] = {}
     while True:
         parts = divide(module, on_processor.__contains__)
-        if small := [each for each in parts if each.on_npu and not any(map(_is_work, each.operations))]:
+        if small := [part for part in parts if part.on_npu and not any(map(_is_work, part.operations))]:
             on_processor |= {op for part in small for op in part.operations}
             continue
-        waiting = [each for each in parts if each.on_npu and each.operations not in compiled]
+        waiting = [part for part in parts if part.on_npu and part.operations not in compiled]
         if not waiting:
             break
         try:
@@ -63,15 +63,15 @@ def divide_program(
             for op, reason in refused.items():
                 line = f"{op.name}: {reason}"
                 reasons[line] = reasons.get(line, 0) + 1
-    on_npu = [each for each in parts if each.on_npu]
+    on_npu = [part for part in parts if part.on_npu]
     if not on_npu:
         raise UsageError(
             "\n  ".join([f"{accelerator} runs no convolution, matmul or pooling of the model:", *floats, *reasons])
         )
     listed = [*floats, *(f"{count} {line}" if count > 1 else line for line, count in reasons.items())]
-    estimate = _sum([compiled[each.operations][0] for each in on_npu])
-    count = sum(len(each.operations) for each in parts if not each.on_npu)
-    npu = {each.name: read_raw(compiled[each.operations][1]) for each in on_npu}
+    estimate = _sum([compiled[part.operations][0] for part in on_npu])
+    count = sum(len(part.operations) for part in parts if not part.on_npu)
+    npu = {part.name: read_raw(compiled[part.operations][1]) for part in on_npu}
     return DividedProgram(tuple(parts), npu, replace(estimate, cpu_operators=count, on_processor=listed))
 
 
@@ -129,10 +129,10 @@ def _sum(estimates: Sequence[Estimate]) -> Estimate:
     first = estimates[0]
     return replace(
         first,
-        cycles={name: sum(each.cycles[name] for each in estimates) for name in first.cycles},
-        memory={name: max(each.memory[name] for each in estimates) for name in first.memory},
+        cycles={name: sum(part.cycles[name] for part in estimates) for name in first.cycles},
+        memory={name: max(part.memory[name] for part in estimates) for name in first.memory},
         **{
-            name: sum(getattr(each, name) for each in estimates)
+            name: sum(getattr(part, name) for part in estimates)
             for name in ("macs", "original_weights", "encoded_weights", "npu_operators")
         },
     )

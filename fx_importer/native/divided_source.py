@@ -156,8 +156,8 @@ def write_divided(
     interface = _interface(lowered, scales)
     memory = _memory(lowered, program, library, interface)
     upper = name.upper()
-    declared = [f"const {each.c_type} *{each.name}" for each in interface[0]]
-    declared += [f"{each.c_type} *{each.name}" for each in interface[1]]
+    declared = [f"const {tensor.c_type} *{tensor.name}" for tensor in interface[0]]
+    declared += [f"{tensor.c_type} *{tensor.name}" for tensor in interface[1]]
     fast = max((int(raw["scratch_fast_size"]) for raw in program.npu.values()), default=0)
     estimate = program.estimate
     words = {
@@ -174,7 +174,7 @@ def write_divided(
         "streams": len(program.npu),
         "on_npu": sum(len(part.operations) for part in program.parts if part.on_npu),
         "on_processor": "\n".join(f" *   {line.replace('*/', '* /')}" for line in estimate.on_processor),
-        "macros": "\n".join(line for tensors in interface for each in tensors for line in each.macros(upper)),
+        "macros": "\n".join(line for tensors in interface for tensor in tensors for line in tensor.macros(upper)),
         "arrays": "\n\n".join(
             byte_arrays(f"{name}_{part}", f"{upper}_ALIGNED", raw) for part, raw in program.npu.items()
         ),
@@ -186,7 +186,7 @@ def write_divided(
 
 
 def _pointers(interface: tuple[Sequence[_Tensor], Sequence[_Tensor]], fast: int) -> list[str]:
-    names = [each.name for tensors in interface for each in tensors]
+    names = [tensor.name for tensors in interface for tensor in tensors]
     return [*names, "arena", *(["fast_scratch"] if fast else []), "invoke"]
 
 
@@ -197,10 +197,10 @@ def _interface(
     tensors: list[list[_Tensor]] = []
     for kind, described, known in (("input", function.arguments, scales[0]), ("output", function.results, scales[1])):
         made: list[_Tensor] = []
-        for number, each in enumerate(described):
-            c_type = C_TYPES[each.passed_as or each.type.dtype]
+        for number, value in enumerate(described):
+            c_type = C_TYPES[value.passed_as or value.type.dtype]
             scale = known[number] if number < len(known) else None
-            made.append(_Tensor(f"{kind}_{number}", c_type, tuple(map(int, each.type.shape or ())), scale))
+            made.append(_Tensor(f"{kind}_{number}", c_type, tuple(map(int, value.type.shape or ())), scale))
         tensors.append(made)
     return tensors[0], tensors[1]
 

@@ -97,7 +97,7 @@ class Library:
     def first_status(self, entry: EntryPoint) -> int:
         """Return the status of the first message of ``entry``."""
         before = self.entries[: self.entries.index(entry)]
-        return FIRST_STATUS + sum(len(each.messages) for each in before)
+        return FIRST_STATUS + sum(len(function.messages) for function in before)
 
     @property
     def messages(self) -> list[str]:

@@ -74,7 +74,9 @@ def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> No
     libraries = _LIBRARIES | _OPENMP if target.processor.threads else _LIBRARIES
     for name, functions in libraries.items():
         source = folder / f"{name}.S"
-        source.write_text("".join(f".globl {each}\n.type {each},%function\n{each}:\n" for each in functions.split()))
+        source.write_text(
+            "".join(f".globl {function}\n.type {function},%function\n{function}:\n" for function in functions.split())
+        )
         compile_file(target, source, made := source.with_suffix(".stub.o"))
         run_tool(target, ["ld.lld", "-shared", "-soname", name, str(made), "-o", str(folder / name)], folder)
         stubs.append(str(folder / name))

@@ -59,8 +59,8 @@ def _emit(node: ast.expr, names: Mapping[str, str], text: str) -> str:
             return _OPERATORS[type(op)].format(emit(left), emit(right))
         case ast.Call(func=ast.Name(id=name), args=[first, *rest]) if name in _CALLS:
             result = emit(first)
-            for each in rest:
-                result = _CALLS[name].format(result, emit(each))
+            for term in rest:
+                result = _CALLS[name].format(result, emit(term))
             return result
         case ast.Call(func=ast.Name(id="abs"), args=[value]):
             return f"fx_max({emit(value)}, -{emit(value)})"

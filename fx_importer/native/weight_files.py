@@ -23,14 +23,14 @@ class MappedBlock:
 
     def __init__(self, mapped: Sequence[Mapped]):
         self.files: list[WeightFile] = []
-        self._starts = [each.data.data_ptr() for each in mapped]
-        for each in mapped:
-            header, check = _header(each), _Check()
+        self._starts = [file.data.data_ptr() for file in mapped]
+        for file in mapped:
+            header, check = _header(file), _Check()
             check.add(header)
-            for start in samples(len(header), each.data.numel()):
-                check.add(each.data[start : start + SAMPLE].numpy().tobytes())
+            for start in samples(len(header), file.data.numel()):
+                check.add(file.data[start : start + SAMPLE].numpy().tobytes())
             offset = file_aligned(end_of(self.files))
-            self.files.append(WeightFile(each.path.name, each.data.numel(), len(header), 0, offset, check.value))
+            self.files.append(WeightFile(file.path.name, file.data.numel(), len(header), 0, offset, check.value))
 
     def place_of(self, data: np.ndarray) -> int | None:
         """Return the place in the block of an array that aliases a file; None for others."""
@@ -61,7 +61,7 @@ def _header(mapped: Mapped) -> bytes:
     """Return what is before the tensors of a file, which says where they are."""
     from fx_importer.weights import stored_in
 
-    first = min((each.offset for each in stored_in(mapped.path).values()), default=mapped.data.numel())
+    first = min((tensor.offset for tensor in stored_in(mapped.path).values()), default=mapped.data.numel())
     return mapped.data[:first].numpy().tobytes()
 
 

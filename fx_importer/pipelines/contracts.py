@@ -192,7 +192,7 @@ def parse_user_contract_check(text: str) -> RewriteStep | None:
     if not (parsed := _USER_CHECK.fullmatch(text)):
         return None
     policy = next(policy for policy, (verb, _) in _POLICIES.items() if verb == parsed[1])
-    return user_contract_check(Dialects(parsed[2], frozenset(each.strip() for each in parsed[3].split(","))), policy)
+    return user_contract_check(Dialects(parsed[2], frozenset(part.strip() for part in parsed[3].split(","))), policy)
 
 
 _USER_CHECK = re.compile(r"fx-importer-(check|warn-of)-([\w-]+)-contract\{(.*)\}")

@@ -152,7 +152,7 @@ class IsolatedProber:
             UsageError: if neither MLIR nor this package has a pass, or ``module`` cannot be parsed.
         """
         text: str | bytes | None = module
-        parts = [(each, list(part)) for each, part in groupby(_as_stages(stages), _can_be_sent)]
+        parts = [(is_sent, list(part)) for is_sent, part in groupby(_as_stages(stages), _can_be_sent)]
         for number, (crosses, part) in enumerate(parts):
             assert text is not None
             wanted = result or number + 1 < len(parts)
@@ -212,8 +212,8 @@ def _ask_child(child: Child, request: Any, limits: Limits) -> Any:
 
 def _replay_outcome(warned: Sequence[Warning], failure: Exception | None) -> None:
     """Issue the warnings of a stage, and raise its failure."""
-    for each in warned:
-        warnings.warn(each, stacklevel=3)
+    for warning in warned:
+        warnings.warn(warning, stacklevel=3)
     if failure:
         raise failure
 

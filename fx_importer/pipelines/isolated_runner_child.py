@@ -85,7 +85,7 @@ class Runner:
                     Stage(name, "", parse_steps(text)),
                     module,
                     print_passes=print_passes,
-                    on_pass=lambda each: self._note(f"{name}\n{each}"),
+                    on_pass=lambda line: self._note(f"{name}\n{line}"),
                 )
             except ir.MLIRError as error:
                 failure = ReportedError(str(error), diagnostics_of(error))
@@ -93,4 +93,4 @@ class Runner:
                 failure = portable(error)
             else:
                 failure = None
-        return [each.message for each in warned if isinstance(each.message, Warning)], failure
+        return [warning.message for warning in warned if isinstance(warning.message, Warning)], failure

@@ -76,13 +76,13 @@ class Pipeline:
 
     def has(self, stage: str) -> bool:
         """Whether a stage is called ``stage``."""
-        return any(each.name == stage for each in self.stages)
+        return any(item.name == stage for item in self.stages)
 
     def _position(self, stage: str) -> int:
-        for position, each in enumerate(self.stages):
-            if each.name == stage:
+        for position, item in enumerate(self.stages):
+            if item.name == stage:
                 return position
-        there = ", ".join(each.name for each in self.stages) or "none"
+        there = ", ".join(item.name for item in self.stages) or "none"
         raise UsageError(f"pipeline '{self.name}' has no stage {stage!r}; its stages are: {there}")
 
     def _spliced(self, position: int, leaving_out: int, step: Insertable, name: str | None) -> Pipeline:
@@ -93,7 +93,10 @@ class Pipeline:
             new = replace(new, name=name)
         elif not isinstance(step, Stage):
             numbered = (f"{new.name}-{number}" for number in itertools.count(2))
-            new = replace(new, name=next(each for each in itertools.chain([new.name], numbered) if each not in names))
+            new = replace(
+                new,
+                name=next(candidate for candidate in itertools.chain([new.name], numbered) if candidate not in names),
+            )
         if new.name in names:
             raise UsageError(f"pipeline '{self.name}' has a stage '{new.name}' already: pass another name=")
         return replace(self, stages=(*others[:position], new, *others[position:]))
@@ -146,8 +149,8 @@ def as_stage(step: Insertable) -> Stage:
     if isinstance(step, str):
         whole = step.strip().startswith("builtin.module(")
         steps = parse_steps(step if whole else f"builtin.module({step})")
-        for each in steps:
-            _check_passes(each)
+        for item in steps:
+            _check_passes(item)
         name = ",".join(itertools.chain.from_iterable(map(_pass_names, steps)))
     elif isinstance(step, (Pass, Nested, RewriteStep)):
         _check_passes(step)

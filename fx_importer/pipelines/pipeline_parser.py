@@ -131,7 +131,7 @@ _FILE_OPTION = re.compile(r"\b(\w+-)*(library|librar\w+|file|filename|path|paths
 
 def _pass(text: str) -> Pass | Nested:
     nest = _NEST.fullmatch(text)
-    return Nested(nest[1], tuple(_pass(each.strip()) for each in split_at_commas(nest[2]))) if nest else Pass(text)
+    return Nested(nest[1], tuple(_pass(part.strip()) for part in split_at_commas(nest[2]))) if nest else Pass(text)
 
 
 def split_at_commas(text: str) -> Iterator[str]:

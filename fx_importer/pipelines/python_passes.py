@@ -111,8 +111,8 @@ def _path(function: Callable[..., Any]) -> str | None:
 def _code(function: Callable[..., Any]) -> CodeType | None:
     while isinstance(function, functools.partial):
         function = function.func
-    for each in (function, vars(type(function)).get("__call__")):
-        code = getattr(each, "__code__", None)
+    for candidate in (function, vars(type(function)).get("__call__")):
+        code = getattr(candidate, "__code__", None)
         if isinstance(code, CodeType):
             return code
     return None
@@ -121,7 +121,7 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 def _error_text(error: Exception) -> str:
     """Return the type and text of ``error``, and the line that raised it: the last one outside of site-packages."""
     message = f"MLIRError:\n{reason_of(error)}" if isinstance(error, ir.MLIRError) else reason_of(error)
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     frames = [frame for frame in frames if "/site-packages/" not in frame.filename] or frames
     if not frames:
         return message

@@ -95,7 +95,7 @@ def _step_groups(stage: Stage) -> Iterator[Sequence[Step]]:
 def single_passes(stage: Stage) -> Iterator[Sequence[Step]]:
     """Yield each pass alone, also of nested pipelines: passes on a function do not depend on other functions."""
     for step in stage.passes:
-        yield from ([step],) if isinstance(step, RewriteStep) else ([each] for each in _flattened(step))
+        yield from ([step],) if isinstance(step, RewriteStep) else ([item] for item in _flattened(step))
 
 
 def _flattened(step: Pass | Nested) -> Iterator[Pass | Nested]:
@@ -103,7 +103,7 @@ def _flattened(step: Pass | Nested) -> Iterator[Pass | Nested]:
         yield step
         return
     for inner in step.passes:
-        yield from (Nested(step.anchor, (each,)) for each in _flattened(inner))
+        yield from (Nested(step.anchor, (item,)) for item in _flattened(inner))
 
 
 def _add_callback(passes: passmanager.PassManager, on_pass: Callable[[str], None], name: str) -> None:

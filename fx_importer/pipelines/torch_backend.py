@@ -60,6 +60,6 @@ def _legal_names(ops: Iterable[str]) -> tuple[str, ...]:
 
 
 def _suggestions(name: str) -> str:
-    known = [each.removeprefix("torch.") for each in torch_op_names()]
-    overloads = sorted(each for each in known if each.startswith(f"{name}."))
+    known = [operator.removeprefix("torch.") for operator in torch_op_names()]
+    overloads = sorted(operator for operator in known if operator.startswith(f"{name}."))
     return " or ".join(f"'{overload}'" for overload in overloads or difflib.get_close_matches(name, known, n=2))

@@ -87,7 +87,7 @@ def _torch_dtypes(error: ir.DiagnosticInfo) -> str:
     if "type" not in error.message and "profiles" not in error.message:
         return ""
     operation = " ".join(note.message.rpartition(" : ")[2] for note in error.notes)
-    names = dict.fromkeys(_DTYPES[each] for each in _ELEMENT.findall(operation) if each in _DTYPES)
+    names = dict.fromkeys(_DTYPES[dtype] for dtype in _ELEMENT.findall(operation) if dtype in _DTYPES)
     advice = "; narrow_floats=True takes and returns float32 for it" if "torch.float64" in names else ""
     return f" (on tensors of {', '.join(names)}{advice})" if names else ""
 

@@ -66,13 +66,13 @@ def _collect(region: ir.Region, function: ir.Operation, found: dict[str, Probe])
     for block in region.blocks:
         for view in block.operations:
             op = view.operation
-            inside = [probe for each in op.regions for probe in _collect(each, function, found)]
+            inside = [probe for inner_op in op.regions for probe in _collect(inner_op, function, found)]
             if not _has_probe(op):
                 continue
             text = extract(op, function)
             blamed = _producer(op)
             probe = found.get(text)
-            numbers = {each: None for each in _closure(op) if each != op and _reads_scalar(each)}
+            numbers = {inner_op: None for inner_op in _closure(op) if inner_op != op and _reads_scalar(inner_op)}
             if probe is None:
                 fixed = extract(op, function, numbers) if numbers else None
                 probe = found[text] = Probe(text, overload(blamed), call_of(blamed), inside=inside, fixed=fixed)
@@ -158,8 +158,8 @@ def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Opera
     """
     needed = dict.fromkeys(_closure(op, fixed))
     arguments: dict[ir.Value, None] = {}
-    for each in needed:
-        for value in _captured(each) if each not in fixed else ():
+    for needed_op in needed:
+        for value in _captured(needed_op) if needed_op not in fixed else ():
             maker = maker_of(value)
             if maker is None or maker not in needed:
                 arguments.setdefault(value)
@@ -174,10 +174,10 @@ def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Opera
         block = made.add_entry_block()
         known: dict[ir.Value, ir.Value] = dict(zip(arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block):
-            for each in needed:
-                copy = _constant(each) if each in fixed else _splat(each) or each.clone()
+            for needed_op in needed:
+                copy = _constant(needed_op) if needed_op in fixed else _splat(needed_op) or needed_op.clone()
                 _rename(copy, known)
-                known.update(zip(each.results, copy.results, strict=True))
+                known.update(zip(needed_op.results, copy.results, strict=True))
             func_d.ReturnOp([known[result] for result in results])
     return module.operation.get_asm(use_local_scope=True, assume_verified=True)
 
@@ -189,15 +189,15 @@ def _closure(op: ir.Operation, ends: Collection[ir.Operation] = ()) -> Iterator[
     """
     seen: set[ir.Operation] = set()
 
-    def visit(each: ir.Operation) -> Iterator[ir.Operation]:
-        if each in seen:
+    def visit(visited: ir.Operation) -> Iterator[ir.Operation]:
+        if visited in seen:
             return
-        seen.add(each)
-        for value in _captured(each) if each not in ends else ():
+        seen.add(visited)
+        for value in _captured(visited) if visited not in ends else ():
             maker = maker_of(value)
             if maker and (maker.name == "torch.vtensor.literal" or not is_torch_tensor(value.type)):
                 yield from visit(maker)
-        yield each
+        yield visited
 
     yield from visit(op)
 
@@ -209,13 +209,13 @@ def _captured(op: ir.Operation) -> list[ir.Value]:
         inner: set[ir.Value] = set()
         used: list[ir.Value] = []
 
-        def see(each: ir.Operation) -> ir.WalkResult:
-            inner.update(each.results)
-            for region in each.regions:
+        def see(inner_op: ir.Operation) -> ir.WalkResult:
+            inner.update(inner_op.results)
+            for region in inner_op.regions:
                 for block in region.blocks:
                     inner.update(block.arguments)
-            if each != op:
-                used.extend(each.operands)
+            if inner_op != op:
+                used.extend(inner_op.operands)
             return ir.WalkResult.ADVANCE
 
         op.walk(see, ir.WalkOrder.PRE_ORDER)

@@ -160,7 +160,7 @@ def _function_of(op: ir.Operation) -> ir.Operation:
 def _model_dtypes(op: ir.Operation) -> Iterator[str] | None:
     if "fx_importer.dtypes" not in op.attributes:
         return None
-    return iter([ir.StringAttr(each).value for each in ir.ArrayAttr(op.attributes["fx_importer.dtypes"])])
+    return iter([ir.StringAttr(attribute).value for attribute in ir.ArrayAttr(op.attributes["fx_importer.dtypes"])])
 
 
 def _schema(name: str) -> Any:

@@ -182,7 +182,7 @@ def causes_in(
     for number, probe in enumerate(counted(probes, "operators")):
         if time.monotonic() > start + seconds:
             raise IncompleteSearch(_causes(causes), seconds, number, len(probes))
-        failed[probe.text] = any(failed[each.text] for each in probe.inside)
+        failed[probe.text] = any(failed[item.text] for item in probe.inside)
         if failed[probe.text]:
             continue  # because of an operator in its regions
         failure = lower(probe.text, output_type)
@@ -228,7 +228,7 @@ def reason_of(messages: Sequence[str]) -> str:
     Messages about operators that no stage lowered come alone: the others are follow-up errors.
     """
     short = dict.fromkeys(re.split(r': (?:"|%|\()', message.split("\n")[0])[0].strip() for message in messages)
-    left = [each for each in short if each.startswith(NOT_LOWERED)]
+    left = [line for line in short if line.startswith(NOT_LOWERED)]
     reasons = left or list(short)
     more = [f"and {len(reasons) - _MAX_MESSAGES} more"] if len(reasons) > _MAX_MESSAGES else []
     return "; ".join([*reasons[:_MAX_MESSAGES], *more]) or "it failed without a message"

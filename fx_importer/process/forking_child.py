@@ -78,8 +78,8 @@ def _run(request: dict[str, Any], answers: int) -> dict[str, Any]:
             else:
                 *complete, lines = (lines + piece).split(b"\n")
                 lines = lines[:_LONGEST_NOTE]
-                for each in complete[: max(0, _MOST_NOTES - count)]:
-                    _send(answers, {"note": each[:_LONGEST_NOTE].decode(errors="replace")})
+                for line in complete[: max(0, _MOST_NOTES - count)]:
+                    _send(answers, {"note": line[:_LONGEST_NOTE].decode(errors="replace")})
                 count += len(complete)
         if status is None:
             ended, code = os.waitpid(child, os.WNOHANG)

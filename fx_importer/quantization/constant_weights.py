@@ -45,7 +45,7 @@ def weight_and_scales(
         raise NoIntegerForm(f"its sums can exceed {48 if wide else 32} bits")
     ratios = [1.0] if unscaled else (products / params.scale).tolist()
     limits = bounds.tolist() if len(ratios) == channels else [float(bounds.max())]
-    pairs = [multiplier_and_shift(*each, wide) for each in zip(ratios, limits, strict=True)]
+    pairs = [multiplier_and_shift(*pair, wide) for pair in zip(ratios, limits, strict=True)]
     multipliers, shifts = zip(*pairs, strict=True)
     if weight.source is not None and weight.source.op == "placeholder":
         source = scope.constants.shared(weight.source, weight.values)
@@ -54,7 +54,7 @@ def weight_and_scales(
     if wide:
         return source, sums.long().tolist(), (list(multipliers), list(shifts))
     offset = sums - of_x.zero_point * weight.values.double().flatten(1).sum(1)
-    constants = [scope.constants.add(each.long().to(torch.int32)) for each in (sums, offset)]
+    constants = [scope.constants.add(tensor.long().to(torch.int32)) for tensor in (sums, offset)]
     return source, constants[0], constants[1], (list(multipliers), list(shifts))
 
 

@@ -52,7 +52,7 @@ def _scatter(node: fx.Node) -> None:
     axis, *bounds = arguments or [0]
     shape = x.meta["val"].shape
     size = shape[axis]
-    if node.kwargs or not isinstance(size, int) or not all(isinstance(each, int | None) for each in (axis, *bounds)):
+    if node.kwargs or not isinstance(size, int) or not all(isinstance(bound, int | None) for bound in (axis, *bounds)):
         return
     select = node.target is aten.select_scatter.default
     first, last, step = slice(*bounds).indices(size) if not select else (bounds[0] % size, bounds[0] % size + 1, 1)

@@ -49,8 +49,8 @@ def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     if not is_quantized(program.graph):
         return program
     result = folded(program)
-    for each in result.remarks:
-        remark(each)
+    for message in result.remarks:
+        remark(message)
     return result.program if result.integers else program
 
 
@@ -226,8 +226,8 @@ class _Folder(Scope):
             return None
         known: list[Params] = []
 
-        def integers(each: fx.Node) -> fx.Node:
-            x, params = self.quantized(each)
+        def integers(node: fx.Node) -> fx.Node:
+            x, params = self.quantized(node)
             known.append(params)
             return x
 

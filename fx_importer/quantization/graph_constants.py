@@ -64,7 +64,7 @@ class GraphConstants:
         values = {operand: self.value(operand) for operand in node.all_input_nodes}
         if any(value is None for value in values.values()):
             return None
-        args, kwargs = map_arg((node.args, node.kwargs), lambda each: values[each])
+        args, kwargs = map_arg((node.args, node.kwargs), lambda source: values[source])
         with torch.no_grad():
             result = target(*args, **kwargs)
         return result if isinstance(result, Tensor) else None

@@ -65,7 +65,7 @@ def requantized_by_channel(
     if len(multipliers) == 1:
         return requantized(sums, multipliers[0], shifts[0], *out)
     multiplier, shift = (
-        torch.tensor(each, dtype=torch.int64, device=sums.device).reshape(shape) for each in (multipliers, shifts)
+        torch.tensor(values, dtype=torch.int64, device=sums.device).reshape(shape) for values in (multipliers, shifts)
     )
     return requantized(sums, multiplier, shift, *out)
 

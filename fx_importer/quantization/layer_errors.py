@@ -152,7 +152,7 @@ def steps_from_qdq(program: ExportedProgram, args: Sequence[Any]) -> dict[str, i
 
 def _held(program: ExportedProgram) -> list[Any]:
     values = [held_value(program, spec) for spec in program.graph_signature.input_specs if spec.target is not None]
-    return [each.detach() if isinstance(each, Tensor) else each for each in values]
+    return [value.detach() if isinstance(value, Tensor) else value for value in values]
 
 
 def flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -23,8 +23,8 @@ _PER_TENSOR = {
 }
 
 _CHECKED = {
-    f"{_PREFIX}dequantize_per_{each}"
-    for each in ("tensor.default", "tensor.tensor", "tensor.tensor2", "channel.default")
+    f"{_PREFIX}dequantize_per_{suffix}"
+    for suffix in ("tensor.default", "tensor.tensor", "tensor.tensor2", "channel.default")
 }
 """The operators whose operand must have the dtype that they name."""
 

@@ -98,12 +98,12 @@ def emit_convolution(
     weight = emit.transpose(weight, (0, 2, 3, 1))
     if groups == 1:
         return emitted("tosa.conv2d", x, weight, bias)
-    each = channels // groups
+    per_group = channels // groups
     parts: list[ir.Value] = []
     for group in range(groups):
         part = emit.slice(x, [0, 0, 0, group * depth], [batch, *sizes, depth])
-        filters = emit.slice(weight, [group * each, 0, 0, 0], [each, *kernel, depth])
-        parts.append(emitted("tosa.conv2d", part, filters, emit.slice(bias, [group * each], [each])))
+        filters = emit.slice(weight, [group * per_group, 0, 0, 0], [per_group, *kernel, depth])
+        parts.append(emitted("tosa.conv2d", part, filters, emit.slice(bias, [group * per_group], [per_group])))
     return emit.concat(parts, 3)
 
 

@@ -50,8 +50,11 @@ def with_operations(text: str, kept: Collection[int]) -> str:
     body = _body(function)
     staying = [operation for position, operation in enumerate(body) if position in kept]
     with module.context, ir.Location.unknown(module.context):
-        _return(block, [result for each in staying if not _is_read(each, staying) for result in each.results])
-        for operation in reversed([each for position, each in enumerate(body) if position not in kept]):
+        _return(
+            block,
+            [result for staying_op in staying if not _is_read(staying_op, staying) for result in staying_op.results],
+        )
+        for operation in reversed([op for position, op in enumerate(body) if position not in kept]):
             for result in operation.results:
                 if is_used(result):
                     result.replace_all_uses_with(block.add_argument(result.type, operation.location))

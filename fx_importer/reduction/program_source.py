@@ -139,7 +139,7 @@ class Listing:
         lines = ["torch.manual_seed(0)", "", "", "class Model(torch.nn.Module):"]
         if weights:
             lines += ["    def __init__(self):", "        super().__init__()"]
-            lines += [f"        self.register_buffer({each.name!r}, {each})" for each in weights]
+            lines += [f"        self.register_buffer({tensor.name!r}, {tensor})" for tensor in weights]
             lines.append("")
         lines.append(f"    def forward(self{parameters}):")
         lines += [f"        {weight.name} = self.{weight.name}" for weight in weights]
@@ -194,7 +194,7 @@ def listed(program: ExportedProgram, *, numbers: bool) -> Listing:
     lines: list[Line] = []
     for node in program.graph.nodes:
         if node.op == "call_function":
-            args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda each: Raw(names.of(each)))
+            args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda item: Raw(names.of(item)))
             lines.append(Line(names.of(node), node.target, args, kwargs))
             str(lines[-1])  # raises if it has no Python source
         elif node.op not in ("placeholder", "output"):
@@ -217,7 +217,7 @@ class _Names:
 
     def of(self, node: fx.Node) -> str:
         if node not in self.given:
-            name = "".join(each if each.isalnum() else "_" for each in node.name)
+            name = "".join(character if character.isalnum() else "_" for character in node.name)
             if keyword.iskeyword(name) or name in ("torch", "self", "operator", "math") or name in self.given.values():
                 name = f"{name}_{len(self.given)}"
             self.given[node] = name
@@ -230,15 +230,15 @@ def resized(line: Line, change: Callable[[int], int]) -> Line:
     if not isinstance(line.target, OpOverload):
         return line
     schema = line.target._schema.arguments
-    sizes = {each.name for each in schema if _is_size(each.real_type)}
+    sizes = {argument.name for argument in schema if _is_size(argument.real_type)}
 
     def changed(name: str, value: Any) -> Any:
         if name in sizes and isinstance(value, list | tuple):
-            return [change(each) if type(each) is int else each for each in value]
+            return [change(item) if type(item) is int else item for item in value]
         return change(value) if name in sizes and type(value) is int else value
 
-    args = tuple(changed(each.name, value) for each, value in zip(schema, line.args, strict=False))
-    return dataclasses.replace(line, args=args, kwargs={key: changed(key, each) for key, each in line.kwargs.items()})
+    args = tuple(changed(argument.name, value) for argument, value in zip(schema, line.args, strict=False))
+    return dataclasses.replace(line, args=args, kwargs={key: changed(key, item) for key, item in line.kwargs.items()})
 
 
 def _is_size(kind: Any) -> bool:

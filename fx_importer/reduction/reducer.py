@@ -232,10 +232,10 @@ def guesses(program: ExportedProgram, symptom: Symptom) -> Iterator[Subprogram]:
     named = {f"{match_[1]}.{match_[2]}" for match_ in _OPERATOR.finditer(blamed)}
     there = [node for node in nodes if set(read_frames(node.meta.get("stack_trace"))) & set(symptom.places)]
     called = [node for node in nodes if _name(node) in named]
-    for match_ in ([each for each in there if each in called], called, there):
+    for match_ in ([node for node in there if node in called], called, there):
         for some in (match_[:1], match_):
             if some and len(some) < len(nodes):
-                yield part(program, [each.name for each in some])
+                yield part(program, [node.name for node in some])
 
 
 def _name(node: fx.Node) -> str:

@@ -34,7 +34,7 @@ def _until_none(step: Step, listing: Listing, persists: Persists) -> Iterator[Li
     tried = {_key(listing)}
     simpler: Listing | None = listing
     while simpler is not None:
-        candidates = (each for each in step(simpler) if _key(each) not in tried)
+        candidates = (listing_ for listing_ in step(simpler) if _key(listing_) not in tried)
         simpler = None
         for candidate in candidates:
             tried.add(_key(candidate))
@@ -54,17 +54,17 @@ def _as_they_are(_listing: Listing) -> Iterator[Listing]:
 
 def _static(listing: Listing) -> Iterator[Listing]:
     if listing.dynamic_shapes:
-        yield listing.mapped(lambda each: dataclasses.replace(each, dynamic=()))
+        yield listing.mapped(lambda program: dataclasses.replace(program, dynamic=()))
         for name in [tensor.name for tensor in listing.tensors if tensor.dynamic]:
-            yield _changed(listing, name, lambda each: dataclasses.replace(each, dynamic=()))
+            yield _changed(listing, name, lambda program: dataclasses.replace(program, dynamic=()))
 
 
 def _without_weights(listing: Listing) -> Iterator[Listing]:
     weights = [tensor.name for tensor in listing.tensors if tensor.weight]
     if weights:
-        yield listing.mapped(lambda each: dataclasses.replace(each, weight=False))
+        yield listing.mapped(lambda tensor: dataclasses.replace(tensor, weight=False))
         for name in weights:
-            yield _changed(listing, name, lambda each: dataclasses.replace(each, weight=False))
+            yield _changed(listing, name, lambda tensor: dataclasses.replace(tensor, weight=False))
 
 
 def _shared(listing: Listing) -> Iterator[Listing]:
@@ -80,10 +80,10 @@ def _shared(listing: Listing) -> Iterator[Listing]:
 
 def _small(listing: Listing) -> Iterator[Listing]:
     """Yield candidates with each size reduced everywhere it occurs; then on each axis separately."""
-    sizes = sorted({size for each in listing.tensors for size in each.shape if size > 1}, reverse=True)
+    sizes = sorted({size for tensor in listing.tensors for size in tensor.shape if size > 1}, reverse=True)
     for size in sizes:
         for smaller in _smaller(size):
-            shrunk = listing.mapped(lambda each, size=size, smaller=smaller: _cropped(each, _to(size, smaller)))
+            shrunk = listing.mapped(lambda line, size=size, smaller=smaller: _cropped(line, _to(size, smaller)))
             lines = tuple(resized(line, _to(size, smaller)) for line in listing.lines)
             yield dataclasses.replace(shrunk, lines=lines)
             yield shrunk
@@ -102,7 +102,7 @@ def _smaller(size: int) -> list[int]:
 
 
 def _to(size: int, smaller: int) -> Callable[[int], int]:
-    return lambda each: smaller if each == size else each
+    return lambda item: smaller if item == size else item
 
 
 def _cropped(tensor: Tensor, change: Callable[[int], int]) -> Tensor:
@@ -119,7 +119,7 @@ def _narrow(tensor: Tensor, axis: int, size: int) -> torch.Tensor:
 def _plain(listing: Listing) -> Iterator[Listing]:
     """Yield candidates with plain values instead of the original ones; failing that, with a few values as literals."""
     for fill in (Fill.ONES, Fill.RANDOM):
-        yield listing.mapped(lambda each, fill=fill: _filled(each, fill))
+        yield listing.mapped(lambda line, fill=fill: _filled(line, fill))
     for tensor in listing.tensors:
         if tensor.fill is Fill.SAVED:
             for fill in (Fill.ONES, Fill.RANDOM, Fill.LITERAL):
@@ -132,7 +132,7 @@ def _filled(tensor: Tensor, fill: Fill) -> Tensor:
 
 
 def _changed(listing: Listing, name: str, change: Callable[[Tensor], Tensor]) -> Listing:
-    return listing.mapped(lambda each: change(each) if each.name == name else each)
+    return listing.mapped(lambda line: change(line) if line.name == name else line)
 
 
 def _renamed(listing: Listing, name: str, other: str) -> Listing:
@@ -142,7 +142,7 @@ def _renamed(listing: Listing, name: str, other: str) -> Listing:
         if isinstance(value, Raw):
             return Raw(other) if value == name else value
         if isinstance(value, list | tuple):
-            return [swap(each) for each in value]
+            return [swap(item) for item in value]
         return value
 
     lines = tuple(

@@ -65,8 +65,8 @@ def part(program: ExportedProgram, chosen: Collection[str]) -> Subprogram:
         picks = [user for user in node.users if user.target is operator.getitem]
         if isinstance(node.meta.get("val"), list | tuple) and picks and not any(pick.name in wanted for pick in picks):
             more.append(picks[0])
-        pending += [each.name for each in more if each.name not in wanted]
-        wanted.update(each.name for each in more)
+        pending += [node.name for node in more if node.name not in wanted]
+        wanted.update(node.name for node in more)
     nodes = [node for node in program.graph.nodes if node.name in wanted and node.op == "call_function"]
     returned = set(program.graph.output_node().all_input_nodes)
     outputs = [
@@ -117,7 +117,7 @@ class _Extraction:
             if node is not None and (node in read or node in results or {spec.target, spec.arg.name} & written):
                 self._copy(node)
                 inputs.append(spec)
-        cut = [each for each in original.graph.nodes if each in read and self._is_cut(each)]
+        cut = [node for node in original.graph.nodes if node in read and self._is_cut(node)]
         for node in cut:
             self._placeholder(node)
             inputs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
@@ -166,7 +166,7 @@ class _Extraction:
         users = [spec for spec in inputs if spec.kind is InputKind.USER_INPUT]
         leaves = example_leaves(original)
         values = values_of([node.name for node in cut])
-        examples = tuple(values[each.arg.name] if each.arg.name in values else leaves[each.arg.name] for each in users)
+        examples = tuple(values[node.arg.name] if node.arg.name in values else leaves[node.arg.name] for node in users)
         returned = sum(spec.kind is OutputKind.USER_OUTPUT for spec in outputs)
         signature = ModuleCallSignature(
             inputs=[spec.arg for spec in users],

@@ -123,7 +123,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _mismatch(error: MismatchError, stage: str) -> Symptom:
-    check = next(each for each in error.verdict.checks if not each.passed)
+    check = next(check for check in error.verdict.checks if not check.passed)
     if check.status is Status.CRASHED:
         return crash(stage, check.signal or "an exit code", check.reason)
     if check.status is not Status.MISMATCH:

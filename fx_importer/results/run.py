@@ -55,7 +55,7 @@ def caller_of(
     if isinstance(backend, TakesWeights) and lowered.options.importing.weights is Weights.EXTERNAL:
         in_place = not getattr(backend, "copies_weights", False)
         held, module = lowered.weight_values(), lowered.module  # nothing is compiled in
-        passed = {key: as_passed(held[each.name], each) for key, each in lowered.manifest.weights.items()}
+        passed = {key: as_passed(held[weight.name], weight) for key, weight in lowered.manifest.weights.items()}
         backend = backend.with_weights(passed)
     else:
         module = lowered.linked
@@ -153,7 +153,7 @@ def _same_weights(weights: Sequence[torch.Tensor]) -> Callable[[Sequence[Any]], 
     versions = [weight._version for weight in weights]
 
     def check(_: Sequence[Any]) -> None:
-        if [each._version for each in weights] != versions:
+        if [weight._version for weight in weights] != versions:
             raise UsageError(
                 "weights of the model were changed in place since the backend loaded it: lower the model again, or "
                 "with weights='args', which takes them in each call"
@@ -186,7 +186,7 @@ def default_backend(manifest: Manifest) -> str:
     output_type = OutputType.get(manifest.output_type)
     default = default_engine(output_type)
     if default is None:
-        runs = ", ".join(sorted(each.value for each in EXECUTABLE))
+        runs = ", ".join(sorted(output_type.value for output_type in EXECUTABLE))
         raise UsageError(
             f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass "
             f"backend={REFERENCE_ENGINE!r} to run the program in PyTorch"

@@ -56,14 +56,14 @@ def verify_lowered(
     ran = [check for check in reversed(verdict.checks) if check.backend != CAPTURE]
     wrong = {check.backend: check for check in ran if check.status is Status.MISMATCH}
     found = (_wrong_pass(lowered, check, calls, backends, tolerance) for check in wrong.values())
-    return replace(verdict, wrong_passes=tuple(each for each in found if each is not None))
+    return replace(verdict, wrong_passes=tuple(check for check in found if check is not None))
 
 
 def _wrong_pass(
     lowered: Lowered, check: Check, calls: Sequence[Inputs], backends: Sequence[str | Backend], tolerance: Tolerance
 ) -> WrongPass | None:
     """Return the pass after which the numbers of a call that mismatches differ; None if it is not found."""
-    backend = next(each for each in backends if check.backend in (each, getattr(each, "name", None)))
+    backend = next(backend for backend in backends if check.backend in (backend, getattr(backend, "name", None)))
     inputs = [call for call in calls if named(call, lowered.exported).function == check.function][check.inputs]
     return first_wrong_pass(
         lowered,

@@ -76,8 +76,8 @@ def sliced_state_to_memory(module: ir.Operation) -> None:
     for function in _functions(module):
         dicts = [ir.DictAttr(attribute) for attribute in _attributes(function, "arg_attrs", len(function.arguments))]
         attributes = _attributes(function, "res_attrs", len(function.type.results))
-        arguments = {each[_STATE]: at for at, each in enumerate(dicts) if _STATE in each}
-        targets = [arguments.get(each[_STATE]) if _STATE in each else None for each in map(ir.DictAttr, attributes)]
+        arguments = {entry[_STATE]: at for at, entry in enumerate(dicts) if _STATE in entry}
+        targets = [arguments.get(entry[_STATE]) if _STATE in entry else None for entry in map(ir.DictAttr, attributes)]
         unchecked = _before_checks(function)
         targets = [
             target if target is not None and _is_written_slice(value, function.arguments[target], unchecked) else None
@@ -98,8 +98,8 @@ def copy_new_state(module: ir.Operation) -> None:
     for op in operations(module, ("bufferization.materialize_in_destination",)):
         value, target = list(op.operands)[:2]
         reads = [use.owner for use in target.uses if use.owner.name == "bufferization.to_tensor"]
-        sliced = any("writable" in each.attributes for each in reads)
-        read = any("writable" not in each.attributes and is_used(each.results[0]) for each in reads)
+        sliced = any("writable" in read.attributes for read in reads)
+        read = any("writable" not in read.attributes and is_used(read.results[0]) for read in reads)
         if read or (checked and not sliced):
             op.operands[0] = _copy(value, Emitter.before(op))
 

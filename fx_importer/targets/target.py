@@ -113,7 +113,11 @@ class Target:
             composites = library_composites(program) if self.library_operators and program is not None else {}
             table = self._with_library(composites) if composites else self._standard_table()
         if legal := {name.removeprefix("torch.") for name in options.lowering.backend_legal_ops}:
-            whole = [each for each in table if legal & {str(each), str(getattr(each, "overloadpacket", each))}]
+            whole = [
+                operator
+                for operator in table
+                if legal & {str(operator), str(getattr(operator, "overloadpacket", operator))}
+            ]
             table = leaving(table, whole, kind, "backend_legal_ops=", because="named in backend_legal_ops")
         lowering = options.lowering
         own_pipeline = kind.pipeline is not None or lowering.pipeline is not None

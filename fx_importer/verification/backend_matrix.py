@@ -57,7 +57,7 @@ def _worst(checks: list[Check]) -> Status:
 
 def _error(checks: list[Check]) -> float | None:
     compared = [output.comparison for check in checks for output in check.outputs if not output.comparison.problem]
-    return max((each.max_absolute / (each.magnitude or 1.0) for each in compared), default=None)
+    return max((comparison.max_absolute / (comparison.magnitude or 1.0) for comparison in compared), default=None)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def bisect(
         reason = str(error).strip().splitlines()
         search.remarks.append(f"the program with its intermediate values as outputs fails: {' '.join(reason[:2])}")
         compared = {}
-    wrong = [name for name, each in compared.items() if not each.passed]
+    wrong = [name for name, comparison in compared.items() if not comparison.passed]
     suspects = suspect_nodes(search.program, compared) if wrong else []
     op = search.first_wrong_single_op(suspects) or search.first_wrong_single_op(wrong)
     if op is None and not wrong:
@@ -209,8 +209,10 @@ class _Search:
     ) -> Divergence:
         """Return the `Divergence` of a node."""
         nodes = nodes_by_name(self.program)
-        own = [each for name, each in compared.items() if source_node(nodes[name]) is nodes[observed.node.name]]
-        inside = next((each for each in own if not each.passed), None)
+        own = [
+            comparison for name, comparison in compared.items() if source_node(nodes[name]) is nodes[observed.node.name]
+        ]
+        inside = next((comparison for comparison in own if not comparison.passed), None)
         comparison = inside or observed.single_op or otherwise
         assert comparison is not None
         order = list(nodes)
@@ -226,7 +228,7 @@ class _Search:
             cause=cause,
             comparison=comparison,
             backend=self.load(self.subject).name,
-            agreeing=sum(each.passed for name, each in compared.items() if name in before),
+            agreeing=sum(comparison.passed for name, comparison in compared.items() if name in before),
             remarks=tuple(self.remarks),
             script=script,
         )

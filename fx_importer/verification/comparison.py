@@ -155,7 +155,7 @@ def _compare_tensors(actual: torch.Tensor, expected: torch.Tensor, tolerance: To
 
 def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> Comparison:
     wrong = actual != expected
-    a, e = (each.to(torch.float64) for each in (actual, expected))
+    a, e = (tensor.to(torch.float64) for tensor in (actual, expected))
     difference = (a - e).abs()
     return Comparison(
         dtype,
@@ -203,5 +203,5 @@ def _worst(excess: torch.Tensor, actual: torch.Tensor, expected: torch.Tensor) -
     if not excess.numel():
         return {}
     position = int(excess.argmax())
-    index = tuple(int(each) for each in torch.unravel_index(torch.tensor(position), excess.shape))[: expected.dim()]
+    index = tuple(int(index) for index in torch.unravel_index(torch.tensor(position), excess.shape))[: expected.dim()]
     return {"worst": index, "actual": actual[index].item(), "expected": expected[index].item()}

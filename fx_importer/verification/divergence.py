@@ -80,7 +80,7 @@ def describe(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], value
     described = unsupported_node(node, "")
     generated = described.where is not None and described.where.startswith("<")  # by torch, without a file
     stack = list((node.meta.get("nn_module_stack") or {}).values())
-    named = [f"{name}={_type_or_value(each)}" for name, each in kwargs.items()]
+    named = [f"{name}={_type_or_value(argument)}" for name, argument in kwargs.items()]
     return {
         "node": node.name,
         "operator": str(node.target),

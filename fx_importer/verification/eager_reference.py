@@ -43,9 +43,11 @@ class Reference:
             returned = interpreter.run(*placeholder_values(self.program, named))
             results, values = results_of(self.program, self.function, returned, named)
             results = tuple(map(_copy, results))
-            for each in self.function.arguments:
-                if each.overwritten and values[key_of(each)] is not named[key_of(each)]:  # of a functional program
-                    named[key_of(each)].copy_(values[key_of(each)])
+            for written in self.function.arguments:
+                if (
+                    written.overwritten and values[key_of(written)] is not named[key_of(written)]
+                ):  # of a functional program
+                    named[key_of(written)].copy_(values[key_of(written)])
         return results
 
 
@@ -74,7 +76,7 @@ def copied(tree: Any) -> Any:
     """Return ``tree`` with copies of its tensors, which alias like the originals."""
     memo: dict[int, Any] = {}
     with torch.no_grad():
-        return pytree.tree_map_only(torch.Tensor, lambda each: copy.deepcopy(each.detach(), memo), tree)
+        return pytree.tree_map_only(torch.Tensor, lambda tensor: copy.deepcopy(tensor.detach(), memo), tree)
 
 
 def _copy(value: Any) -> Any:

@@ -275,7 +275,9 @@ def first_line_that_differs(model: ModelLines, program: ProgramLines, tolerance:
     """
     for line, value in model.values:
         others = [
-            each for each in program.values.get(line, ()) if (each.shape, each.dtype) == (value.shape, value.dtype)
+            tensor
+            for tensor in program.values.get(line, ())
+            if (tensor.shape, tensor.dtype) == (value.shape, value.dtype)
         ]
         if others and not any(compare(other, value, tolerance).passed for other in others):
             source = source_line(*line)

@@ -100,12 +100,12 @@ def _results(
     state = model.current_state(writes)
     results = [(leaf.path, _copy(value)) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
     written = written_by(function)
-    for each in written:
-        if each.kind == "state":
-            results.append((f"state '{each.name}'", _copy(state[each.name])))
-        elif each.kind == "input" and each.leaf is not None:
-            results.append((f"input '{each.name}'", _copy(leaves[each.leaf])))
-    known = {each.leaf for each in written if each.kind == "input"}
+    for result in written:
+        if result.kind == "state":
+            results.append((f"state '{result.name}'", _copy(state[result.name])))
+        elif result.kind == "input" and result.leaf is not None:
+            results.append((f"input '{result.name}'", _copy(leaves[result.leaf])))
+    known = {record.leaf for record in written if record.kind == "input"}
     paths = [leaf.path for leaf in function.inputs.leaves]
     unknown = [
         (f"input '{paths[i]}'", (passed[i].detach(), leaves[i].detach()))

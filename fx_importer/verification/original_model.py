@@ -70,7 +70,7 @@ class OriginalModel:
         memo: dict[int, Any] = {}
         of_state: dict[str, torch.Tensor] = {}
         names = _names(self.function)
-        by_place = {storage_view_key(each): name for name, each in held.items() if _has_place(each)}
+        by_place = {storage_view_key(tensor): name for name, tensor in held.items() if _has_place(tensor)}
         for tensor in tensors:
             name = names.get(id(tensor), "")
             if name not in held and _has_place(tensor):

@@ -50,13 +50,13 @@ def call_named(caller: Caller, inputs: Inputs) -> Named:
     returned = pytree.tree_leaves(caller[name](*args, **kwargs))
     results: Named = [(leaf.path, value) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
     leaves = input_leaves(function, args, kwargs)
-    for each in written_by(function):
-        if each.kind == "state":
-            results.append((f"state '{each.name}'", caller.state[each.name].clone()))
-        elif each.kind == "gradient":
-            results.append((f"gradient '{each.name}'", caller.gradients[each.name]))
-        elif each.kind == "input" and each.leaf is not None:
-            results.append((f"input '{each.name}'", leaves[each.leaf]))
+    for result in written_by(function):
+        if result.kind == "state":
+            results.append((f"state '{result.name}'", caller.state[result.name].clone()))
+        elif result.kind == "gradient":
+            results.append((f"gradient '{result.name}'", caller.gradients[result.name]))
+        elif result.kind == "input" and result.leaf is not None:
+            results.append((f"input '{result.name}'", leaves[result.leaf]))
     return results
 
 

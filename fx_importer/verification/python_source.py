@@ -38,7 +38,7 @@ def literal(value: Any) -> str:
 def call_source(function: str, args: Any, kwargs: Mapping[str, Any]) -> str:
     """Return a call as a Python expression. Raises `NotPythonError` if an argument has none."""
     return (
-        f"{function}({', '.join([*map(literal, args), *(f'{key}={literal(each)}' for key, each in kwargs.items())])})"
+        f"{function}({', '.join([*map(literal, args), *(f'{key}={literal(value)}' for key, value in kwargs.items())])})"
     )
 
 

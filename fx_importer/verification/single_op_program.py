@@ -95,4 +95,4 @@ class SingleOpProgram:
             compare(result, wanted, self._tolerance)
             for result, wanted in zip(results, pytree.tree_leaves(value), strict=True)
         ]
-        return next((each for each in comparisons if not each.passed), comparisons[0])
+        return next((comparison for comparison in comparisons if not comparison.passed), comparisons[0])

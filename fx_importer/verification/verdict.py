@@ -142,7 +142,7 @@ class Verdict:
         for heading in ("absolute", "relative", "ulp", "wrong"):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)
-        several = len({(each.function, each.inputs) for each in self.checks}) > 1
+        several = len({(check.function, check.inputs) for check in self.checks}) > 1
         for check in self.checks:
             call = f"{check.function}[{check.inputs}]" if several else check.function
             for row in _rows(check):
@@ -165,7 +165,7 @@ class Verdict:
         lines = list(dict.fromkeys(found))
         if any(check.backend == CAPTURE for check in self.checks):
             lines.append("torch.export captured another program: bisect compares with that, and not with the model")
-        elif wrong := next((each for each in self.checks if each.status is Status.MISMATCH), None):
+        elif wrong := next((check for check in self.checks if check.status is Status.MISMATCH), None):
             lines += map(str, self.wrong_passes)
             lines.append(f"lowered.bisect(..., backend='{wrong.backend}') finds the first operation that differs")
         return lines

@@ -133,7 +133,7 @@ class _Reader:
         if type(alignment) is not int or alignment < 1:
             raise ValueError(f"general.alignment is {alignment!r}")
         start = -(-self._at // alignment) * alignment
-        return GgufHeader(metadata, {each[0]: _tensor(*each, start) for each in table})
+        return GgufHeader(metadata, {entry[0]: _tensor(*entry, start) for entry in table})
 
     def _entry(self) -> tuple[str, tuple[int, ...], int, int]:
         """Return the name, sizes, type and offset of a tensor."""

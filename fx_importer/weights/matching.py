@@ -83,7 +83,7 @@ def tensors_of(source: Source) -> dict[str, Any]:
         case Mapping():
             return dict(source)
         case Sequence():
-            return {name: each for part in reversed(source) for name, each in tensors_of(part).items()}
+            return {name: tensor for part in reversed(source) for name, tensor in tensors_of(part).items()}
     raise UsageError(
         f"weights come from a state dict, a model, an exported program or a file, and not from {type(source).__name__}"
     )
@@ -118,7 +118,7 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
 
 def _read_indexed(manifest: Manifest, base: Path, trust: bool) -> dict[str, torch.Tensor]:
     """Return the weights from the files that the manifest indexes, which must be unchanged."""
-    nowhere = [each.name for each in manifest.weights.values() if each.file is None]
+    nowhere = [weight.name for weight in manifest.weights.values() if weight.file is None]
     if nowhere:
         raise UsageError(
             f"the manifest does not say where {len(nowhere)} of {len(manifest.weights)} weights are, as "

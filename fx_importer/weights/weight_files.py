@@ -28,7 +28,7 @@ _PIECE = 1 << 20
 def archives() -> dict[str, WeightFiles]:
     """Return the file formats of engines, by suffix."""
     formats = [engine.weight_files for engine in all_engines().values()]
-    return {each.suffix: each for each in formats if each is not None}
+    return {reader.suffix: reader for reader in formats if reader is not None}
 
 
 def accepted() -> str:
@@ -140,7 +140,7 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
             (size,) = struct.unpack("<Q", file.read(8))
             header = parse_json(file.read(size))
         mapped = Mapped(path)
-        found = {name: _stored(each, mapped, 8 + size) for name, each in header.items() if name != "__metadata__"}
+        found = {name: _stored(entry, mapped, 8 + size) for name, entry in header.items() if name != "__metadata__"}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"'{path}' is not a whole safetensors file: {error}") from None
     except RuntimeError as error:  # of safetensors, if the file cannot be mapped
@@ -169,8 +169,8 @@ def _stored(entry: Any, mapped: Mapped, start: int) -> Stored:
 def _check_inside(found: Mapping[str, Stored], path: Path) -> None:
     """Raise `UsageError` for tensors that are not within the file."""
     size = path.stat().st_size
-    for name, each in found.items():
-        if each.offset < 0 or each.nbytes < 0 or each.offset + each.nbytes > size:
+    for name, tensor in found.items():
+        if tensor.offset < 0 or tensor.nbytes < 0 or tensor.offset + tensor.nbytes > size:
             raise UsageError(f"'{path}' is too short: '{name}' is not within the file")
 
 

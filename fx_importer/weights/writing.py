@@ -48,7 +48,9 @@ def save_weights(
     read_weights(manifest, path)  # raises for weights that do not fit
     return replace(
         manifest,
-        weights={key: replace(each, file=_file(each, stored, Path(base))) for key, each in manifest.weights.items()},
+        weights={
+            key: replace(weight, file=_file(weight, stored, Path(base))) for key, weight in manifest.weights.items()
+        },
     )
 
 

@@ -44,7 +44,7 @@ def explain_model(
                 program = export_program(f, args, kwargs, options.export)
             except ExportError:
                 breaks = _graph_breaks(f, args, kwargs)
-                write(json.dumps({"graph_breaks": [asdict(each) for each in breaks]}, indent=1) + "\n")
+                write(json.dumps({"graph_breaks": [asdict(graph_break) for graph_break in breaks]}, indent=1) + "\n")
                 raise
             explanation = explain_program(program, options, output_types)
         echo(with_options(str(explanation)))

@@ -233,7 +233,7 @@ class ClientConnections:
         """Return whether there is room for ``connection``, which is then counted."""
         with self._changing:
             if len(self._open) >= self._most:
-                oldest = next((each for each, sent in self._open.items() if not sent), None)
+                oldest = next((unsent for unsent, sent in self._open.items() if not sent), None)
                 if oldest is None:
                     return False
                 del self._open[oldest]

@@ -121,11 +121,11 @@ class Digest:
         mode = fake_mode_of(module.graph)
         if mode is not None and mode.shape_env is not None:
             self._environments.setdefault(id(mode.shape_env), mode.shape_env)
-        for each in named:
-            if isinstance(each, fx.GraphModule):
-                self.graph(each)
+        for value in named:
+            if isinstance(value, fx.GraphModule):
+                self.graph(value)
             else:
-                self._tensor(each, None)
+                self._tensor(value, None)
 
     def _target(self, node: fx.Node) -> str:
         target: Any = node.target
@@ -144,7 +144,7 @@ class Digest:
                 shape, stride = map(tuple, (map(self._size, shape), map(self._size, stride or ())))
             return value.dtype, shape, stride, value.layout, value.device, value.requires_grad, flags
         if isinstance(value, tuple | list):
-            return type(value).__name__, [self._value(each) for each in value]
+            return type(value).__name__, [self._value(item) for item in value]
         if isinstance(value, SymInt | SymFloat | SymBool):
             return self._size(value)
         if type(value) in _FAITHFUL:
@@ -166,7 +166,7 @@ class Digest:
                 self.add(name, sorted(map(str, pairs)))
             self.add([(str(guard.expr), guard.sloc.maybe_user_loc) for guard in environment.guards])
             asserts = itertools.chain.from_iterable(environment.deferred_runtime_asserts.values())
-            self.add([str(each.expr) for each in asserts])
+            self.add([str(assertion.expr) for assertion in asserts])
 
     def _spec(self, spec: Any) -> str:
         argument = spec.arg
@@ -233,8 +233,8 @@ def _check(argument: Any) -> None:
         _target_text(argument)
         return
     if isinstance(argument, tuple | list):
-        for each in argument:
-            _check(each)
+        for item in argument:
+            _check(item)
     elif isinstance(argument, Mapping):
         _check(list(argument.items()))
     elif kind is slice:

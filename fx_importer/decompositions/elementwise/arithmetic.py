@@ -65,7 +65,9 @@ def for_int8(rule: Decomposition) -> Decomposition:
     """Return ``rule`` restricted to int8 tensors. Their symbolic numbers, such as items of tensors, become tensors."""
 
     def on_int8(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-        tensor = next((each for each in (a, b) if isinstance(each, Tensor) and each.dtype == torch.int8), None)
+        tensor = next(
+            (operand for operand in (a, b) if isinstance(operand, Tensor) and operand.dtype == torch.int8), None
+        )
         if tensor is None:
             return NotImplemented
         if isinstance(b, Tensor | Number):

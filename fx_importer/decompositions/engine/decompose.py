@@ -245,8 +245,8 @@ def _inline(rules: Rules, graph: fx.Graph, owner: fx.GraphModule) -> None:
                 traced = make_fx(compute)(*examples)
         except _NoRule:
             continue
-        for each in traced.graph.nodes:
-            each.meta["stack_trace"] = node.meta.get("stack_trace")
+        for copy in traced.graph.nodes:
+            copy.meta["stack_trace"] = node.meta.get("stack_trace")
         placeholders = traced.graph.find_nodes(op="placeholder")
         with graph.inserting_before(node):
             result: Any = graph.graph_copy(traced.graph, dict(zip(placeholders, inputs, strict=True)))

@@ -45,7 +45,7 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record a call."""
         kwargs = kwargs or {}
-        arguments = tree_map_only(Tensor, lambda each: self._nodes[id(each)][0], (args, kwargs))
+        arguments = tree_map_only(Tensor, lambda value: self._nodes[id(value)][0], (args, kwargs))
         with self._before.graph.inserting_before(self._before):
             node = self._before.graph.call_function(func, *arguments)
         result = node.meta["val"] = func(*args, **kwargs)

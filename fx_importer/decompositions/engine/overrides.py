@@ -73,14 +73,17 @@ class Overrides:
         kept = table.keeping(*self.keep, because="named in keep")
         if output_type.root in LOWERED_TYPES:
             ruled = [operator for operator in self.keep if operator in table]
-            types = (output_type.root, *(each.root for each in fallback))
+            types = (output_type.root, *(kind.root for kind in fallback))
             rules = {op: KeptRule(op, table[op], types, "keep=", refuses) for op in ruled}
             kept = kept.correcting(rules, because="named in keep")
         return kept
 
     def preferring(self, table: DecompositionTable) -> DecompositionTable:
         """Return ``table`` with the rules to add first; where one returns ``NotImplemented``, the table's applies."""
-        extra = [Decomposition(each.operators, OwnCallRule(each.operators, each.rule)) for each in self.extra]
+        extra = [
+            Decomposition(definition.operators, OwnCallRule(definition.operators, definition.rule))
+            for definition in self.extra
+        ]
         return table.preferring(*extra, because="given in extra")
 
 

@@ -70,12 +70,12 @@ def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, geom
         before = dilation[i] * (weight.shape[2 + i] - 1) - padding[i]
         widths += [before, before + output_padding[i]]
     x = pad(x, widths)
-    channels, each, *size = weight.shape
+    channels, per_group, *size = weight.shape
     result = [x.shape[2 + i] - dilation[i] * (size[i] - 1) for i in range(axes)]
     if 0 in [size for size in result if isinstance(size, int)]:  # eager gives it, but no forward convolution
-        return x.new_zeros((x.shape[0], groups * each, *result))
-    weight = weight.reshape(groups, channels // groups, each, *size).transpose(1, 2)
-    weight = weight.reshape(groups * each, channels // groups, *size).flip([2 + i for i in range(axes)])
+        return x.new_zeros((x.shape[0], groups * per_group, *result))
+    weight = weight.reshape(groups, channels // groups, per_group, *size).transpose(1, 2)
+    weight = weight.reshape(groups * per_group, channels // groups, *size).flip([2 + i for i in range(axes)])
     ones, zeros = [1] * axes, [0] * axes
     return aten.convolution.default(x, weight, bias, ones, zeros, dilation, False, zeros, groups)
 

@@ -47,19 +47,23 @@ def _decompose_node(node: fx.Node, owner: fx.GraphModule) -> None:
     def compute(*values: Any) -> tuple[Tensor, ...]:
         known = dict(zip(inputs, values, strict=True))
 
-        def value_of(each: fx.Node) -> Any:
-            return known[each] if each in known else owner.get_submodule(str(each.target))
+        def value_of(source: fx.Node) -> Any:
+            return known[source] if source in known else owner.get_submodule(str(source.target))
 
         return flex_attention(*map_arg(node.args, value_of), **map_arg(node.kwargs, value_of))  # type: ignore[arg-type]
 
     examples = [operand.meta["val"] for operand in inputs]
     with torch.no_grad(), next(example.fake_mode for example in examples if isinstance(example, FakeTensor)):
         traced = make_fx(compute)(*examples)
-    for each in traced.graph.nodes:
-        each.meta["stack_trace"] = node.meta.get("stack_trace")
-        if each.target is aten._to_copy.default and isinstance(each.args[0], int | float):
+    for inner in traced.graph.nodes:
+        inner.meta["stack_trace"] = node.meta.get("stack_trace")
+        if inner.target is aten._to_copy.default and isinstance(inner.args[0], int | float):
             # vmap emits _to_copy of Python numbers, which fails when the graph is traced again.
-            each.target, each.args, each.kwargs = aten.full.default, ([], each.args[0]), {"dtype": each.kwargs["dtype"]}
+            inner.target, inner.args, inner.kwargs = (
+                aten.full.default,
+                ([], inner.args[0]),
+                {"dtype": inner.kwargs["dtype"]},
+            )
     placeholders = traced.graph.find_nodes(op="placeholder")
     with node.graph.inserting_before(node):
         results: Any = node.graph.graph_copy(traced.graph, dict(zip(placeholders, inputs, strict=True)))

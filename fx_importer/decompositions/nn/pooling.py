@@ -81,9 +81,9 @@ def sliding_windows(size: int, kernel: int, stride: int, padding: int, dilation:
 
 
 def adaptive_windows(size: int, outputs: int) -> Windows:
-    each = torch.arange(outputs)
-    starts = torch.div(each * size, outputs, rounding_mode="floor")
-    ends = torch.div((each + 1) * size + outputs - 1, outputs, rounding_mode="floor")
+    windows = torch.arange(outputs)
+    starts = torch.div(windows * size, outputs, rounding_mode="floor")
+    ends = torch.div((windows + 1) * size + outputs - 1, outputs, rounding_mode="floor")
     longest = max(-((i + 1) * size // -outputs) - i * size // outputs for i in range(outputs))
     return Windows(starts, ends, size, longest)
 
@@ -221,11 +221,11 @@ def avg_pool(
     total = window_sums(x, windows)
     if divisor_override is not None:
         return _quotient(total, torch.full((), divisor_override, dtype=x.dtype))
-    for axis, (each, pad) in enumerate(zip(reversed(windows), reversed(settings[2]), strict=True)):
+    for axis, (window, pad) in enumerate(zip(reversed(windows), reversed(settings[2]), strict=True)):
         if count_include_pad:
-            terms = up_to(each.ends, each.size + pad) - each.starts
+            terms = up_to(window.ends, window.size + pad) - window.starts
         else:
-            terms = up_to(each.ends, each.size) - torch.clamp(each.starts, min=0)
+            terms = up_to(window.ends, window.size) - torch.clamp(window.starts, min=0)
         total = _quotient(total, terms.to(x.dtype).reshape(-1, *[1] * axis))
     return total
 

@@ -36,7 +36,7 @@ def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mo
     total = torch.zeros((), dtype=x.dtype)
     for corner in itertools.product((0, 1), repeat=len(sizes)):
         at = [low + step for low, step in zip(lower, corner, strict=True)]
-        weights = [1 - (position - each).abs() for position, each in zip(places, at, strict=True)]
+        weights = [1 - (position - center).abs() for position, center in zip(places, at, strict=True)]
         weight = functools.reduce(torch.mul, weights)
         total = total + _gather(x, at) * weight.unsqueeze(1)
     return total

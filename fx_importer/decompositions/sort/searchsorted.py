@@ -36,8 +36,8 @@ def searchsorted(
     values = x.reshape(1) if x.dim() == 0 else x
     if not isinstance(size, int) or (is_static(values) and size * values.numel() <= MAX_COMPARISONS):
         row = ordered.unsqueeze(-2)
-        each = values.unsqueeze(-1)
-        result = count(~(row > each if right else row >= each))
+        column = values.unsqueeze(-1)
+        result = count(~(row > column if right else row >= column))
     else:
         result = _binary_search(ordered, values, right)
     return result.reshape(x.shape).to(kind)

@@ -65,11 +65,11 @@ def _corners(y: Tensor, x: Tensor, sizes: tuple[int, int]) -> list[_Corner]:
     corners: list[_Corner] = []
     start = torch.arange(n * groups).reshape(n, groups, 1, 1)
     for step in itertools.product((0, 1), repeat=2):
-        at = [low + each for low, each in zip(lows, step, strict=True)]
+        at = [low + offset for low, offset in zip(lows, step, strict=True)]
         inside = (at[0] >= 0) & (at[0] <= sizes[0] - 1) & (at[1] >= 0) & (at[1] <= sizes[1] - 1)
-        down, right = (each.clamp(0, size - 1).to(torch.int64) for each, size in zip(at, sizes, strict=True))
-        weights = [rest if each else 1 - rest for rest, each in zip(rests, step, strict=True)]
-        slopes = [1.0 if each else -1.0 for each in step]
+        down, right = (corner.clamp(0, size - 1).to(torch.int64) for corner, size in zip(at, sizes, strict=True))
+        weights = [rest if offset else 1 - rest for rest, offset in zip(rests, step, strict=True)]
+        slopes = [1.0 if offset else -1.0 for offset in step]
         index = (start * sizes[0] + down) * sizes[1] + right
         corners.append(_Corner(index, inside, (weights[0], weights[1]), (slopes[0], slopes[1])))
     return corners

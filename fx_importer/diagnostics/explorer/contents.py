@@ -128,10 +128,10 @@ def _with_files(located: Sequence[Contents], files: Mapping[str, int]) -> list[C
     """Return ``located`` with the paths of its places as indices of ``files``."""
     return [
         {
-            **each,
-            "places": [{**place, "file": files.get(place["file"])} for place in each["places"]],
+            **problem,
+            "places": [{**place, "file": files.get(place["file"])} for place in problem["places"]],
         }
-        for each in located
+        for problem in located
     ]
 
 
@@ -171,7 +171,7 @@ def _frames(sites: Sequence[Site], problems: Sequence[Contents]) -> list[Frame]:
     """Return the source lines that ``sites`` and ``problems`` name, those nearest to the user's code first."""
     inner = [site.frames[0] for site in sites if site.frames]
     others = [frame for site in sites for frame in site.frames[1:]]
-    places = [(each["file"], each["line"]) for problem in problems for each in problem["places"]]
+    places = [(location["file"], location["line"]) for problem in problems for location in problem["places"]]
     return [*inner, *others, *(place for place in places if place[0] is not None)]
 
 

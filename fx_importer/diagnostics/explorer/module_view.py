@@ -28,7 +28,7 @@ def module_view(module: ir.Operation, sites: Sites) -> ExplorerView:
     _place_with_users(ops, places, sites)
     text = copy.get_asm(use_local_scope=True, large_elements_limit=16, enable_debug_info=True)
     lines, marked, starts = _unmarked(text)
-    of_lines = tuple(0 if each is None else places[each] for each in marked)
+    of_lines = tuple(0 if op is None else places[op] for op in marked)
     return ExplorerView("mlir", tuple(lines), of_lines, tuple(_nodes(ops, starts)))
 
 
@@ -95,7 +95,7 @@ def _nodes(ops: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
 
     def inputs(op: ir.Operation) -> Iterable[int]:
         used = [value for operation in operations(op) for value in operation.operands]
-        return dict.fromkeys(nodes[each] for each in map(_key, used) if each in nodes)
+        return dict.fromkeys(nodes[key] for key in map(_key, used) if key in nodes)
 
     for function in ops:
         if function.name != "func.func":

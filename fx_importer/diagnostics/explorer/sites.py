@@ -58,7 +58,7 @@ class Sites:
 
     def _set(self, sites: Iterable[Site]) -> int:
         known = [site for site in sites if site.module or site.frames]
-        return self._number({self.numbers.setdefault(each, len(self.numbers)) for each in known})
+        return self._number({self.numbers.setdefault(site, len(self.numbers)) for site in known})
 
     def _number(self, members: Iterable[int]) -> int:
         key = tuple(sorted(members))

@@ -14,9 +14,10 @@ def explained(error: ImportError) -> ImportError:
     unfit = [package for package in packages() if package.extra is None and package.advice]
     if unfit:
         met = "; ".join(
-            f"{each.name}{each.accepted} is needed, and {each.found or 'none'} is installed" for each in unfit
+            f"{package.name}{package.accepted} is needed, and {package.found or 'none'} is installed"
+            for package in unfit
         )
-        wanted = " ".join(repr(each.advice) for each in unfit)
+        wanted = " ".join(repr(package.advice) for package in unfit)
         return MisfitError(f"{DISTRIBUTION} cannot be used with these packages: {met}. pip install {wanted}")
     if not (wheel := torch_mlir_here()).works:
         return MisfitError(f"{DISTRIBUTION} cannot import torch_mlir: {wheel.message}")

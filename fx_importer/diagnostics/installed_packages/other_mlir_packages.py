@@ -49,8 +49,8 @@ def torch_mlir_here() -> Finding:
         installed = Path(str(metadata.distribution("torch-mlir").locate_file(name))).resolve()
     except metadata.PackageNotFoundError:
         return Finding(name, False, "the distribution torch-mlir is not installed")
-    found = [Path(each or ".", name) for each in sys.path]
-    there = [each.resolve() for each in found if each.is_dir() or each.with_suffix(".py").is_file()]
+    found = [Path(folder or ".", name) for folder in sys.path]
+    there = [path.resolve() for path in found if path.is_dir() or path.with_suffix(".py").is_file()]
     before = there[: there.index(installed)] if installed in there else there
     if before:
         names = ", ".join(map(str, dict.fromkeys(before)))

@@ -54,8 +54,14 @@ def packages() -> tuple[Package, ...]:
     """Return the required packages: first of the package itself, then of its extras."""
     tested = _tested()
     return tuple(
-        Package(each.name, _version(each.name), tested.get(each.name), str(each.specifier), extra)
-        for each, extra in _requirements()
+        Package(
+            requirement.name,
+            _version(requirement.name),
+            tested.get(requirement.name),
+            str(requirement.specifier),
+            extra,
+        )
+        for requirement, extra in _requirements()
     )
 
 
@@ -63,15 +69,19 @@ def _requirements() -> Iterator[tuple[Requirement, str | None]]:
     """Yield the requirements, each with its first extra: others, as ``vela``, may bring it too."""
     seen: set[str] = set()
     about = metadata.metadata(DISTRIBUTION)
-    extras = [each for each in about.get_all("Provides-Extra") or () if each not in _OURS]
-    required = [Requirement(each) for each in about.get_all("Requires-Dist") or ()]
+    extras = [name for name in about.get_all("Provides-Extra") or () if name not in _OURS]
+    required = [Requirement(text) for text in about.get_all("Requires-Dist") or ()]
     for extra in (None, *extras):
-        for each in required:
-            always = each.marker is None or each.marker.evaluate({"extra": ""})
-            wanted = always if extra is None else not always and each.marker and each.marker.evaluate({"extra": extra})
-            if wanted and each.name not in seen:
-                seen.add(each.name)
-                yield each, extra
+        for requirement in required:
+            always = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            wanted = (
+                always
+                if extra is None
+                else not always and requirement.marker and requirement.marker.evaluate({"extra": extra})
+            )
+            if wanted and requirement.name not in seen:
+                seen.add(requirement.name)
+                yield requirement, extra
 
 
 def _version(name: str) -> str | None:
@@ -89,7 +99,7 @@ def _tested() -> dict[str, str]:
     lines = [line for line in (text or "").splitlines() if line and not line.startswith("#")]
     pinned = [Requirement(line) for line in lines]
     return {
-        each.name: next(iter(each.specifier)).version
-        for each in pinned
-        if each.marker is None or each.marker.evaluate()
+        requirement.name: next(iter(requirement.specifier)).version
+        for requirement in pinned
+        if requirement.marker is None or requirement.marker.evaluate()
     }

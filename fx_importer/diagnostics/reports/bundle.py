@@ -245,8 +245,8 @@ def import_command(program: str, options: Mapping[str, Any]) -> str:
         if isinstance(value, bool):
             arguments.append(flag if value else f"--no-{flag[2:]}")
         else:
-            for each in value if isinstance(value, list) else [value]:
-                arguments += [flag, str(each)]
+            for item in value if isinstance(value, list) else [value]:
+                arguments += [flag, str(item)]
     return shlex.join([*arguments, "-o", "out.mlirbc"])
 
 

@@ -52,7 +52,7 @@ class Failure:
 
     def __str__(self) -> str:
         lines = [f"stage '{self.stage}': {self.kind}", *self.messages]
-        return "\n  ".join(line for each in lines for line in each.splitlines())
+        return "\n  ".join(line for text in lines for line in text.splitlines())
 
 
 def _message(diagnostic: Diagnostic) -> str:

@@ -63,7 +63,7 @@ def _with_zeros(program: ExportedProgram) -> ExportedProgram:
         return made[id(tensor)]
 
     bare = copy.copy(program)
-    bare._state_dict = {name: zero(each) for name, each in program.state_dict.items()}
+    bare._state_dict = {name: zero(tensor) for name, tensor in program.state_dict.items()}
     bare._constants = {name: zero(constant) for name, constant in program.constants.items()}
     bare._example_inputs = pytree.tree_map(zero, program.example_inputs)
     return bare

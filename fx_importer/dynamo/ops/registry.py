@@ -86,7 +86,7 @@ class OpsRegistry(MutableMapping[Any, NodeEmitter]):
 
     def __iter__(self) -> Iterator[OpOverload]:
         yield from self._given
-        yield from (each for each in _known(self.into) if each not in self._given)
+        yield from (name for name in _known(self.into) if name not in self._given)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

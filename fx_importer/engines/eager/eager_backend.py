@@ -31,9 +31,9 @@ Named = Mapping[tuple[str, str | int | None], Any]
 """Values by `key_of`: an input and a buffer may have the same name."""
 
 
-def key_of(each: Argument | Result) -> tuple[str, str | int | None]:
+def key_of(value: Argument | Result) -> tuple[str, str | int | None]:
     """Return the kind, and the leaf of an input, which ``input_names`` may rename, or the name of anything else."""
-    return each.kind, each.leaf if each.kind == "input" else each.name
+    return value.kind, value.leaf if value.kind == "input" else value.name
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class EagerBackend:
         ``module`` is unused. Raises `UsageError` if no program has that name.
         """
         if func_name not in self.programs:
-            there = ", ".join(f"'{each}'" for each in self.programs)
+            there = ", ".join(f"'{function}'" for function in self.programs)
             raise UsageError(f"there is no program '{func_name}': there is {there}")
         return _Function(self.programs[func_name], self.manifest.functions[func_name])
 
@@ -65,16 +65,16 @@ class _Function:
         if len(arguments) != len(self.function.arguments):
             raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
         given = {
-            key_of(each): as_model_argument(each, value)
-            for each, value in zip(self.function.arguments, arguments, strict=True)
+            key_of(argument): as_model_argument(argument, value)
+            for argument, value in zip(self.function.arguments, arguments, strict=True)
         }
         with torch.no_grad():
             returned = fx.Interpreter(self.program.graph_module).run(*placeholder_values(self.program, given))
             results, values = results_of(self.program, self.function, returned, given)
             results = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in results)
-            for each in self.function.arguments:
-                if each.overwritten:
-                    given[key_of(each)].copy_(values[key_of(each)])
+            for argument in self.function.arguments:
+                if argument.overwritten:
+                    given[key_of(argument)].copy_(values[key_of(argument)])
         return results
 
 
@@ -98,15 +98,15 @@ def results_of(
     named |= {("check", assumption): torch.tensor(True) for assumption in function.assumptions}  # else it has raised
     named |= _sizes(function, outputs)
     results = tuple(
-        outputs[each.leaf] if each.kind == "output" and each.leaf is not None else named[key_of(each)]
-        for each in function.results
+        outputs[result.leaf] if result.kind == "output" and result.leaf is not None else named[key_of(result)]
+        for result in function.results
     )
     return results, named
 
 
 def _sizes(function: Function, outputs: Sequence[Any]) -> dict[tuple[str, str | int | None], Any]:
     """Return the sizes of padded outputs: a program with padding has them behind its ``outputs``."""
-    names = [each.name for each in function.results if each.kind == "size"]
+    names = [result.name for result in function.results if result.kind == "size"]
     counts = outputs[len(function.outputs.leaves) :]
     sizes: dict[tuple[str, str | int | None], Any] = {}
     sizes |= {("size", name): count for name, count in zip(names, counts, strict=False)}
@@ -131,8 +131,8 @@ def placeholder_values(program: ExportedProgram, given: Named) -> list[Any]:
 
 def _leaves_of_inputs(program: ExportedProgram) -> dict[str, int]:
     """Return the indices of the user inputs among the leaves of the inputs, by placeholder."""
-    specs = (each for each in program.graph_signature.input_specs if each.kind is InputKind.USER_INPUT)
-    return {each.arg.name: leaf for leaf, each in enumerate(specs)}
+    specs = (spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT)
+    return {spec.arg.name: leaf for leaf, spec in enumerate(specs)}
 
 
 def _placeholder_value(program: ExportedProgram, spec: InputSpec, node: fx.Node, given: Named, leaf: int | None) -> Any:

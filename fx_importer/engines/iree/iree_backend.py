@@ -176,21 +176,21 @@ class _Function:
     lock: AbstractContextManager[Any] = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        return tuple(each.tensor() if isinstance(each, OnDevice) else each for each in self.keep_state(*arguments))
+        return tuple(value.tensor() if isinstance(value, OnDevice) else value for value in self.keep_state(*arguments))
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device, and are taken from there."""
         keeps = self.signature.keeps_state  # IREE 3.13 writes slices to the buffer that it was given
         dense = self.dense(arguments)
-        devices = (each.device for each in dense if isinstance(each, torch.Tensor))
+        devices = (value.device for value in dense if isinstance(value, torch.Tensor))
         there = next((device for device in devices if device.type != "cpu"), None)
         if self.shared is not None:
             self.shared.wait_for_torch()
         values = [
-            self._pass(at, each.tensor() if isinstance(each, OnDevice) else each)
-            if keeps or not isinstance(each, _Array)
-            else each.array
-            for at, each in enumerate(dense)
+            self._pass(at, value.tensor() if isinstance(value, OnDevice) else value)
+            if keeps or not isinstance(value, _Array)
+            else value.array
+            for at, value in enumerate(dense)
         ]
         kept = {
             at: _copied(arguments[position], at in self.signature.aliases) for at, position in self.unchanged.items()
@@ -203,8 +203,8 @@ class _Function:
                 raise
         results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
         return tuple(
-            kept[at] if at in kept else self._taken(at, each, kind, there)
-            for at, (kind, each) in enumerate(zip(self.signature.results, results, strict=True))
+            kept[at] if at in kept else self._taken(at, value, kind, there)
+            for at, (kind, value) in enumerate(zip(self.signature.results, results, strict=True))
         )
 
     def _taken(self, at: int, result: Any, kind: Kind, there: torch.device | None) -> Any:

@@ -86,8 +86,8 @@ def _has_float64(module: ir.Module) -> bool:
     casts them to a tensor's dtype, for devices that need not have float64.
     """
     results = {str(result.type) for op in operations(module.operation) for result in op.results}
-    functions = {str(each.type) for each in functions_of(module).values()}
-    return any("f64" in result for result in results | functions) or any("!torch.float" in each for each in functions)
+    functions = {str(function.type) for function in functions_of(module).values()}
+    return any("f64" in result for result in results | functions) or any("!torch.float" in type_ for type_ in functions)
 
 
 def _run(command: Sequence[str | Path], target: IreeTarget) -> None:

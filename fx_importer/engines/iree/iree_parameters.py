@@ -133,7 +133,7 @@ def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SC
 
 def _declare_parameter(module: ir.Module, symbol: str, kind: ir.Type, scope: str, name: str) -> ir.Attribute:
     """Declare a parameter in ``module``, and return the reference to it."""
-    spelled = [ir.StringAttr.get(each) for each in (scope, name)]
+    spelled = [ir.StringAttr.get(text) for text in (scope, name)]
     Emitter(ir.InsertionPoint.at_block_begin(module.body), ir.Location.current).op(
         "util.global",
         [],

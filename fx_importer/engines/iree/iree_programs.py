@@ -45,7 +45,7 @@ def compile_program(
         ]
         compile_to(output, copy, input_type, device, parameters, flags)
         counts: dict[str, Any] = json.loads(statistics.read_text())
-        files = {each.name: each.read_bytes() for each in sorted(kernels.iterdir())} if kernels.is_dir() else {}
+        files = {path.name: path.read_bytes() for path in sorted(kernels.iterdir())} if kernels.is_dir() else {}
         dispatches = counts["stream-aggregate"]["execution"]["dispatch-count"]
         objects = {path.suffix: path.read_bytes() for path in (library, library.with_suffix(".h")) if path.exists()}
         return CompiledProgram(target, output.read_bytes(), dispatches, files, objects)

@@ -66,7 +66,7 @@ class CompiledFunction:
         layout = type("Results", (ctypes.Structure,), {"_fields_": fields})
         new = [kind for i in placed if isinstance(kind := signature.results[i], TensorKind)]
         self._new = [_allocation(kind) for kind in new]
-        kinds = (*signature.arguments, *(TensorKind((each.dtype,), tuple(each.shape)) for each in memory), *new)
+        kinds = (*signature.arguments, *(TensorKind((tensor.dtype,), tuple(tensor.shape)) for tensor in memory), *new)
         offsets = [-(-ctypes.sizeof(layout) // _WORD) * _WORD]
         for kind in kinds:
             offsets.append(offsets[-1] + -(-ctypes.sizeof(kind.ctype) // _WORD) * _WORD)
@@ -87,7 +87,7 @@ class CompiledFunction:
         described = [address for address, pointed in zip(addresses, by_pointer, strict=True) if pointed]
         self._addresses = (ctypes.c_int64 * len(described))()
         """The addresses of tensors: of arguments, ``memory`` and new results."""
-        self._memory = [each.data_ptr() for each in memory]
+        self._memory = [tensor.data_ptr() for tensor in memory]
         # Scalars are passed by their address, descriptors by the address of a pointer. A single scalar is returned
         # directly, in the last slot; other results through a first argument, a pointer to the struct.
         if self._results:
@@ -103,7 +103,7 @@ class CompiledFunction:
             )
         )
         descriptors = (ctypes.c_void_p * len(described))(*described)
-        arrays = [ctypes.c_void_p(ctypes.addressof(each)) for each in (passed, descriptors, self._addresses)]
+        arrays = [ctypes.c_void_p(ctypes.addressof(array)) for array in (passed, descriptors, self._addresses)]
         count, self._code = ctypes.c_int64(len(described)), ctypes.c_int32()
         slots = (ctypes.c_void_p * 6)(*map(ctypes.addressof, (function, arrays[0], count, *arrays[1:], self._code)))
         self._slots = ctypes.addressof(slots)
@@ -117,7 +117,7 @@ class CompiledFunction:
         """
         with self._lock:
             # Compiled code gets addresses: these tensors keep the memory alive until it has returned.
-            new = [_empty_strided_cpu(*each) for each in self._new]
+            new = [_empty_strided_cpu(*layout) for layout in self._new]
             tensors = arguments if self._recurring.matches(arguments) else self._checked(arguments)
             addresses = [*map(_address, tensors)]
             if 0 in addresses:  # it has no elements, or its storage was freed
@@ -142,11 +142,11 @@ class CompiledFunction:
         if len(arguments) != len(self._arguments):
             self.signature.check(arguments)
         passed = [argument.write(value) for argument, value in zip(self._arguments, arguments, strict=True)]
-        if any(each is None for each in passed):
+        if any(value is None for value in passed):
             self.signature.check(arguments)
-        if all(argument is each for argument, each in zip(arguments, passed, strict=True)):
+        if all(argument is value for argument, value in zip(arguments, passed, strict=True)):
             self._recurring.accept(arguments)
-        return [each for each in passed if isinstance(each, torch.Tensor)]
+        return [value for value in passed if isinstance(value, torch.Tensor)]
 
     def _run(self) -> tuple[str, BaseException] | None:
         """Run the code, and return the failure of a Python function that it called."""

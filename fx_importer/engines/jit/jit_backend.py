@@ -137,7 +137,7 @@ class JitBackend:
             (lambda: stubs.take_failure() or kernels.take_failure()) if stubs.callbacks or kernels.callbacks else None
         )
         functions: list[CompiledFunction] = []
-        for each in codes:
+        for machine_code in codes:
             memory, slots = [table, torch.empty(program.arena, dtype=torch.uint8)], new_slots(program.slots)
             if program.slots:
                 memory.append(torch.frombuffer(slots, dtype=torch.int64))
@@ -146,16 +146,16 @@ class JitBackend:
                 memory,
                 program.placed,
                 program.messages,
-                ctypes.CFUNCTYPE(None, ctypes.c_void_p)(each[RUN]),
-                ctypes.c_void_p(each[_callable_name(func_name)]),
+                ctypes.CFUNCTYPE(None, ctypes.c_void_p)(machine_code[RUN]),
+                ctypes.c_void_p(machine_code[_callable_name(func_name)]),
                 take_failure,
-                keep=(each, stubs, kernels, buffers),
+                keep=(machine_code, stubs, kernels, buffers),
             )
             if program.slots:
                 weakref.finalize(function, free_slots, slots).atexit = False
             functions.append(function)
         written = {at: argument for at, argument in aliases.items() if program.signature.written(argument)}
-        return [InPlaceFunction(each, written) if written else each for each in functions]
+        return [InPlaceFunction(function, written) if written else function for function in functions]
 
     def _compiled(
         self,

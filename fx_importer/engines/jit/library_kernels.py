@@ -34,7 +34,7 @@ def _pack_columns(columns: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def _order(axes: str, wanted: str) -> list[int]:
-    return [position for axis in wanted for position, each in enumerate(axes) if each == axis]
+    return [position for axis in wanted for position, letter in enumerate(axes) if letter == axis]
 
 
 def _bind_product(product: Product, tensors: Sequence[torch.Tensor], pack: Pack | None) -> Bound:
@@ -53,7 +53,7 @@ def _bind_product(product: Product, tensors: Sequence[torch.Tensor], pack: Pack 
             pack = None
         if pack is not None and product.static and left.is_contiguous() and result.is_contiguous():
             # A convolution of windows of one element adds to the result in place. Its layout depends on the rows.
-            x, y = (each[None, :, None].permute(0, 3, 1, 2) for each in (left, result))
+            x, y = (tensor[None, :, None].permute(0, 3, 1, 2) for tensor in (left, result))
             where = ((0, 0), (1, 1), (1, 1), 1)
             packed = pack(_PACK_CONVOLUTION, columns[:, :, None, None], *where, tuple(x.shape))
             return _bind_packed(product.accumulate, x, packed, None, y, where)

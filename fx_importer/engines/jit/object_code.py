@@ -73,10 +73,10 @@ class ObjectCode:
         self._memory = mmap.mmap(-1, max(size, _PAGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         begin = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for number, start in starts.items():
-            each = sections[number]
-            if each.kind != _NOBITS:
-                self._memory[start : start + each.size] = _slice(data, each)
-        table = next(each for each in sections if each.kind == _SYMTAB)
+            header = sections[number]
+            if header.kind != _NOBITS:
+                self._memory[start : start + header.size] = _slice(data, header)
+        table = next(section for section in sections if section.kind == _SYMTAB)
         names = _slice(data, sections[table.link])
         self._defined: dict[str, int] = {}
         addresses: list[int] = []
@@ -89,9 +89,9 @@ class ObjectCode:
             else:
                 address = 0 if section or not name else _external(name, symbols)
             addresses.append(address)
-        for each in sections:
-            if each.kind == _RELA and each.target in starts:
-                self._relocate(starts[each.target], sections[each.target].size, _slice(data, each), addresses)
+        for header in sections:
+            if header.kind == _RELA and header.target in starts:
+                self._relocate(starts[header.target], sections[header.target].size, _slice(data, header), addresses)
         if code_size and _process.mprotect(begin, code_size, mmap.PROT_READ | mmap.PROT_EXEC):
             raise PermissionError("the system refuses executable memory")
 

@@ -102,7 +102,7 @@ class FunctionOfRanks:
 
 def _has_waited(error: BaseException) -> bool:
     """Return whether an error comes from a rank that waited for another in vain."""
-    return any(isinstance(each, threading.BrokenBarrierError) for each in (error, error.__cause__))
+    return any(isinstance(cause, threading.BrokenBarrierError) for cause in (error, error.__cause__))
 
 
 class _Meeting:
@@ -147,7 +147,7 @@ class _Meeting:
         try:
             self._barrier.wait(TIMEOUT)
         except threading.BrokenBarrierError:
-            missing = [each for each in range(self._size) if each not in self._at]
+            missing = [rank for rank in range(self._size) if rank not in self._at]
             if missing and not self._has_failed and self.late is None:
                 self.late = UsageError(f"the ranks {missing} did not come to a collective in {TIMEOUT:g} s")
             raise
@@ -171,7 +171,7 @@ def _call_stubs(module: ir.Module) -> None:
     """Replace the collectives of ``module``, and the number of the device, by calls of stubs."""
     stubs = OperatorStubs(module.operation)
     for number, op in enumerate(operations(module.operation, _COLLECTIVES)):
-        takes, returns = (_value_type(each) for each in (op.operands[0], op.results[0]))
+        takes, returns = (_value_type(value) for value in (op.operands[0], op.results[0]))
         _call(op, stubs, OperatorStub(_COLLECTIVE, (Passed(0), number), (takes,), (Returned(returns),)))
     for op in operations(module.operation, ("stablehlo.partition_id",)):
         _call(op, stubs, OperatorStub(_RANK, (), (), (Returned(_value_type(op.results[0])),)))
@@ -199,7 +199,7 @@ def _exchange(op: ir.Operation, size: int) -> _Exchange:
     def exchange(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         results: list[Any] = [None] * size
         for group in groups:
-            for rank, result in zip(group, in_group([values[each] for each in group]), strict=True):
+            for rank, result in zip(group, in_group([values[rank] for rank in group]), strict=True):
                 results[rank] = result
         return results
 
@@ -207,7 +207,7 @@ def _exchange(op: ir.Operation, size: int) -> _Exchange:
 
 
 def _permuted(values: Sequence[torch.Tensor], pairs: Groups) -> list[torch.Tensor]:
-    results = [torch.zeros_like(each) for each in values]
+    results = [torch.zeros_like(value) for value in values]
     for source, target in pairs:
         results[target] = values[source]
     return results
@@ -234,7 +234,7 @@ def _all_to_all(op: ir.Operation) -> _Exchange:
     split, concatenate = _integer(op, "split_dimension"), _integer(op, "concat_dimension")
 
     def exchange(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        parts = [each.chunk(len(values), split) for each in values]
+        parts = [value.chunk(len(values), split) for value in values]
         return [torch.cat([part[at] for part in parts], concatenate) for at in range(len(values))]
 
     return exchange

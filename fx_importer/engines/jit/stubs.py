@@ -56,7 +56,7 @@ class Stubs:
         placed = takes_destinations(kind)
         in_place = instead is None and stub.operator.partition(".")[0] in _READ_ONLY
         takes = [*zip(stub.takes, map(_rank, kind.inputs), strict=True)]
-        returns = [*zip([each.type for each in stub.returns], map(_rank, kind.results), strict=True)]
+        returns = [*zip([returned.type for returned in stub.returns], map(_rank, kind.results), strict=True)]
 
         write = _writing_function(stub) if placed and in_place else None
         count = len(takes)
@@ -67,7 +67,9 @@ class Stubs:
                 pairs = zip(arguments, takes, strict=False)
                 passed = [_read_argument(address, *kind, in_place) for address, kind in pairs]
                 if write is not None:
-                    write(passed, [_read_argument(at, *each, True) for at, each in zip(results, returns, strict=True)])
+                    write(
+                        passed, [_read_argument(at, *result, True) for at, result in zip(results, returns, strict=True)]
+                    )
                     return
                 result = call(passed)
                 if placed:
@@ -99,11 +101,11 @@ def operator_function(stub: OperatorStub, instead: Callable[..., Any] | None = N
         with torch.no_grad():
             result = run([_argument_value(argument, arguments) for argument in stub.arguments])
         results = []
-        for each in stub.returns:
+        for returned in stub.returns:
             value = result
-            for index in each.path:
+            for index in returned.path:
                 value = value[index]
-            results.append(_checked_result(value, each.type, stub.operator))
+            results.append(_checked_result(value, returned.type, stub.operator))
         return results
 
     return call
@@ -137,10 +139,12 @@ def _writing_function(stub: OperatorStub) -> Callable[[Sequence[Any], Sequence[t
     None if it has no kernel for CPUs that does: the overload that torch generates computes new ones, and copies them.
     """
     overload = operator_named(stub.operator)
-    if not isinstance(overload, OpOverload) or any("complex" in each.type.dtype for each in stub.returns):
+    if not isinstance(overload, OpOverload) or any("complex" in returned.type.dtype for returned in stub.returns):
         return None
     results = overload._schema.returns
-    if [each.path for each in stub.returns] != ([()] if len(results) == 1 else [(i,) for i in range(len(results))]):
+    if [returned.path for returned in stub.returns] != (
+        [()] if len(results) == 1 else [(i,) for i in range(len(results))]
+    ):
         return None
     parameters = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
     for name in overload.overloadpacket.overloads():
@@ -171,7 +175,7 @@ def _write_in_place(
 
 def _argument_value(argument: OperatorArgument, arguments: Sequence[Any]) -> Any:
     if isinstance(argument, tuple):
-        return [_argument_value(each, arguments) for each in argument]
+        return [_argument_value(item, arguments) for item in argument]
     return arguments[argument.argument] if isinstance(argument, Passed) else argument
 
 

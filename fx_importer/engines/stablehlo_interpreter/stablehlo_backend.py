@@ -90,7 +90,7 @@ def _fold_empty_products(function: func_d.FuncOp) -> None:
     """Replace products that sum over no elements by zeros: the interpreter aborts on them."""
     for op in operations(function.operation):
         if op.name == "stablehlo.dot_general":
-            sizes, result = (ir.RankedTensorType(each.type).shape for each in (op.operands[0], op.results[0]))
+            sizes, result = (ir.RankedTensorType(value.type).shape for value in (op.operands[0], op.results[0]))
             if 0 in sizes and 0 not in result:
                 replace(op, StablehloOps.before(op).zeros(op.results[0].type))
 
@@ -120,7 +120,7 @@ class _Function:
             run_isolated(
                 STABLEHLO.runner, interpret, self.code.path / "module.mlirbc", request, folder, limits=self.limits
             )
-            bits = iter([np.load(each) for each in sorted(folder.glob("*.npy"), key=lambda path: int(path.stem))])
+            bits = iter([np.load(file) for file in sorted(folder.glob("*.npy"), key=lambda path: int(path.stem))])
         return tuple(_as_tensor(bits, kind) for kind in self.signature.results if isinstance(kind, TensorKind))
 
 
@@ -144,7 +144,7 @@ def _return_readable_types(function: func_d.FuncOp) -> None:
     for value in ending.operands:
         element = emit.element(value)
         if element in _COMPLEX_PARTS:
-            returned += [_convert(emit, each, value, _COMPLEX_PARTS[element]) for each in ("real", "imag")]
+            returned += [_convert(emit, part, value, _COMPLEX_PARTS[element]) for part in ("real", "imag")]
         elif element in _BITS:
             returned.append(_convert(emit, "bitcast_convert", value, _BITS[element]))
         else:

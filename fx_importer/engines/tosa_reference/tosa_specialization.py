@@ -57,7 +57,7 @@ def _size_empty_slices(module: ir.Operation) -> bool:
     """Set the sizes of slices without elements, which MLIR does not infer; return whether there are any."""
     changed = False
     for op in operations(module, ("tosa.slice",)):
-        whole, result = (ir.RankedTensorType(each.type) for each in (op.operands[0], op.results[0]))
+        whole, result = (ir.RankedTensorType(value.type) for value in (op.operands[0], op.results[0]))
         sizes = None if result.has_static_shape or not whole.has_static_shape else _elements(op.operands[2])
         if sizes is not None:
             sizes = [old if size < 0 else size for old, size in zip(whole.shape, sizes, strict=True)]

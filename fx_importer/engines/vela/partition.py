@@ -30,7 +30,7 @@ class ProgramPart:
 
     def add_function(self, module: ir.Module, name: str) -> None:
         """Add a function with copies of the operations to ``module``, of the same context."""
-        types = ([each.type for each in self.inputs], [each.type for each in self.outputs])
+        types = ([value.type for value in self.inputs], [value.type for value in self.outputs])
         with ir.Location.unknown(module.context):
             function = func_d.FuncOp(name, types, visibility="public", ip=ir.InsertionPoint(module.body))
             block = function.add_entry_block()
@@ -38,7 +38,7 @@ class ProgramPart:
             with ir.InsertionPoint(block):
                 for op in self.operations:
                     _copy(op, values)
-                func_d.ReturnOp([values[each] for each in self.outputs])
+                func_d.ReturnOp([values[value] for value in self.outputs])
 
     def module(self) -> ir.Module:
         """Return a module with the part as function ``main``."""
@@ -103,7 +103,7 @@ def _computing(function: func_d.FuncOp) -> Iterable[ir.Operation]:
 
 
 def _owners(op: ir.Operation) -> list[ir.Operation]:
-    return [each.owner for each in op.operands if not isinstance(each.owner, ir.Block)]
+    return [operand.owner for operand in op.operands if not isinstance(operand.owner, ir.Block)]
 
 
 def _part(members: tuple[ir.Operation, ...], on_npu: bool, number: int, returned: Sequence[ir.Value]) -> ProgramPart:

@@ -220,5 +220,5 @@ def _estimate(accelerator: str, row: Mapping[str, str], printed: str) -> Estimat
 
 
 def _operators(printed: str, kind: str) -> int:
-    (line, *_) = [each for each in printed.splitlines() if each.startswith(f"{kind} operators = ")] or ["= 0"]
+    (line, *_) = [line for line in printed.splitlines() if line.startswith(f"{kind} operators = ")] or ["= 0"]
     return int(line.partition("= ")[2].split()[0])

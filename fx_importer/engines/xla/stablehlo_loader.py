@@ -96,7 +96,7 @@ class ArtifactProgram:
             The module ``torch`` if one of ``values`` is a tensor of it, which has to be taken with ``ordered=True``.
         """
         torch = sys.modules.get("torch")
-        if torch is not None and any(isinstance(each, torch.Tensor) for each in values):
+        if torch is not None and any(isinstance(value, torch.Tensor) for value in values):
             self._torch = torch
             wait_for_torch(torch, self.device)
             return torch
@@ -141,9 +141,9 @@ class ArtifactFunction:
         held = {"state": program.state, "weight": program.weights}
         self._held = [(held[one["kind"]], one["name"]) if one["kind"] in held else None for one in self.arguments]
         """Where each argument is that is not an input."""
-        self._weights = [program.weights[each] for each in program._names[name]]
+        self._weights = [program.weights[weight] for weight in program._names[name]]
         shapes = [shape_of(one["type"], one.get("passed_as")) for one in self.arguments]
-        weights = [(each.shape, each.dtype) for each in self._weights]
+        weights = [(weight.shape, weight.dtype) for weight in self._weights]
         results = [shape_of(one["type"], one.get("passed_as")) for one in self.results]
         self.compiled = compile_artifact(program._artifact, name, (*shapes, *weights), results, program.device, donated)
         """jax's ``Compiled``."""
@@ -241,7 +241,7 @@ def compile_artifact(
             in_shardings=(place,) * len(arguments),
             out_shardings=[place] * len(results),
         )
-        return function.lower(*(jax.ShapeDtypeStruct(*each) for each in arguments)).compile()
+        return function.lower(*(jax.ShapeDtypeStruct(*argument) for argument in arguments)).compile()
 
 
 def artifact_call(artifact: bytes, results: Sequence[tuple[Any, Any]], name: str = "main") -> Callable[..., Any]:
@@ -256,7 +256,7 @@ def _call() -> Any:
     shaped = importlib.import_module("jax.core").ShapedArray
     primitive = core.Primitive("fx_importer_call")
     primitive.multiple_results = True
-    primitive.def_abstract_eval(lambda *_, results, **__: [shaped(*each) for each in results])
+    primitive.def_abstract_eval(lambda *_, results, **__: [shaped(*result) for result in results])
     mlir.register_lowering(primitive, _lowered)
     return primitive
 
@@ -291,9 +291,11 @@ def _constants_of(artifact: bytes) -> dict[str, list[str]]:
         for op in module.body.operations:
             names[op.name.value] = []
             if "arg_attrs" in op.attributes:
-                dicts = [ir.DictAttr(each) for each in op.attributes["arg_attrs"]]
-                read = [each["fx_importer.constant"] for each in dicts if "fx_importer.constant" in each]
-                names[op.name.value] = [ir.StringAttr(each).value for each in read]
+                dicts = [ir.DictAttr(attributes) for attributes in op.attributes["arg_attrs"]]
+                read = [
+                    attributes["fx_importer.constant"] for attributes in dicts if "fx_importer.constant" in attributes
+                ]
+                names[op.name.value] = [ir.StringAttr(attribute).value for attribute in read]
     return names
 
 

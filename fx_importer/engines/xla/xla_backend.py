@@ -173,7 +173,7 @@ class _MeshFunction:
         """Call the function. New values of state stay on the device, in the memory of the old ones."""
         if not self.signature.aliases:
             return self(*cast("tuple[Value, ...]", arguments))
-        results = [_Array(*each) for each in zip(self._run(arguments), self._results, strict=True)]
+        results = [_Array(*result) for result in zip(self._run(arguments), self._results, strict=True)]
         return tuple(result if at in self.signature.aliases else result.tensor() for at, result in enumerate(results))
 
     def compiled_text(self) -> str:

@@ -65,7 +65,7 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
         spec = jax.sharding.PartitionSpec(*(axes or None for axes in sharding or ()))
         return jax.sharding.NamedSharding(devices, spec)
 
-    places = [None if each is None else place(each) for each in shardings[1]]
+    places = [None if sharding is None else place(sharding) for sharding in shardings[1]]
     return Placement(tuple(map(place, shardings[0])), tuple(places), place(None), mesh.size, weights)
 
 
@@ -74,7 +74,7 @@ def weight_positions(function: func_d.FuncOp) -> frozenset[int]:
     if "arg_attrs" not in function.attributes:
         return frozenset()
     attributes = ir.ArrayAttr(function.attributes["arg_attrs"])
-    return frozenset(at for at, each in enumerate(map(ir.DictAttr, attributes)) if "fx_importer.weight" in each)
+    return frozenset(at for at, entry in enumerate(map(ir.DictAttr, attributes)) if "fx_importer.weight" in entry)
 
 
 def device_of(name: str) -> Any:

@@ -49,7 +49,7 @@ class XlaFunction:
         self._takes = [kind.dtypes[0] for kind in signature.arguments if isinstance(kind, TensorKind)]
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        return tuple([to_torch(_TORCH, each, self._device) for each in self._run(arguments)])
+        return tuple([to_torch(_TORCH, value, self._device) for value in self._run(arguments)])
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device, in the memory of the old ones."""
@@ -57,8 +57,8 @@ class XlaFunction:
         if not aliases:
             return self(*cast("tuple[Value, ...]", arguments))
         return tuple(
-            XlaState(each, dtype, self._device) if at in aliases else to_torch(_TORCH, each, self._device)
-            for at, (each, dtype) in enumerate(zip(self._run(arguments), self._types, strict=True))
+            XlaState(value, dtype, self._device) if at in aliases else to_torch(_TORCH, value, self._device)
+            for at, (value, dtype) in enumerate(zip(self._run(arguments), self._types, strict=True))
         )
 
     def compiled_text(self) -> str:

@@ -77,13 +77,13 @@ class FunctionOnMesh:
         self._arguments = DenseArguments(signature)
         own = [partial(_on_device, jax, device) for device in self._devices]
         self._put: list[Sequence[Callable[[Any], Any]]] = [
-            [PlacedWeight(("part", each.args[1]), each) for each in own] if at in positions else own
+            [PlacedWeight(("part", value.args[1]), value) for value in own] if at in positions else own
             for at in range(len(signature.arguments))
         ]
         """For each argument, what puts the part of each rank on its device."""
         mesh = jax.sharding.Mesh(np.array(devices), ("device",))
-        each, same = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
-        self._placed = jax.sharding.NamedSharding(mesh, each)
+        spec, same = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
+        self._placed = jax.sharding.NamedSharding(mesh, spec)
         call, count = artifact_function(module), len(signature.arguments)
 
         def program(*arrays: Any) -> Any:
@@ -94,18 +94,18 @@ class FunctionOnMesh:
         with Trace().stage("xla-compile"), jax.enable_x64(True):
             shared = jax.sharding.NamedSharding(mesh, same)
             self._weights = [jax.device_put(as_array(weight), shared) for weight in weights]
-            specs = (*[each] * count, *[same] * len(weights))
-            mapped = jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=each, check_vma=False)
+            specs = (*[spec] * count, *[same] * len(weights))
+            mapped = jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
             self._program = jax.jit(mapped, keep_unused=True)
 
     def __call__(self, ranks: Sequence[Sequence[Value]]) -> list[tuple[torch.Tensor, ...]]:
         by_rank = [self._arguments(arguments) for arguments in ranks]
         with self._jax.enable_x64(True):
-            arrays = [self._array(*each) for each in zip(self._put, zip(*by_rank, strict=True), strict=True)]
+            arrays = [self._array(*value) for value in zip(self._put, zip(*by_rank, strict=True), strict=True)]
             with Trace().stage("xla"), among_processes():
                 results = self._jax.block_until_ready(self._program(*arrays, *self._weights))
         dtypes = [kind.dtypes[0] for kind in self.signature.results if isinstance(kind, TensorKind)]
-        tensors_ = [self._tensors(*each) for each in zip(results, dtypes, strict=True)]
+        tensors_ = [self._tensors(*result) for result in zip(results, dtypes, strict=True)]
         return [tuple(tensors[at] for tensors in tensors_) for at in range(len(self._devices))]
 
     def _array(self, put: Sequence[Callable[[Any], Any]], parts: Sequence[Any]) -> Any:

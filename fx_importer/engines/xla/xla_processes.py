@@ -68,7 +68,7 @@ def _coordinator(rank: int, size: int, timeout: float) -> str:
         raise UsageError(
             f"process {rank} of {size} has waited {timeout:g} s for the first one, at {host}:{port}, in vain"
         ) from error
-    keys = [f"{prefix}/{each}" for each in range(size)]
+    keys = [f"{prefix}/{number}" for number in range(size)]
     if rank == 0:
         with socket.create_server((host, 0)) as server:
             free = server.getsockname()[1]
@@ -78,7 +78,7 @@ def _coordinator(rank: int, size: int, timeout: float) -> str:
     try:
         store.wait(keys, timedelta(seconds=timeout))
     except RuntimeError as error:
-        late = [str(each) for each, key in enumerate(keys) if not store.check([key])]
+        late = [str(number) for number, key in enumerate(keys) if not store.check([key])]
         raise UsageError(
             f"process {rank} of {size} has waited {timeout:g} s for {', '.join(late)} in vain: they have not called "
             "join_processes"

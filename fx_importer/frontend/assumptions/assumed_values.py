@@ -181,7 +181,7 @@ def _questions_by_assertion(program: ExportedProgram, questions: ValueQuestions)
     if environment is None:
         return {}
     asserted: dict[str, Question] = {}
-    for assertion in (each for several in environment.deferred_runtime_asserts.values() for each in several):
+    for assertion in (assertion for several in environment.deferred_runtime_asserts.values() for assertion in several):
         if match := _ANSWERED.fullmatch(str(assertion.msg)):
             unknown = Question("", 0, match[1], match[2])
             asserted.setdefault(str(assertion.expr), questions.asked.get((match[1], match[2]), unknown))

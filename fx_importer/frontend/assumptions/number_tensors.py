@@ -33,8 +33,8 @@ class NumberTensors:
         """Return the condition that ``number``, torch's assertion, is true as Python computes it."""
         self._question = question
         condition = self.answer(number, question)
-        for each in self._in_range:
-            condition = self._emit(aten.logical_and.default, condition, each)
+        for flag in self._in_range:
+            condition = self._emit(aten.logical_and.default, condition, flag)
         return condition
 
     def answer(self, number: Any, question: Question) -> fx.Node:

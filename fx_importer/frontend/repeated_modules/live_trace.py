@@ -115,7 +115,7 @@ class CallSite:
             ]
         )
         kept = model_frames(frames)
-        inner = traceback.StackSummary.from_list([each for each in kept if each.name == "forward"])
+        inner = traceback.StackSummary.from_list([frame for frame in kept if frame.name == "forward"])
         return "".join(kept.format()).strip(), "".join(inner.format()).strip()
 
 

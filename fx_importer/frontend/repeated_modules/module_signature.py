@@ -70,7 +70,7 @@ class EqualModules:
     @functools.cached_property
     def parts(self) -> frozenset[int]:
         """The ids of the modules and their submodules, which code may tell one of them by."""
-        return frozenset(id(part) for each in self.modules for part in each.parts.values())
+        return frozenset(id(part) for member in self.modules for part in member.parts.values())
 
 
 def equal_modules(model: nn.Module) -> tuple[list[EqualModules], dict[str, str]]:
@@ -138,7 +138,7 @@ class _Keys:
             if (reason := self.reason(self.key(module))) is not None:
                 return reason
         for (before, one), (path, other) in itertools.pairwise(members):
-            ours, theirs = (signature(dict(each.named_modules(remove_duplicate=False))) for each in (one, other))
+            ours, theirs = (signature(dict(member.named_modules(remove_duplicate=False))) for member in (one, other))
             for at in {**ours, **theirs}:
                 if ours.get(at) != theirs.get(at):
                     return f"{path} differs from {before} in {'.'.join(filter(None, at)) or 'its class'}"
@@ -146,7 +146,7 @@ class _Keys:
 
     def _of(self, module: nn.Module) -> tuple[int, int, int]:
         if (known := self._known.get(module)) is None:
-            children = {name: self._of(each) for name, each in module._modules.items() if each is not None}
+            children = {name: self._of(child) for name, child in module._modules.items() if child is not None}
             weights = [*module._parameters.items(), *module._buffers.items()]
             types = tuple((name, weight_type(tensor)) for name, tensor in weights)
             reason = next((self._reasons[key] for key, *_ in children.values() if key in self._reasons), None)
@@ -263,8 +263,8 @@ def _shared_storages(model: nn.Module) -> set[int]:
     """Return the storages of the weights that several modules hold, or the same one twice."""
     seen: set[int] = set()
     shared: set[int] = set()
-    for each in model.modules():
-        for tensor in (*each._parameters.values(), *each._buffers.values()):
+    for part in model.modules():
+        for tensor in (*part._parameters.values(), *part._buffers.values()):
             if tensor is not None and _is_plain(tensor) and tensor.layout is torch.strided:
                 key = storage_key(tensor)
                 (shared if key in seen else seen).add(key)
@@ -281,9 +281,9 @@ def _comparable(value: Any) -> Any:
     if kind not in _CONTAINERS or len(value) > _MAX_ITEMS:  # a subclass may have attributes
         return id(value)
     if isinstance(value, Mapping):
-        return kind, *((_comparable(key), _comparable(each)) for key, each in value.items())
+        return kind, *((_comparable(key), _comparable(item)) for key, item in value.items())
     if isinstance(value, set | frozenset):
-        return kind, *sorted((_comparable(each) for each in value), key=repr)
+        return kind, *sorted((_comparable(item) for item in value), key=repr)
     return kind, *map(_comparable, value)
 
 

@@ -41,8 +41,8 @@ def check_has_no_state(name: str, value: Any) -> None:
 
 def _is_written_in_c(kind: type) -> bool:
     """Return whether instances have memory that neither Python's attributes nor its slots are."""
-    written = [each for each in kind.__mro__ if each is not object and not each.__flags__ & _HEAP_TYPE]
-    return any(not issubclass(each, (BaseException, type)) for each in written)
+    written = [base for base in kind.__mro__ if base is not object and not base.__flags__ & _HEAP_TYPE]
+    return any(not issubclass(base, (BaseException, type)) for base in written)
 
 
 _HEAP_TYPE = 1 << 9

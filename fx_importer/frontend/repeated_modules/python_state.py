@@ -60,7 +60,7 @@ class PythonState:
     """
 
     def __init__(self, module: nn.Module, equal: Collection[int] = frozenset()):
-        self._own = {id(each) for each in module.modules()}
+        self._own = {id(part) for part in module.modules()}
         self._equal = equal
         self._reads: list[tuple[str, Read, list[Any]]] = []
         self._seen: set[int] = set()
@@ -73,8 +73,8 @@ class PythonState:
         """The users' classes, and whether the code may make objects of them."""
         self._files = {
             file
-            for each in module.modules()
-            for kind in type(each).__mro__
+            for part in module.modules()
+            for kind in type(part).__mro__
             if (file := getattr(sys.modules.get(kind.__module__), "__file__", None)) is not None
         }
         self._waiting: list[tuple[str, Any]] = []
@@ -92,7 +92,7 @@ class PythonState:
         if (names := self._names & _OF_IDENTITY) != set():
             raise NotComparable(f"its code mentions {', '.join(sorted(names))}")
         self.reads_gradients = not self._names.isdisjoint(_OF_GRADIENTS) or any(
-            isinstance(each, _READING_GRADIENTS) for each in module.modules()
+            isinstance(part, _READING_GRADIENTS) for part in module.modules()
         )
         """Whether the code may depend on which tensors require a gradient."""
 
@@ -126,7 +126,7 @@ class PythonState:
         elif isinstance(value, types.MethodType):
             self._waiting += [(name, value.__func__), (name, value.__self__)]
         elif isinstance(value, functools.partial):
-            self._waiting += [(name, each) for each in (value.func, value.args, value.keywords)]
+            self._waiting += [(name, part) for part in (value.func, value.args, value.keywords)]
         elif isinstance(value, type):
             self._visit_class(value, called=True)
         elif isinstance(value, Tensor):
@@ -178,24 +178,24 @@ class PythonState:
         self._kept.append(module)
         name = type(module).__name__
         # Weights are fakes during an export. `signature` reads the other dictionaries of modules, those of hooks.
-        self._record(name, lambda: [each for item in own.items() if item[0] not in _LEFT_OUT for each in item])
+        self._record(name, lambda: [part for item in own.items() if item[0] not in _LEFT_OUT for part in item])
         self._reads.append((name, lambda: _items(own["_modules"]), _items(own["_modules"])))
-        for each in own["_modules"].values():
-            if each is None or id(each) in self._seen:
+        for child in own["_modules"].values():
+            if child is None or id(child) in self._seen:
                 continue
-            if id(each) in self._equal and not (is_own and id(each) in self._own):
+            if id(child) in self._equal and not (is_own and id(child) in self._own):
                 raise NotComparable(f"its code refers to {name}, which has modules that are equal to it")
-            self._visit_module(each, is_own)
+            self._visit_module(child, is_own)
         self._visit_class(type(module))
 
     def _visit_class(self, kind: type, called: bool = False) -> None:
-        for each in kind.__mro__:
-            if _is_trusted(each.__module__):
+        for base in kind.__mro__:
+            if _is_trusted(base.__module__):
                 continue
-            if each not in self._classes:
-                own = vars(each)
-                self._reads.append((each.__name__, lambda own=own: _items(own), _items(own)))
-            self._classes[each] = self._classes.get(each, False) or called
+            if base not in self._classes:
+                own = vars(base)
+                self._reads.append((base.__name__, lambda own=own: _items(own), _items(own)))
+            self._classes[base] = self._classes.get(base, False) or called
 
     def _visit_methods(self) -> None:
         """Visit attributes of classes that the code so far mentions, and all that Python itself calls."""
@@ -218,22 +218,22 @@ class PythonState:
             self._reads.append((name, lambda: [*own.values()], [*own.values()]))
         if not self._is_followed(function):
             return
-        self._waiting += [(name, each) for each in (function.__defaults__, function.__kwdefaults__)]
+        self._waiting += [(name, default) for default in (function.__defaults__, function.__kwdefaults__)]
         names = set(_names(function.__code__))
         self._names |= names
         if "type" in names:
             self.read_with_types |= names
         scope = function.__globals__
-        read = sorted(each for each in names if each in scope)
+        read = sorted(global_name for global_name in names if global_name in scope)
         if read:
-            values = [scope[each] for each in read]
-            self._reads.append((name, lambda: [scope.get(each, _MISSING) for each in read], values))
-        for each in read:
-            value = scope[each]
+            values = [scope[global_name] for global_name in read]
+            self._reads.append((name, lambda: [scope.get(global_name, _MISSING) for global_name in read], values))
+        for default in read:
+            value = scope[default]
             if isinstance(value, types.ModuleType):
                 self._visit_names_of(value, names)
             else:
-                self._waiting.append((each, value))
+                self._waiting.append((default, value))
 
     def _visit_names_of(self, module: types.ModuleType, names: set[str]) -> None:
         top = module.__name__.partition(".")[0]
@@ -242,8 +242,8 @@ class PythonState:
         if top in _TRUSTED:
             return
         own = vars(module)
-        read = sorted(each for each in names if each in own)
-        self._record(module.__name__, lambda: [own.get(each, _MISSING) for each in read])
+        read = sorted(attribute for attribute in names if attribute in own)
+        self._record(module.__name__, lambda: [own.get(attribute, _MISSING) for attribute in read])
 
     def _is_followed(self, function: types.FunctionType) -> bool:
         file = function.__code__.co_filename
@@ -266,7 +266,7 @@ def _is_trusted(module: str) -> bool:
 
 
 def _items(mapping: Mapping[Any, Any]) -> list[Any]:
-    return [each for item in mapping.items() for each in item]
+    return [part for item in mapping.items() for part in item]
 
 
 def _content(cell: types.CellType) -> Any:
@@ -284,7 +284,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 def _functions(value: Any) -> Iterator[Any]:
     """Yield the functions of an attribute of a class."""
     if isinstance(value, property):
-        yield from (each for each in (value.fget, value.fset) if each is not None)
+        yield from (method for method in (value.fget, value.fset) if method is not None)
     elif isinstance(value, staticmethod | classmethod):
         yield value.__func__
     elif isinstance(value, functools.cached_property):

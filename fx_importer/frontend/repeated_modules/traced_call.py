@@ -79,7 +79,7 @@ class ModuleCall:
         if type(value) in (tuple, list):
             return type(value), *map(self._key, value)
         if type(value) is dict:
-            return dict, *((name, self._key(each)) for name, each in value.items())
+            return dict, *((name, self._key(item)) for name, item in value.items())
         if isinstance(value, _NUMBERS):
             if free_unbacked_symbols(value):
                 raise NotComparable("an argument is a number that is known at run time")
@@ -108,7 +108,7 @@ def _settings() -> Any:
         torch.get_default_dtype(),
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
-        *(each for each in torch.overrides._get_current_function_mode_stack()),
+        *(mode for mode in torch.overrides._get_current_function_mode_stack()),
     )
 
 
@@ -191,8 +191,8 @@ class TracedCall:
             raise NotComparable("a weight of it is an argument too")
         for node in self.body:
             self._check_node(node, body)
-            for each in node.all_input_nodes:
-                known = each in body or each in self.outer or _is_number(each)
+            for source in node.all_input_nodes:
+                known = source in body or source in self.outer or _is_number(source)
                 if not known and self.call.state is None:
                     raise NotComparable("its code reads a tensor that is neither an argument nor a weight")
         for leaf in leaves:
@@ -235,7 +235,7 @@ class TracedCall:
         for node in self.body:
             if _is_number(node):
                 continue
-            made[node] = copy = trace.graph.node_copy(node, lambda each: made.get(each, each))
+            made[node] = copy = trace.graph.node_copy(node, lambda source: made.get(source, source))
             copy.meta["nn_module_stack"] = stacks.of(node)
             if texts is not None and copy.stack_trace:
                 copy.stack_trace = moved(copy.stack_trace, self.texts, texts)
@@ -271,7 +271,9 @@ def is_random(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    arguments = dict(zip((each.name for each in target._schema.arguments), node.args, strict=False)) | node.kwargs
+    arguments = (
+        dict(zip((argument.name for argument in target._schema.arguments), node.args, strict=False)) | node.kwargs
+    )
     if target is aten.scaled_dot_product_attention.default:
         return bool(arguments.get("dropout_p", 0.0))
     return all(arguments.get(name, True) is not False for name in ("train", "training"))
@@ -283,7 +285,7 @@ class _Stacks:
     def __init__(self, traced: TracedCall, other: ModuleCall):
         trace = other.trace
         self._trace, self._depth, self._outer = trace, traced.depth, trace.stack()
-        self._old, self._new = (trace.path(each.module.module) for each in (traced.call, other))
+        self._old, self._new = (trace.path(call.module.module) for call in (traced.call, other))
         self._keys: dict[str, str] = {}
 
     def of(self, node: fx.Node) -> dict[str, tuple[str, str]]:

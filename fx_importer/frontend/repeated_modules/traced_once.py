@@ -92,11 +92,11 @@ class RepeatedModules:
         try:
             for group in self.groups:
                 calls: list[TracedCall] = []
-                for each in group.modules:
-                    run = self._forward(group, each, calls, each.module.forward)
+                for member in group.modules:
+                    run = self._forward(group, member, calls, member.module.forward)
                     run.traces_once = True  # type: ignore[attr-defined] - `module_signature` leaves it out
-                    each.module.forward = run
-                    replaced.append(each.module)
+                    member.module.forward = run
+                    replaced.append(member.module)
             yield
         finally:
             for module in replaced:
@@ -105,10 +105,10 @@ class RepeatedModules:
     def leave_out(self, group: EqualModules | None, error: Exception) -> None:
         """Trace the modules of ``group`` one by one the next time; None for all modules."""
         reason = f"with one traced call for several, torch.export raised {type(error).__name__}"
-        for each in [*self.groups] if group is None else [group]:
-            self.groups.remove(each)
-            names = sorted(name for _, name in each.numbers)
-            kind = type(each.modules[0].module).__name__
+        for removed in [*self.groups] if group is None else [group]:
+            self.groups.remove(removed)
+            names = sorted(name for _, name in removed.numbers)
+            kind = type(removed.modules[0].module).__name__
             self.reasons[kind] = f"its code reads {' or '.join(names)}, which differs" if names else reason
         self.traced.clear()
         self.copied.clear()
@@ -138,7 +138,7 @@ class RepeatedModules:
             except NotComparable as error:
                 self._count_as_differing(group)
                 return self._traced(module, str(error), lambda: forward(*args, **kwargs))
-            equal = next((each for each in calls if each.stands_for(call)), None)
+            equal = next((other for other in calls if other.stands_for(call)), None)
             if equal is not None:
                 if (changed := equal.state.changed()) is None:
                     del self._differing[group]

@@ -34,7 +34,7 @@ def _reading(name: str) -> Any:
 
 
 _OF_OBJECTS = ("eq", "ne", "lt", "le", "gt", "ge", "hash", "repr", "str", "format")
-for _name in {*dir(int)} - {*dir(object)} | {f"__{each}__" for each in _OF_OBJECTS}:
+for _name in {*dir(int)} - {*dir(object)} | {f"__{operator}__" for operator in _OF_OBJECTS}:
     if callable(getattr(int, _name)):
         setattr(WatchedNumber, _name, _reading(_name))
 

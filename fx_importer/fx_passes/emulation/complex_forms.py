@@ -48,7 +48,7 @@ class Forms:
 
     def complex_dtypes(self, node: fx.Node) -> list[torch.dtype]:
         """Return the complex dtypes of ``node`` and its operands, its own first."""
-        leaves = tree_leaves([self.values.get(each) for each in (node, *node.all_input_nodes)])
+        leaves = tree_leaves([self.values.get(form) for form in (node, *node.all_input_nodes)])
         return list(dict.fromkeys(leaf.dtype for leaf in leaves if self.is_complex(leaf)))
 
     def mark_joined(self, node: fx.Node) -> None:
@@ -115,7 +115,7 @@ def broadcast(nodes: Sequence[Any], like: Tensor, before: fx.Node) -> tuple[fx.N
     sizes: list[Any] = []
     for axis, size in enumerate(like.shape, start=-like.dim()):
         widest = [node for node in nodes if value_of(node).dim() >= -axis]
-        owner = next((each for each in widest if same_size(value_of(each).shape[axis], size)), None)
+        owner = next((operand for operand in widest if same_size(value_of(operand).shape[axis], size)), None)
         static = isinstance(size, int) or owner is None
         sizes.append(size if static else emit(before, aten.sym_size.int, owner, axis + value_of(owner).dim()))
     return tuple(node if _has_shape(node, like) else emit(before, aten.expand.default, node, sizes) for node in nodes)

@@ -69,11 +69,11 @@ class _PairRewriting:
     def _output(self, node: fx.Node) -> None:
         """Join the complex results; each joined node keeps the model's value as ``model_val``."""
 
-        def result(each: fx.Node) -> fx.Node:
-            if not self._forms.was_complex(each) or each.op == "placeholder":
-                return each
-            joined = join(self._forms.parts(each, node), node)
-            joined.meta["model_val"] = self._forms.values[each]
+        def result(value: fx.Node) -> fx.Node:
+            if not self._forms.was_complex(value) or value.op == "placeholder":
+                return value
+            joined = join(self._forms.parts(value, node), node)
+            joined.meta["model_val"] = self._forms.values[value]
             return joined
 
         node.args = map_arg(node.args, result)
@@ -113,8 +113,8 @@ class _PairRewriting:
         elif isinstance(target, OpOverload) and target.namespace in ("aten", "prims"):
             self._reject(node)
         else:  # a higher-order operator or a custom one
-            for each in filter(self._forms.was_complex, node.all_input_nodes):
-                node.replace_input_with(each, self._forms.joined(each, node))
+            for source in filter(self._forms.was_complex, node.all_input_nodes):
+                node.replace_input_with(source, self._forms.joined(source, node))
             self._forms.mark_joined(node)
 
     def _reject(self, node: fx.Node) -> None:
@@ -142,7 +142,7 @@ class _PairRewriting:
             return argument
 
         args = [map_aggregate(argument, partial(one, position=at)) for at, argument in enumerate(node.args)]
-        kwargs = {key: map_aggregate(each, partial(one, position=None)) for key, each in node.kwargs.items()}
+        kwargs = {key: map_aggregate(argument, partial(one, position=None)) for key, argument in node.kwargs.items()}
         return emit(node, target, *args, **kwargs)
 
 

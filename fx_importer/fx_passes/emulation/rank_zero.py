@@ -31,8 +31,8 @@ def _through_rank_one(node: fx.Node) -> fx.Node | None:
         for operand in node.all_input_nodes
         if is_scalar(operand)
     }
-    args = map_arg(node.args, lambda each: vectors.get(each, each))
-    kwargs = map_arg(node.kwargs, lambda each: vectors.get(each, each))
+    args = map_arg(node.args, lambda item: vectors.get(item, item))
+    kwargs = map_arg(node.kwargs, lambda item: vectors.get(item, item))
     result = emit(node, node.target, *args, **kwargs)  # type: ignore[arg-type]
     if isinstance(value_of(node), Tensor):
         return _with_rank(node, result, value_of(node).dim())

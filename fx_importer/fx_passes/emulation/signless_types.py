@@ -64,13 +64,13 @@ SAME_FOR_BOTH_SIGNS = frozenset(
 def as_signed(value: Any) -> Any:
     """Return example values with unsigned tensors viewed as signed ones of the same width."""
 
-    def one(each: Any) -> Any:
-        if not is_unsigned(each):
-            return each
-        if isinstance(each, FakeTensor):
-            with each.fake_mode, torch.no_grad():
-                return each.view(SIGNED_DTYPES[each.dtype])
-        return each.view(SIGNED_DTYPES[each.dtype])
+    def one(value: Any) -> Any:
+        if not is_unsigned(value):
+            return value
+        if isinstance(value, FakeTensor):
+            with value.fake_mode, torch.no_grad():
+                return value.view(SIGNED_DTYPES[value.dtype])
+        return value.view(SIGNED_DTYPES[value.dtype])
 
     return tree_map(one, value)
 

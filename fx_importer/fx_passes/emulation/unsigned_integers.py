@@ -114,7 +114,7 @@ class _SignlessRewriting:
 
     def _move_data(self, node: fx.Node) -> None:
         node.args = tuple(map(signed_dtype_of, node.args))
-        node.kwargs = {key: signed_dtype_of(each) for key, each in node.kwargs.items()}
+        node.kwargs = {key: signed_dtype_of(argument) for key, argument in node.kwargs.items()}
         position = FILLS.get(node.target)
         if (
             position is not None
@@ -191,13 +191,13 @@ class _SignlessRewriting:
                 if self._unsigned(operand):
                     node.replace_input_with(operand, self._widened(operand, node, narrow))
         old = value_of(node)
-        node.kwargs = {key: wider_dtype_of(each) for key, each in node.kwargs.items()}
+        node.kwargs = {key: wider_dtype_of(argument) for key, argument in node.kwargs.items()}
         if not isinstance(old, Tensor) and not isinstance(old, list | tuple):
             return  # a scalar keeps its symbol
         assert isinstance(node.target, OpOverload)
         if torch.Tag.dynamic_output_shape in node.target.tags:  # running it again would create new symbols
             node.meta["val"] = tree_map(
-                lambda each: each.to(wider_dtype_of(each.dtype)) if is_unsigned(each) else each, old
+                lambda value: value.to(wider_dtype_of(value.dtype)) if is_unsigned(value) else value, old
             )
         else:
             node.meta["val"] = _value(node)

@@ -169,7 +169,7 @@ def products(node: fx.Node, state: Selections) -> Result:
     if linear and any(state.among(rest)):
         return None
     if node.target in (aten.matmul.default, aten.bmm.default, aten.baddbmm.default):
-        operands = [each for each in (left, right) if value_of(each).dim() > 2]
+        operands = [operand for operand in (left, right) if value_of(operand).dim() > 2]
         if len(operands) == 2 and not _same_batches(state, *operands):  # type: ignore[arg-type]
             return None
     a, b = state.filled(node, left, 0, [last]), state.filled(node, right, 0, [summed])

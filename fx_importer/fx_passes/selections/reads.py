@@ -37,8 +37,8 @@ def _known(size: int | SymInt) -> int | None:
 def index(node: fx.Node, state: Selections) -> Result:
     """Read at one mask, or at indices, selected ones among them."""
     x, indices = node.args[:2]
-    listed = [(at, each) for at, each in enumerate(indices) if each is not None]  # type: ignore[arg-type]
-    masks = [each for _, each in listed if value_of(each).dtype == torch.bool]
+    listed = [(at, entry) for at, entry in enumerate(indices) if entry is not None]  # type: ignore[arg-type]
+    masks = [entry for _, entry in listed if value_of(entry).dtype == torch.bool]
     if not masks:
         return _at_indices(node, state)
     if len(listed) > 1:
@@ -116,18 +116,18 @@ def _at_indices(node: fx.Node, state: Selections) -> Result:
     indices: Sequence[Any] = node.args[1]  # type: ignore[assignment]
     if any(axis >= len(indices) or indices[axis] is not None for axis in state.axes(x)):
         return None
-    if x in state.selected and sum(each is not None for each in indices) > 1:
+    if x in state.selected and sum(entry is not None for entry in indices) > 1:
         return None
 
-    if not aligned(node, state, [each for each in indices if each]):
+    if not aligned(node, state, [entry for entry in indices if entry]):
         return None
-    return state.recomputed(node, state.whole(x), [each and state.filled(node, each, 0) for each in indices])
+    return state.recomputed(node, state.whole(x), [entry and state.filled(node, entry, 0) for entry in indices])
 
 
 def aligned(node: fx.Node, state: Selections, operands: Sequence[Any]) -> bool:
     """Return whether ``operands``, which broadcast, have the same selections along each selected axis, or size 1."""
     tensors = [value for value in operands if isinstance(value, fx.Node) and isinstance(value_of(value), Tensor)]
-    rank = max((value_of(each).dim() for each in tensors), default=0)
+    rank = max((value_of(tensor).dim() for tensor in tensors), default=0)
     common: dict[int, Selection] = {}
     for tensor in tensors:
         for axis, selection in state.axes(tensor).items():
@@ -201,7 +201,7 @@ def gather(node: fx.Node, state: Selections) -> Result:
     axis = dim % max(value_of(x).dim(), 1)
     if axis in state.axes(x) or axis in state.axes(places):  # type: ignore[arg-type]
         return None
-    numbers = [{axis: selection.number for axis, selection in state.axes(each).items()} for each in (x, places)]  # type: ignore[arg-type]
+    numbers = [{axis: selection.number for axis, selection in state.axes(operand).items()} for operand in (x, places)]  # type: ignore[arg-type]
     if numbers[0] != numbers[1]:
         return None
     filled = state.filled(node, places, 0)

@@ -65,7 +65,9 @@ def cross_entropy(node: fx.Node, state: Selections) -> Result:
     """Ignore the targets that are not selected."""
     arguments = _arguments(node)
     x, target = arguments["self"], arguments["target"]
-    selections = [{axis: selection.number for axis, selection in state.axes(each).items()} for each in (x, target)]
+    selections = [
+        {axis: selection.number for axis, selection in state.axes(operand).items()} for operand in (x, target)
+    ]
     if value_of(target).is_floating_point() or selections[0] != selections[1] or [*selections[0]] != [0]:
         return None
     if value_of(x).dim() < 2 or any(state.among((arguments["weight"],))):

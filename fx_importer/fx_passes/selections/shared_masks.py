@@ -91,7 +91,7 @@ def _shared_masks(graph: fx.Graph) -> list[_SharedMask]:
     shared: list[_SharedMask] = []
     for mask in masks:
         aliases = groups[mask] if mask in written else ()
-        writes = [at for node, at in order.items() if any(each in aliases for each in mutated_arguments(node))]
+        writes = [at for node, at in order.items() if any(argument in aliases for argument in mutated_arguments(node))]
         between: dict[int, list[fx.Node]] = {}
         for user in sorted(mask.users, key=order.__getitem__):
             between.setdefault(bisect.bisect_left(writes, order[user]), []).append(user)

@@ -100,7 +100,9 @@ def rewrite(graph: fx.Graph) -> Selections | None:
             rule = pointwise
         result = None if rule is None else rule(node, state)
         if isinstance(result, Selected) and _is_data_dependent(node):
-            moved = node.target in MOVES and any(state.selected[each].is_position for each in state.among(node.args[0]))
+            moved = node.target in MOVES and any(
+                state.selected[operand].is_position for operand in state.among(node.args[0])
+            )
             state.selected[node] = replace(result, is_position=True) if moved else result
         elif result is not None:
             node.replace_all_uses_with(result.whole if isinstance(result, Selected) else result)

@@ -41,7 +41,7 @@ class Axes:
             ones = self._axis(before, size.node.expr)
             if ones is None:
                 return None
-            wide = emit(before, aten.reshape.default, ones, [-1 if each == axis else 1 for each in range(rank)])
+            wide = emit(before, aten.reshape.default, ones, [-1 if dim == axis else 1 for dim in range(rank)])
             result = emit(before, aten.logical_or.default, result, wide)
         return result
 
@@ -59,7 +59,7 @@ class Axes:
         ones = self._axis(before, size)
         if ones is None:
             return None
-        one, zero = (emit(before, aten.full.default, [1], each, dtype=torch.int64) for each in (1, 0))
+        one, zero = (emit(before, aten.full.default, [1], number, dtype=torch.int64) for number in (1, 0))
         total = emit(before, aten.sum.dim_IntList, emit(before, aten.where.self, ones, one, zero), [0])
         return total if dtype is torch.int64 else emit(before, aten._to_copy.default, total, dtype=dtype)
 

@@ -205,8 +205,8 @@ def _with_sizes(example: Any, sizes_of_symbols: SizeValues) -> Any:
             return example
         with example.fake_mode:
             return torch.empty_strided(
-                [size(each) for each in example.shape],
-                [size(each) for each in example.stride()],
+                [size(dim) for dim in example.shape],
+                [size(stride) for stride in example.stride()],
                 dtype=example.dtype,
                 device=example.device,
             )
@@ -217,8 +217,8 @@ def _with_sizes(example: Any, sizes_of_symbols: SizeValues) -> Any:
 def _inline_number(node: fx.Node, number: float) -> None:
     """Replace uses of ``node`` by ``number``, except among the program's results, which have names."""
 
-    def replaced(each: fx.Node) -> Any:
-        return number if each is node else each
+    def replaced(value: fx.Node) -> Any:
+        return number if value is node else value
 
     for user in list(node.users):
         if user.op != "output":

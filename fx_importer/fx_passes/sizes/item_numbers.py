@@ -50,12 +50,12 @@ class ItemNumbers:
         if function is None or known is None or node.kwargs:
             return None
         kinds = []
-        for position, each in enumerate(node.args):
+        for position, operand in enumerate(node.args):
             if parts[position] is None:
-                if type(each) not in (bool, int, float):
+                if type(operand) not in (bool, int, float):
                     return None
-                kind = {bool: torch.bool, int: torch.int64, float: self._floats}[type(each)]
-                parts[position] = emit(node, aten.full_like.default, known, each, dtype=kind)
+                kind = {bool: torch.bool, int: torch.int64, float: self._floats}[type(operand)]
+                parts[position] = emit(node, aten.full_like.default, known, operand, dtype=kind)
             kinds.append(value_of(parts[position]).dtype)
         common = self._floats if self._floats in kinds or node.target in _OF_FLOATS else torch.int64
         if set(kinds) == {torch.bool} and node.target not in _OF_NUMBERS:

@@ -21,7 +21,7 @@ def _if_static(rewrite: Consumer) -> Consumer:
 
     def checked(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
         position = _argument(node, _START_ARGUMENT[node.target])
-        tensors = [value_of(each) for each in (node, *node.all_input_nodes)]
+        tensors = [value_of(source) for source in (node, *node.all_input_nodes)]
         known = all(type(size) is int for tensor in tensors if isinstance(tensor, Tensor) for size in tensor.shape)
         data_dependent = isinstance(position, fx.Node) and isinstance(value_of(position), SymInt)
         return rewrite(node, numbers) if known and data_dependent else None
@@ -95,7 +95,7 @@ def _write_slice(node: fx.Node, numbers: ItemNumbers, part: Any, axis: int) -> A
     inside = emit(node, aten.logical_and.default, after, emit(node, aten.lt.Tensor, apart, _constant(node, length)))
     read = emit(node, aten.minimum.default, apart, _constant(node, length - 1))
     read = emit(node, aten.maximum.default, read, _constant(node, 0))
-    shape = [size if each == axis % x.dim() else 1 for each in range(x.dim())]
+    shape = [size if dim == axis % x.dim() else 1 for dim in range(x.dim())]
     mask = emit(node, aten.view.default, inside, shape)
     return emit(node, aten.where.self, mask, emit(node, aten.index_select.default, part, axis, read), node.args[0])
 

@@ -153,9 +153,9 @@ def _clamp(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     x, *bounds = node.args
     bounds += [node.kwargs.get(name) for name in ("min", "max")[len(bounds) :]]
     made = [numbers.of(bound) for bound in bounds]
-    known = next((each for each in made if each is not None), None)
+    known = next((value for value in made if value is not None), None)
     unknown = [bound for bound, tensor in zip(bounds, made, strict=True) if tensor is None]
-    if known is None or not all(isinstance(each, int | float | None) for each in unknown):
+    if known is None or not all(isinstance(value, int | float | None) for value in unknown):
         return None
     dtype = value_of(node).dtype
     for axis, (tensor, number) in enumerate(zip(made, bounds, strict=True)):

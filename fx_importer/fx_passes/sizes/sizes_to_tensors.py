@@ -128,7 +128,7 @@ def _full(node: fx.Node, axes: Axes) -> fx.Node | None:
 def _repeat(node: fx.Node, axes: Axes) -> fx.Node | None:
     repeats = node.args[1]
     assert isinstance(repeats, list | tuple)
-    static = all(isinstance(each, int) for each in repeats)
+    static = all(isinstance(count, int) for count in repeats)
     return repeat(node) if static and any(isinstance(size, SymInt) for size in value_of(node).shape) else None
 
 
@@ -163,7 +163,7 @@ def _scaled(node: fx.Node, axes: Axes) -> fx.Node | None:
     if not isinstance(value_of(alpha), SymInt) or dtype not in (torch.float32, torch.int32, torch.int64):
         return None
     factor = _number(node, alpha, axes, dtype)
-    if factor is None or not all(isinstance(value_of(each), Tensor) for each in (a, b)):
+    if factor is None or not all(isinstance(value_of(operand), Tensor) for operand in (a, b)):
         return None
     scaled = emit(node, aten.mul.Tensor, converted(node, b, dtype), factor)
     return emit(node, target, converted(node, a, dtype), scaled)
@@ -188,7 +188,7 @@ def _number(before: fx.Node, number: Any, axes: Axes, dtype: torch.dtype) -> fx.
 def _clamp(node: fx.Node, axes: Axes) -> fx.Node | None:
     """Return the maximum and minimum with bounds, one of them a size."""
     x, *bounds = node.args
-    if not any(isinstance(value_of(each), SymInt) for each in bounds):
+    if not any(isinstance(value_of(bound), SymInt) for bound in bounds):
         return None
     for bound, operator_of in zip(bounds, (aten.maximum.default, aten.minimum.default), strict=False):
         number = None if bound is None else _number(node, bound, axes, value_of(node).dtype)

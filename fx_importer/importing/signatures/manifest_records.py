@@ -49,7 +49,7 @@ def weights_outside(
         tensor = held_value(program, specs[node.name])
         given = as_node_dtype(node, tensor)
         passed_as = None if given.dtype == tensor.dtype else str(given.dtype).removeprefix("torch.")
-        also = tuple(each for each in names.get(storage_view_key(tensor), ()) if each != name)
+        also = tuple(other for other in names.get(storage_view_key(tensor), ()) if other != name)
         key = key_of(weights.external(given, name)) if is_resource else name
         yield key, manifest.Weight(name, value_type(tensor), passed_as, also)
 
@@ -61,21 +61,21 @@ def name_values(function: func_d.FuncOp, record: manifest.Function) -> None:
     """
     context = function.context
 
-    def described(each: manifest.Argument | manifest.Result) -> ir.DictAttr:
-        role = "name" if each.kind in ("input", "output") else each.kind
-        facts: dict[str, ir.Attribute] = {f"fx_importer.{role}": ir.StringAttr.get(each.name, context)}
-        if isinstance(each, manifest.Result) and each.name == "output":
+    def described(value: manifest.Argument | manifest.Result) -> ir.DictAttr:
+        role = "name" if value.kind in ("input", "output") else value.kind
+        facts: dict[str, ir.Attribute] = {f"fx_importer.{role}": ir.StringAttr.get(value.name, context)}
+        if isinstance(value, manifest.Result) and value.name == "output":
             facts.clear()
-        shape = each.type.shape or ()
-        if each.type.dtype.startswith("complex") and each.passed_as is not None:
+        shape = value.type.shape or ()
+        if value.type.dtype.startswith("complex") and value.passed_as is not None:
             shape = (*shape, 2)
         if any(isinstance(dim, str) for dim in shape):
             i64 = ir.IntegerType.get_signless(64, context)
             dims = [ir.StringAttr.get(d, context) if isinstance(d, str) else ir.IntegerAttr.get(i64, d) for d in shape]
             facts["fx_importer.shape"] = ir.ArrayAttr.get(dims, context)
         # Lowering makes integers signless, and complex numbers may be pairs of real ones.
-        if each.type.dtype.startswith("uint") or len(shape) > len(each.type.shape or ()):
-            facts["fx_importer.dtype"] = ir.StringAttr.get(each.type.dtype, context)
+        if value.type.dtype.startswith("uint") or len(shape) > len(value.type.shape or ()):
+            facts["fx_importer.dtype"] = ir.StringAttr.get(value.type.dtype, context)
         return ir.DictAttr.get(facts, context)
 
     if record.arguments:

@@ -149,7 +149,7 @@ def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> Importe
         raise UnsupportedProgramError("the program's signature cannot be imported:", inputs.unsupported)
     function = _function_record(program, inputs.arguments, [record for _, record in results])
     frozen = program.graph_module.meta.get(FROZEN, ())
-    function = replace(function, assumptions=tuple(each.text for each in assumptions), frozen=frozen)
+    function = replace(function, assumptions=tuple(assumption.text for assumption in assumptions), frozen=frozen)
     function = with_names(function, policy.input_names, policy.output_names)
     return ImportedSignature(
         tuple(inputs.arguments),

@@ -80,8 +80,8 @@ def _tensors(path: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield path, value
     elif isinstance(value, dict | list):
-        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _tensors(f"{path}.{key}", each)
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _tensors(f"{path}.{key}", item)
 
 
 def _is_alike(one: Any, other: Any) -> bool:

@@ -64,7 +64,7 @@ def _integers_for_floats(model_class: Any, config: Any, tensors: Mapping[str, Te
         return integers
     with torch.device("meta"):
         state = model_class(copy.deepcopy(config)).state_dict()
-    ends = {_end(name) for name, each in state.items() if not each.is_floating_point()}
+    ends = {_end(name) for name, tensor in state.items() if not tensor.is_floating_point()}
     return [name for name in integers if _end(name) not in ends]
 
 

@@ -64,7 +64,7 @@ def _apply_others(config: Any, header: GgufHeader, path: Path) -> None:
     kind = config.model_type.removesuffix("_text")
     read = {key for key, name in GGUF_CONFIG_MAPPING.get(kind, {}).items() if name is not None}
     prefix = f"{header.architecture}."
-    entries = {key.removeprefix(prefix): each for key, each in header.metadata.items() if key.startswith(prefix)}
+    entries = {key.removeprefix(prefix): entry for key, entry in header.metadata.items() if key.startswith(prefix)}
     for key, name in _ATTRIBUTES.items():
         if key in entries and hasattr(config, name):
             setattr(config, name, entries[key])

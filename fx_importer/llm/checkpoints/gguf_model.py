@@ -66,7 +66,9 @@ class _Loader:
 
         self._path, self._config = path, config
         self._header = read_gguf_header(path)
-        self._tensors = {name: each.read(each.type) for name, each in stored_in(path).items() if each.type is not None}
+        self._tensors = {
+            name: tensor.read(tensor.type) for name, tensor in stored_in(path).items() if tensor.type is not None
+        }
         self._dtype = dtype or _dtype_of(self._header)
         self._kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         with torch.device("meta"):
@@ -86,9 +88,9 @@ class _Loader:
         unknown = self._tensors.keys() - self._names.keys() - {_FACTORS}
         problems += [f"the model has no weight for '{name}'" for name in sorted(unknown)]
         for name in self._names:
-            each = self._header.tensors[name]
-            if each.kind not in FORMATS:
-                problems.append(f"'{name}' is of the type {each.kind}; accepted are {', '.join(FORMATS)}")
+            tensor = self._header.tensors[name]
+            if tensor.kind not in FORMATS:
+                problems.append(f"'{name}' is of the type {tensor.kind}; accepted are {', '.join(FORMATS)}")
         if problems:
             more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
             raise UsageError(f"'{self._path}' does not hold what the model needs: {'; '.join(problems[:5])}{more}")
@@ -138,7 +140,7 @@ class _Loader:
             )
         heads = self._permuted_heads(name, rows, transposed=isinstance(module, Conv1D))
         packed = torch.nn.Parameter(weight, requires_grad=False)
-        shared = [each for each, other in loaded.model.named_modules() if _weight(other) is module.weight]
+        shared = [path_ for path_, other in loaded.model.named_modules() if _weight(other) is module.weight]
         for place in shared:
             old = loaded.model.get_submodule(place)
             new = self._layer(old, packed, described, bias)
@@ -203,7 +205,7 @@ def _layer_of(model: torch.nn.Module, target: str) -> str | None:
 
 def _dtype_of(header: GgufHeader) -> torch.dtype:
     kinds = {tensor.kind for tensor in header.tensors.values()}
-    halves = [_FLOATS[each] for each in ("BF16", "F16") if each in kinds]
+    halves = [_FLOATS[kind] for kind in ("BF16", "F16") if kind in kinds]
     return halves[0] if halves and kinds <= _FLOATS.keys() else torch.float32
 
 

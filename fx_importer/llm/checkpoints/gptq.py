@@ -144,7 +144,7 @@ class WordLinear(PackedLinear):
 
 def _of_words(rows: slice, values: int) -> slice:
     """Return the slice of words that holds ``rows``, whose bounds are multiples of ``values``."""
-    return slice(*(None if each is None else each // values for each in (rows.start, rows.stop)))
+    return slice(*(None if bound is None else bound // values for bound in (rows.start, rows.stop)))
 
 
 def load_words(
@@ -168,8 +168,8 @@ def load_words(
     layers = list(dict.fromkeys(name.rpartition(".")[0] for name in stored if name.endswith(_NEEDED)))
     parts = {layer: {part: stored.get(f"{layer}.{part}") for part in _PARTS} for layer in layers}
     packed = {f"{layer}.{part}" for layer in layers for part in _PARTS}
-    state = {name: each for name, each in stored.items() if name not in packed}
-    floats = (each.dtype for each in state.values() if each.is_floating_point())
+    state = {name: tensor for name, tensor in stored.items() if name not in packed}
+    floats = (tensor.dtype for tensor in state.values() if tensor.is_floating_point())
     chosen: torch.dtype = dtype or config.dtype or next(floats, torch.float16)
     for layer, part in parts.items():
         state[f"{layer}.weight"] = zeros(_shape(layer, part, layout), chosen)  # replaced below
@@ -202,7 +202,7 @@ def _shape(path: str, parts: Mapping[str, Tensor | None], layout: WordFormat) ->
     fits = groups > 0 and words.shape[1:] == (wide,) and zeros_.shape == (groups, rows // layout.values)
     types = {words.dtype, zeros_.dtype} == {torch.int32} and scales.is_floating_point()
     if not fits or not types or rows % layout.values or words.shape[0] % groups:
-        kinds = ", ".join(f"{each.dtype} {list(each.shape)}" for each in (words, zeros_, scales))
+        kinds = ", ".join(f"{tensor.dtype} {list(tensor.shape)}" for tensor in (words, zeros_, scales))
         raise UsageError(f"'{path}' has tensors that are not those of {layout.bits} bits in groups: {kinds}")
     if layout.group is not None and groups != (1 if layout.group == -1 else -(-columns // layout.group)):
         raise UsageError(

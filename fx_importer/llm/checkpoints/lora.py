@@ -109,11 +109,11 @@ def _config(folder: Path) -> Mapping[str, Any]:
         raise UsageError(f"'{folder}' holds no adapter of peft ({CONFIG}): {error}") from None
     if kind != "LORA":
         raise UsageError(f"'{folder}' is an adapter of the type {kind!r}: accepted is 'LORA'")
-    refused = [each for each in _MUST_BE_UNSET if config.get(each)]
+    refused = [key for key in _MUST_BE_UNSET if config.get(key)]
     refused += ["bias"] if config.get("bias", "none") != "none" else []
     refused += ["init_lora_weights"] if config.get("init_lora_weights", True) not in _INITIALIZATIONS else []
     if refused:
-        unset = ", ".join(f"{each}={config[each]!r}" for each in refused)
+        unset = ", ".join(f"{key}={config[key]!r}" for key in refused)
         raise UsageError(f"'{folder}' has options that are not merged here: {unset}; merge it with peft")
     try:
         is_targeted(config, "layers.0.")
@@ -142,7 +142,8 @@ def is_targeted(config: Mapping[str, Any], path: str) -> bool:
         return True
     patterns = config.get("layers_pattern") or [r"[^.]*"]
     texts = (
-        re.match(rf".*\.{each}\.(\d+)\.", path) for each in ([patterns] if isinstance(patterns, str) else patterns)
+        re.match(rf".*\.{pattern}\.(\d+)\.", path)
+        for pattern in ([patterns] if isinstance(patterns, str) else patterns)
     )
     number = next((int(match[1]) for match in texts if match is not None), None)
     return number in (layers if isinstance(layers, list) else [layers])
@@ -176,9 +177,13 @@ def _check_targets(config: Mapping[str, Any], paths: Iterable[str], targets: Seq
 def _tensors(folder: Path) -> dict[str, Tensor]:
     if not (folder / WEIGHTS).is_file():
         raise UsageError(f"'{folder}' holds no {WEIGHTS}: accepted is a folder that peft's save_pretrained writes")
-    read = {name: each.read(each.type) for name, each in stored_in(folder / WEIGHTS).items() if each.type is not None}
-    for name, each in read.items():
-        if each.dim() != 2 or not (_NAME.fullmatch(name) or _COPY.fullmatch(name)):
+    read = {
+        name: tensor.read(tensor.type)
+        for name, tensor in stored_in(folder / WEIGHTS).items()
+        if tensor.type is not None
+    }
+    for name, tensor in read.items():
+        if tensor.dim() != 2 or not (_NAME.fullmatch(name) or _COPY.fullmatch(name)):
             raise UsageError(f"'{folder / WEIGHTS}' holds '{name}', which is not a LoRA matrix; merge it with peft")
     return read
 

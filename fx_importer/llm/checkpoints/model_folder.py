@@ -148,7 +148,9 @@ class ModelFolder(ModelSource):
 
         from fx_importer.llm.checkpoints.gptq import load_words
 
-        stored = {name: each.read(each.type) for name, each in stored_in(self.path).items() if each.type is not None}
+        stored = {
+            name: tensor.read(tensor.type) for name, tensor in stored_in(self.path).items() if tensor.type is not None
+        }
         try:
             if has_encoder(self.config):
                 kind: Any = encoder_decoder_class(self.config)
@@ -243,7 +245,7 @@ def check_batch(batch: int) -> None:
 
 
 def _missing_tokenizer(path: Path) -> list[str]:
-    if any((path / each).is_file() for each in _ANY_OF):
+    if any((path / file).is_file() for file in _ANY_OF):
         return []
     return [f"there is no tokenizer (one of {', '.join(_ANY_OF)}): save it there, with tokenizer.save_pretrained"]
 
@@ -258,9 +260,9 @@ def _missing_weights(path: Path) -> list[str]:
         listed = set(parse_json(index.read_bytes())["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return [f"'{index.name}' is not an index of safetensors files: {error}"]
-    if not all(isinstance(each, str) and "\0" not in each for each in listed):
+    if not all(isinstance(file, str) and "\0" not in file for file in listed):
         return [f"'{index.name}' is not an index of safetensors files: a name is not text"]
-    missing = sorted(each for each in listed if not (path / each).is_file())
+    missing = sorted(file for file in listed if not (path / file).is_file())
     return [f"{index.name} lists files that are not there: {', '.join(missing)}"] if missing else []
 
 

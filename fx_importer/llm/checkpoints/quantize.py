@@ -28,7 +28,7 @@ def quantize(model: Any, name: str, *, engine: str = DEFAULT_ENGINE) -> None:
     Raises:
         UsageError: if the model has weights outside linear layers, such as MoE experts, or values that are not finite.
     """
-    stacked = [each for each, parameter in model.named_parameters() if parameter.dim() > 2]
+    stacked = [key for key, parameter in model.named_parameters() if parameter.dim() > 2]
     if stacked:
         raise UsageError(
             f"{type(model).__name__} has weights that are not those of linear layers, as '{stacked[0]}' (experts are "
@@ -67,7 +67,9 @@ class _Packing:
     def __init__(self, model: Any, name: str, lanes: int):
         embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
         self._kept = {id(embedding.weight) for embedding in embeddings if not _is_plain(embedding)}
-        self._in_8_bits = {id(each.weight) for each in (*embeddings, model.get_output_embeddings()) if each is not None}
+        self._in_8_bits = {
+            id(module.weight) for module in (*embeddings, model.get_output_embeddings()) if module is not None
+        }
         self._name, self._lanes = name, lanes
         self._packed: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # also holds the weight, so that its id stays valid
 

@@ -39,7 +39,9 @@ class Server:
         self.bodies = Bodies(model.settings.context)
         self.small, self.large = (Preparation(self.batcher.scheduler, name) for _ in range(2))
         """For small and for large bodies: they do not wait for each other."""
-        self._threads = {each: ThreadPoolExecutor(1, "fx-importer-tokenizer") for each in (self.small, self.large)}
+        self._threads = {
+            tokenizer: ThreadPoolExecutor(1, "fx-importer-tokenizer") for tokenizer in (self.small, self.large)
+        }
         self.created = int(time.time())
 
     def app(self, hosts: Sequence[str] = ("*",)) -> Starlette:
@@ -138,5 +140,5 @@ class Server:
                     finished[piece.index] = piece.finished or ""
         except Disconnected:
             return Response(status_code=answers.DISCONNECTED)
-        choices = [whole(index, *each) for index, each in enumerate(zip(texts, finished, strict=True))]
+        choices = [whole(index, *item) for index, item in enumerate(zip(texts, finished, strict=True))]
         return JSONResponse({**head, "choices": choices, "usage": generation.usage})

@@ -84,7 +84,10 @@ class Generation:
     @property
     def usage(self) -> dict[str, int]:
         """The token counts in the API's format. A prompt counts once per text."""
-        prompt, new = sum(len(each.prompt) for each in self.requests), sum(len(each.tokens) for each in self.requests)
+        prompt, new = (
+            sum(len(request.prompt) for request in self.requests),
+            sum(len(request.tokens) for request in self.requests),
+        )
         return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
 
     def put(self, piece: Piece) -> None:
@@ -163,8 +166,8 @@ class Batcher:
             for request in [request for request in self._texts if request.error is not None]:
                 generation, index = self._texts[request]
                 generation.put(Piece(index, "", error=request.error))
-                for each in generation.requests:
-                    self._end(each)
+                for waiting in generation.requests:
+                    self._end(waiting)
 
     def _obey(self) -> bool:
         """Run queued commands, and wait for more while the scheduler is idle. Return False to stop the thread."""
@@ -192,5 +195,5 @@ class Batcher:
         texts = list(self._texts.items())
         for request, _ in texts:
             self._end(request)
-        for generation in {id(each): each for _, (each, _) in texts}.values():
+        for generation in {id(stream): stream for _, (stream, _) in texts}.values():
             generation.put(Piece(0, "", error=error))

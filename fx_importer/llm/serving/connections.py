@@ -36,7 +36,10 @@ class TimedConnection(H11Protocol):
         self._restart(REQUEST_SECONDS)
         timed = [connection for connection in self.connections if isinstance(connection, TimedConnection)]
         if len(timed) > MAX_CONNECTIONS:
-            oldest = min((each for each in timed if not each._is_answered), key=lambda each: each._since)  # or this one
+            oldest = min(
+                (connection for connection in timed if not connection._is_answered),
+                key=lambda connection: connection._since,
+            )  # or this one
             self.connections.discard(oldest)
             oldest.transport.abort()
 

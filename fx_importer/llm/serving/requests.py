@@ -110,10 +110,10 @@ def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
 def prompts_of(body: Mapping[str, Any]) -> list[str | list[int]]:
     """Return the prompts of a completion, as texts or tokens. Raises `RequestError` for anything else."""
     prompt: Any = body.get("prompt")
-    if isinstance(prompt, list) and prompt and all(type(each) is int for each in prompt):
+    if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
         prompt = [prompt]
     listed: list[Any] = prompt if isinstance(prompt, list) else [prompt]
-    if not listed or not all(_is_text(each) or _is_tokens(each) for each in listed):
+    if not listed or not all(_is_text(item) or _is_tokens(item) for item in listed):
         raise RequestError("'prompt' is accepted as a string, a list of strings, or lists of tokens", "prompt")
     return listed
 
@@ -123,7 +123,7 @@ def messages_of(body: Mapping[str, Any]) -> list[dict[str, str]]:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RequestError("'messages' is accepted as a list of objects with 'role' and 'content'", "messages")
-    return [_message(each, f"messages[{number}]") for number, each in enumerate(messages)]
+    return [_message(item, f"messages[{number}]") for number, item in enumerate(messages)]
 
 
 def _message(message: Any, param: str) -> dict[str, str]:
@@ -132,10 +132,10 @@ def _message(message: Any, param: str) -> dict[str, str]:
     content: Any = message.get("content")
     if isinstance(content, list):
         if not all(
-            isinstance(each, dict) and each.get("type") == "text" and _is_text(each.get("text")) for each in content
+            isinstance(part, dict) and part.get("type") == "text" and _is_text(part.get("text")) for part in content
         ):
             raise RequestError(f"'{param}.content' is accepted as text only", f"{param}.content")
-        content = "".join(each["text"] for each in content)
+        content = "".join(part["text"] for part in content)
     if not _is_text(content):
         raise RequestError(f"'{param}.content' is accepted as a string, or a list of texts", f"{param}.content")
     if message.get("tool_calls"):
@@ -155,7 +155,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_tokens(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
+    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
 
 
 def _field(body: Mapping[str, Any], name: str, kind: type, default: Any, accepted: str) -> Any:

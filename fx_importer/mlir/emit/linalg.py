@@ -64,7 +64,7 @@ class LinalgOps(ArithOps):
     ) -> tuple[list[ir.Value], dict[str, ir.Attribute]]:
         """Return the dynamic operands, and the attributes, of a slice op that takes ``tensors`` tensors before them."""
         groups = {"offsets": offsets, "sizes": sizes, "strides": strides or [1] * len(sizes)}
-        dynamic = [[each for each in group if isinstance(each, ir.Value)] for group in groups.values()]
+        dynamic = [[value for value in group if isinstance(value, ir.Value)] for group in groups.values()]
         segments = [*[1] * tensors, *map(len, dynamic)]
         attributes: dict[str, ir.Attribute] = {
             f"static_{name}": self.array(_static(group)) for name, group in groups.items()

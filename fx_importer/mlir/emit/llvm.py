@@ -128,7 +128,7 @@ class LlvmOps(Emitter):
 
     def pack(self, values: Sequence[ir.Value]) -> ir.Value:
         """Emit a struct of ``values``."""
-        struct = self.value("llvm.mlir.undef", self._struct([each.type for each in values]))
+        struct = self.value("llvm.mlir.undef", self._struct([value.type for value in values]))
         for position, value in enumerate(values):
             at = {"position": self.array([position])}
             struct = self.op("llvm.insertvalue", [struct.type], [struct, value], at).result

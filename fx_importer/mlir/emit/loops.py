@@ -42,7 +42,7 @@ class LoopEmitter(LinalgOps):
 
     def loop(self, low: Size, high: Size, step: Size, state: Sequence[ir.Value], body: Body) -> list[ir.Value]:
         """Emit ``scf.for`` with ``state`` as its iter_args; return its results."""
-        bounds = [self.index(each) for each in (low, high, step)]
+        bounds = [self.index(bound) for bound in (low, high, step)]
         types = [value.type for value in state]
         op = self.op("scf.for", types, [*bounds, *state], regions=1)
         arguments = [ir.IndexType.get(self.context), *types]

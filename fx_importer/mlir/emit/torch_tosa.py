@@ -26,8 +26,8 @@ def list_of(value: ir.Value) -> list[ir.Value] | None:
 
 def constants_in(value: ir.Value) -> list[int] | None:
     """Return the elements of a list of constants; None if one of them is not constant."""
-    constants = [constant_of(each) for each in list_of(value) or ()]
-    known = [each for each in constants if each is not None]
+    constants = [constant_of(item) for item in list_of(value) or ()]
+    known = [constant for constant in constants if constant is not None]
     return known if list_of(value) is not None and len(known) == len(constants) else None
 
 
@@ -64,8 +64,8 @@ class TorchTosaOps(TosaOps):
         if start == 0 and size == shape[axis]:
             return x
         shape[axis] = size
-        starts = self.const_shape([start if each == axis else 0 for each in range(len(shape))])
-        sizes = self.const_shape([-1 if each is None else each for each in shape])
+        starts = self.const_shape([start if dim == axis else 0 for dim in range(len(shape))])
+        sizes = self.const_shape([-1 if length is None else length for length in shape])
         return self.value("tosa.slice", self.tensor(shape, self.element(x)), x, starts, sizes)
 
     def reverse(self, x: ir.Value, axis: int) -> ir.Value:
@@ -78,7 +78,7 @@ class TorchTosaOps(TosaOps):
         shape = list(shapes[0])
         for other in shapes[1:]:
             shape = [b if a is None else a for a, b in zip(shape, other, strict=True)]
-        along = [each[axis] for each in shapes]
+        along = [shape[axis] for shape in shapes]
         shape[axis] = None if None in along else sum(size or 0 for size in along)
         type_ = self.tensor(shape, self.element(parts[0]))
         return self.op("tosa.concat", [type_], parts, {"axis": self.i32(axis)}).result

@@ -114,9 +114,9 @@ class TosaSizeOps(TorchTosaOps):
             return self.part(x, axis, start, size)
         shape = list(self.shape(x))
         shape[axis] = size if isinstance(size, int) else None
-        starts = self.shape_of([start if each == axis else 0 for each in range(len(shape))])
+        starts = self.shape_of([start if dim == axis else 0 for dim in range(len(shape))])
         sizes = self.shape_of(
-            [size if each == axis else -1 if length is None else length for each, length in enumerate(shape)]
+            [size if dim == axis else -1 if length is None else length for dim, length in enumerate(shape)]
         )
         return self.value("tosa.slice", self.tensor(shape, self.element(x)), x, starts, sizes)
 

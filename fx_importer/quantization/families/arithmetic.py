@@ -31,7 +31,7 @@ def _fold_binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
         common = 2 * max(of_a.scale, of_b.scale) / 2 ** ADDED_BITS[max(of_a.bits, of_b.bits)]
         scales, out = [of_a.scale / common, of_b.scale / common], common / params.scale
         bound = scales[0] * of_a.reach + scales[1] * of_b.reach + 2
-    parts = [multiplier_and_shift(scale, each.reach) for scale, each in zip(scales, (of_a, of_b), strict=True)]
+    parts = [multiplier_and_shift(scale, operand.reach) for scale, operand in zip(scales, (of_a, of_b), strict=True)]
     multipliers, shifts = ([part[i] for part in parts] for i in (0, 1))
     zero_points = [of_a.zero_point, of_b.zero_point]
     scale = multiplier_and_shift(out, bound)
@@ -55,7 +55,8 @@ def binary(
 ) -> Tensor:
     """Return ``a`` and ``b``, each rescaled to 32 bits, combined by ``kind``: add, sub or mul."""
     parts = [
-        rescaled(centered(*each[:2]), *each[2:]) for each in zip((a, b), zero_points, multipliers, shifts, strict=True)
+        rescaled(centered(*operand[:2]), *operand[2:])
+        for operand in zip((a, b), zero_points, multipliers, shifts, strict=True)
     ]
     return requantized(getattr(torch, kind)(*parts), *out)
 

@@ -62,7 +62,7 @@ def _fold_windows(
         scope, constant_weight(scope, passed["weight"]), passed["bias"], of_x, params
     )
     if added:
-        x, weight = (scope.call(node, aten.unsqueeze.default, each, 2) for each in (x, weight))
+        x, weight = (scope.call(node, aten.unsqueeze.default, operand, 2) for operand in (x, weight))
     stride, dilation = pair(passed["stride"]), pair(passed["dilation"])
     padding, shape = passed["padding"], shape_of(weight)
     sides = same_padding(padding, shape, dilation) if isinstance(padding, str) else four_sides(pair(padding))
@@ -87,7 +87,7 @@ def _without_pad(x: fx.Node, of_x: Params, sides: Sequence[int], most: Sequence[
         source, widths, *_ = x.args
         by_side: list[int] = [*widths, 0, 0, 0, 0][:4]  # type: ignore[misc, list-item]
         found = [*by_side[2:], *by_side[:2]]
-        bounds = [each for each in most for _ in range(2)]
+        bounds = [number for number in most for _ in range(2)]
         fits = all(by >= 0 and by + at <= bound for by, at, bound in zip(found, sides, bounds, strict=True))
         if fits and len(widths) <= 4:  # type: ignore[arg-type]
             return source, found  # type: ignore[return-value]
@@ -237,8 +237,8 @@ def linalg_conv2d_sums(
     """Emit a convolution of ``x[N, C, H, W]`` with ``weight[O, C / groups, h, w]``."""
     (result,) = emit.results
     attributes = {
-        name: emit.attribute(f"dense<{list(each)}> : tensor<2xi64>")
-        for name, each in (("strides", stride), ("dilations", dilation))
+        name: emit.attribute(f"dense<{list(values)}> : tensor<2xi64>")
+        for name, values in (("strides", stride), ("dilations", dilation))
     }
     channels, *sizes = static_shape(emit, x, 1)
     filters, depth, *kernel = static_shape(emit, weight)

@@ -56,7 +56,7 @@ def clamp_bounds(node: fx.Node) -> tuple[float, float] | None:
     elif node.target is aten.clamp_max.default:
         bounds = [None, *bounds]
     low, high = [*bounds, None, None][:2]
-    if not all(each is None or isinstance(each, int | float) for each in (low, high)):
+    if not all(bound is None or isinstance(bound, int | float) for bound in (low, high)):
         return None
     return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
@@ -96,12 +96,12 @@ def fold_table(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 
     def function(x: Tensor) -> Tensor:
         values: dict[fx.Node, Tensor] = dict.fromkeys(leaves, x)
-        for each in order:
-            if (known := scope.constants.value(each)) is not None:
-                values[each] = known.reshape(())
-            elif each not in values:
-                args, kwargs = map_arg((each.args, each.kwargs), values.__getitem__)
-                values[each] = each.target(*args, **kwargs)  # type: ignore[operator]
+        for member in order:
+            if (known := scope.constants.value(member)) is not None:
+                values[member] = known.reshape(())
+            elif member not in values:
+                args, kwargs = map_arg((member.args, member.kwargs), values.__getitem__)
+                values[member] = member.target(*args, **kwargs)  # type: ignore[operator]
         return values[node].float()
 
     if 16 in (of_x.bits, params.bits):

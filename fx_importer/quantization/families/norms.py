@@ -106,8 +106,8 @@ def _fold_normalize(
     shift = min(max(_GAIN_BITS - math.ceil(math.log2(max(float(factor.abs().max()), 1e-30))), 0), 62)
     scale = multiplier_and_shift(2.0**-bits, bound * 2**bits)
     whole = [(factor * 2.0**shift).round(), (offset * 2.0**bits).round()]
-    constants = [scope.constants.add(_of_rank(each.to(torch.int32), rank)) for each in whole]
-    tables = [scope.constants.add(each) for each in _root_table()]
+    constants = [scope.constants.add(_of_rank(value.to(torch.int32), rank)) for value in whole]
+    tables = [scope.constants.add(table) for table in _root_table()]
     arguments = (axes, centers, of_x.zero_point, fraction, *mean, halvings, least, shift)
     return scope.call(node, integer.normalize.default, x, *tables, *constants, *arguments, *scale, *out_of(params))
 

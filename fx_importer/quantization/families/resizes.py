@@ -85,7 +85,7 @@ def _step(node: fx.Node, axis: int) -> Fraction:
     before, after = _sizes(node)
     last: Any = node.args[-1] if str(node.target).endswith(".vec") else None
     factors = last if isinstance(last, Sequence) and len(node.args) > 2 else node.kwargs.get("scale_factors")
-    if isinstance(factors, Sequence) and all(isinstance(each, int | float) for each in factors):
+    if isinstance(factors, Sequence) and all(isinstance(factor, int | float) for factor in factors):
         factor = Fraction(factors[axis])  # type: ignore[arg-type]
         return Fraction(before[axis], after[axis]) if factor * before[axis] == after[axis] else 1 / factor
     arguments = list(node.args[2:]) if node.target in _NEAREST else list(node.args[3:])
@@ -105,7 +105,7 @@ def _checked(before: Sequence[int], after: Sequence[int], steps: Sequence[tuple[
         (out - 1) * denominator - (size - 1) * numerator + offset
         for size, out, (numerator, denominator, offset) in zip(before, after, steps, strict=True)
     ]
-    scale = [each for numerator, denominator, _ in steps for each in (numerator, denominator)]
+    scale = [number for numerator, denominator, _ in steps for number in (numerator, denominator)]
     return list(after), scale, [offset for *_, offset in steps], borders
 
 
@@ -266,7 +266,7 @@ def convolve_bilinear(
 
 def _factors(emit: TosaEmitter, x: ir.Value) -> tuple[int, int] | None:
     """Return how often the rows and columns of ``x[N, C, H, W]`` are in the result; None if that is not whole."""
-    before, after = (static_shape(emit, each, 2) for each in (x, emit.results[0]))
+    before, after = (static_shape(emit, tensor, 2) for tensor in (x, emit.results[0]))
     if any(out % size for size, out in zip(before, after, strict=True)):
         return None
     return after[0] // before[0], after[1] // before[1]
@@ -288,7 +288,7 @@ def _with_edges(emit: TosaEmitter, x: ir.Value) -> ir.Value:
     for axis in (1, 2):
         sizes = list(emit.shape(x))
         one = [*sizes[:axis], 1, *sizes[axis + 1 :]]
-        last = [static_shape(emit, x, 1)[axis - 1] - 1 if each == axis else 0 for each in range(4)]
+        last = [static_shape(emit, x, 1)[axis - 1] - 1 if dim == axis else 0 for dim in range(4)]
         x = emit.concat([emit.slice(x, [0] * 4, one), x, emit.slice(x, last, one)], axis)
     return x
 

@@ -57,11 +57,11 @@ def _fold_softmax(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     scores, mask = _scores_of(node)
     x, of_x = scope.quantized(scores)
     scale = multiplier_and_shift(2.0**-15 / params.scale, 2.0**15)
-    divisor = [scope.constants.add(each) for each in _reciprocal_table()]
+    divisor = [scope.constants.add(table) for table in _reciprocal_table()]
     if of_x.bits == 16:
         return _fold_wide_softmax(scope, node, x, of_x, divisor, mask, (*scale, *out_of(params)))
     powers = (torch.arange(-255, 1).double() * of_x.scale).exp().mul(_POWER).round().long()
-    tables = [scope.constants.add(each) for each in bytes_of(powers)]
+    tables = [scope.constants.add(table) for table in bytes_of(powers)]
     arguments = (divisor, mask, axis)
     return scope.call(node, integer.softmax.default, x, *tables, *arguments, *scale, *out_of(params))
 

@@ -53,10 +53,10 @@ def _attention(
     ``excludes`` says that an added mask has nothing but zeros and values beyond `HUGE`.
     """
     if enable_gqa and query.shape[-3] != key.shape[-3]:
-        key, value = (_repeated(each, query.shape[-3] // each.shape[-3]) for each in (key, value))
+        key, value = (_repeated(tensor, query.shape[-3] // tensor.shape[-3]) for tensor in (key, value))
     batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
     query, key, value = (
-        each if each.shape[:-2] == batch else each.expand(*batch, -1, -1) for each in (query, key, value)
+        tensor if tensor.shape[:-2] == batch else tensor.expand(*batch, -1, -1) for tensor in (query, key, value)
     )
     scores = torch.matmul(query, key.transpose(-2, -1)) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     rows, columns = scores.shape[-2:]

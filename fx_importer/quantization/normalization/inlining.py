@@ -28,8 +28,8 @@ def inline(node: fx.Node, function: Callable[..., Any]) -> None:
 
     with torch.no_grad(), mode:
         traced = make_fx(compute, pre_dispatch=True)(*examples)
-    for each in traced.graph.nodes:
-        each.meta |= {name: node.meta[name] for name in ("stack_trace", "nn_module_stack") if name in node.meta}
+    for inner in traced.graph.nodes:
+        inner.meta |= {name: node.meta[name] for name in ("stack_trace", "nn_module_stack") if name in node.meta}
     placeholders = traced.graph.find_nodes(op="placeholder")
     graph = node.graph
     with graph.inserting_before(node):

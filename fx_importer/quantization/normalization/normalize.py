@@ -30,7 +30,7 @@ def normalize(module: fx.GraphModule) -> None:
     without_core_forms(graph)
     constants = _Constants(module)
     for node in list(graph.nodes):
-        if node.op == "call_function" and any(isinstance(each, fx.Node) for each in node.kwargs.values()):
+        if node.op == "call_function" and any(isinstance(argument, fx.Node) for argument in node.kwargs.values()):
             _positional(node)
         if node.target is aten.view.default:
             node.target = aten.reshape.default  # strides of operands change
@@ -57,7 +57,11 @@ def normalize(module: fx.GraphModule) -> None:
 
 def _positional(node: fx.Node) -> None:
     """Pass the keyword arguments of ``node`` by position, as far as its schema allows."""
-    names = [each for each in getattr(getattr(node.target, "_schema", None), "arguments", ()) if not each.kwarg_only]
+    names = [
+        argument
+        for argument in getattr(getattr(node.target, "_schema", None), "arguments", ())
+        if not argument.kwarg_only
+    ]
     args, kwargs = list(node.args), dict(node.kwargs)
     for argument in names[len(args) :]:
         if not kwargs:
@@ -86,9 +90,9 @@ class _Constants:
         if not isinstance(node, fx.Node):
             return None
         if node not in self._values:
-            for each in node.graph.nodes:  # in order: no recursion
-                if each not in self._values:
-                    self._values[each] = self._computed(each)
+            for source in node.graph.nodes:  # in order: no recursion
+                if source not in self._values:
+                    self._values[source] = self._computed(source)
         return self._values[node]
 
     def _computed(self, node: fx.Node) -> Any:

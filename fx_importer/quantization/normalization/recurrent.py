@@ -27,7 +27,7 @@ def unroll(node: fx.Node) -> None:
     if static and not (dropout and training):
         graph, before = node.graph, set(node.graph.nodes)
         inline(node, RECURRENT[node.target])
-        _name_steps([each for each in graph.nodes if each not in before])
+        _name_steps([added for added in graph.nodes if added not in before])
 
 
 def unroll_cell(node: fx.Node) -> None:
@@ -35,8 +35,8 @@ def unroll_cell(node: fx.Node) -> None:
     graph, before = node.graph, set(node.graph.nodes)
     weight = node.args[3]
     inline(node, CELLS[node.target])
-    for number, each in enumerate(each for each in graph.nodes if each not in before):
-        each.meta.setdefault(STEP, (str(weight), number))
+    for number, step_node in enumerate(added for added in graph.nodes if added not in before):
+        step_node.meta.setdefault(STEP, (str(weight), number))
 
 
 def _name_steps(nodes: Sequence[fx.Node]) -> None:
@@ -53,18 +53,18 @@ def _name_steps(nodes: Sequence[fx.Node]) -> None:
             continue
         length = places[1] - places[0]
         steps = [nodes[at : at + length] for at in places]
-        if all([each.target for each in step] == [each.target for each in steps[0]] for step in steps):
+        if all([member.target for member in step] == [member.target for member in steps[0]] for step in steps):
             for step in steps:
-                for number, each in enumerate(step):
-                    each.meta.setdefault(STEP, (weight.name, number))
+                for number, item in enumerate(step):
+                    item.meta.setdefault(STEP, (weight.name, number))
 
 
 def _lstm(x: Tensor, hx: Sequence[Tensor], *arguments: object) -> State:
-    return _layers(_lstm_cell, x, list(zip(*(each.unbind(0) for each in hx), strict=True)), *arguments)  # type: ignore[arg-type]
+    return _layers(_lstm_cell, x, list(zip(*(state.unbind(0) for state in hx), strict=True)), *arguments)  # type: ignore[arg-type]
 
 
 def _gru(x: Tensor, hx: Tensor, *arguments: object) -> State:
-    return _layers(_gru_cell, x, [(each,) for each in hx.unbind(0)], *arguments)  # type: ignore[arg-type]
+    return _layers(_gru_cell, x, [(row,) for row in hx.unbind(0)], *arguments)  # type: ignore[arg-type]
 
 
 def _rnn_cell(function: Callable[[Tensor], Tensor]) -> Cell:
@@ -78,7 +78,7 @@ def _rnn(function: Callable[[Tensor], Tensor]) -> Callable[..., State]:
     cell = _rnn_cell(function)
 
     def layers(x: Tensor, hx: Tensor, *arguments: object) -> State:
-        return _layers(cell, x, [(each,) for each in hx.unbind(0)], *arguments)  # type: ignore[arg-type]
+        return _layers(cell, x, [(row,) for row in hx.unbind(0)], *arguments)  # type: ignore[arg-type]
 
     return layers
 
@@ -118,8 +118,8 @@ def _layers(
 ) -> State:
     """Return the results of all steps of the last layer, and the last states of all."""
     del dropout, train
-    each = len(parameters) // len(states)
-    assert each in (4, 5) if has_biases else each in (2, 3)
+    per_state = len(parameters) // len(states)
+    assert per_state in (4, 5) if has_biases else per_state in (2, 3)
     directions = 2 if bidirectional else 1
     axis = 1 if batch_first else 0
     last: list[State] = []
@@ -127,7 +127,7 @@ def _layers(
         layers: list[Tensor] = []
         for direction in range(directions):
             index = layer * directions + direction
-            params, state = parameters[index * each : (index + 1) * each], states[index]
+            params, state = parameters[index * per_state : (index + 1) * per_state], states[index]
             steps: list[Tensor] = []
             entered = F.linear(x, params[0], params[2] if has_biases else None).unbind(axis)
             for step in reversed(entered) if direction else entered:
@@ -136,7 +136,7 @@ def _layers(
             layers.append(torch.stack(steps[::-1] if direction else steps, axis))
             last.append(state)
         x = torch.cat(layers, -1) if bidirectional else layers[0]
-    return x, *(torch.stack(each) for each in zip(*last, strict=True))
+    return x, *(torch.stack(tensors) for tensors in zip(*last, strict=True))
 
 
 def _one_step(cell: Cell) -> Callable[..., Any]:

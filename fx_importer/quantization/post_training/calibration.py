@@ -33,7 +33,7 @@ def calls_of(calibration: object) -> list[Call]:
             f"calibration is a list of inputs, each a tensor, a tuple of arguments or a dict of keyword arguments, and "
             f"not a {type(calibration).__name__}: pass [x]"
         )
-    calls = [_call(number, each) for number, each in enumerate(calibration)]
+    calls = [_call(number, example) for number, example in enumerate(calibration)]
     if not calls:
         raise UsageError("calibration has no inputs: scales come from what the model computes for some of them")
     for number, call in enumerate(calls):
@@ -61,7 +61,7 @@ def _call(number: int, call: object) -> Call:
     if isinstance(call, Tensor):
         return (call,), {}
     if isinstance(call, Mapping):
-        return (), {str(name): each for name, each in call.items()}
+        return (), {str(name): value for name, value in call.items()}
     if isinstance(call, tuple | list):
         return tuple(call), {}
     if isinstance(call, _Inputs):

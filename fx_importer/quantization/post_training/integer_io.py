@@ -33,7 +33,9 @@ def outer_scales(program: ExportedProgram) -> tuple[dict[int, tuple[float, int]]
         written = [_written_scale(value) if isinstance(value, fx.Node) else None for value in outputs]
     except UsageError:  # a scale is zero or no number: the program is computed in floating point, with a remark
         return {}, {}
-    (taken, made) = ({leaf: scale for leaf, scale in enumerate(each) if scale is not None} for each in (read, written))
+    (taken, made) = (
+        {leaf: scale for leaf, scale in enumerate(scales) if scale is not None} for scales in (read, written)
+    )
     return taken, made
 
 
@@ -60,7 +62,7 @@ def _moved(node: fx.Node) -> fx.Node | None:
 def _changed(graph: fx.Graph) -> dict[str, list[Any]]:
     """Let quantized inputs and results of ``graph`` be int8. Return their scales and zero points, by position."""
     params = [_taken(node) for node in graph.find_nodes(op="placeholder")]
-    inputs, dtypes = [each and each[0] for each in params], [each and each[1] for each in params]
+    inputs, dtypes = [pair and pair[0] for pair in params], [pair and pair[1] for pair in params]
     (output,) = graph.find_nodes(op="output")
     results: list[Scale] = []
 

@@ -34,14 +34,14 @@ class Memory:
     def leaves(self, call: Call) -> list[Any]:
         """Return the arguments of the module for the first call."""
         args, kwargs = call
-        return [*tree_leaves((tuple(args), dict(kwargs))), *(each.clone() for each in self.state.values())]
+        return [*tree_leaves((tuple(args), dict(kwargs))), *(tensor.clone() for tensor in self.state.values())]
 
     def calls(self, module: fx.GraphModule, calls: Iterable[Call]) -> Iterator[Callable[[], object]]:
         """Yield functions that call ``module``, without memory, with ``calls``, in order; written inputs are copied."""
         if not self.written:
             yield from (partial(module, *args, **kwargs) for args, kwargs in calls)
             return
-        state = {name: each.clone() for name, each in self.state.items()}
+        state = {name: tensor.clone() for name, tensor in self.state.items()}
         copies: dict[int, Tensor] = {}  # the same tensor in several calls stays one
 
         def copied(tensor: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Memory:
 
         def run(leaves: Sequence[Any]) -> None:
             results = module(*leaves, *state.values())
-            places = [state[each] if isinstance(each, str) else leaves[each] for each in self.written]
+            places = [state[source] if isinstance(source, str) else leaves[source] for source in self.written]
             for tensor, value in zip(places, results[len(results) - len(places) :], strict=True):
                 tensor.copy_(value)
 
@@ -121,11 +121,11 @@ def with_memory(module: fx.GraphModule, memory: Memory) -> fx.GraphModule:
         node.replace_all_uses_with(nodes[name])
         graph.erase_node(node)
     output = graph.output_node()
-    values = _apart(graph, [nodes[each] if isinstance(each, str) else inputs[each] for each in memory.written])
+    values = _apart(graph, [nodes[source] if isinstance(source, str) else inputs[source] for source in memory.written])
     count = len(values) - len(memory.written)
     with graph.inserting_before(output):
-        for each, value in zip(memory.written, values[count:], strict=True):
-            target = nodes[each] if isinstance(each, str) else inputs[each]
+        for source, value in zip(memory.written, values[count:], strict=True):
+            target = nodes[source] if isinstance(source, str) else inputs[source]
             graph.call_function(aten.copy_.default, (target, value)).meta["val"] = target.meta.get("val")
     output.args = (tuple(values[:count]),)
     graph.set_codegen(memory.codegen)

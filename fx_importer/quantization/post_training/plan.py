@@ -50,7 +50,9 @@ def _kept(graph: fx.Graph, plan: QuantizationPlan, names: Collection[str]) -> se
     """Return the names of the values of ``names``, and of values that are computed together with them."""
     nodes = {node.name: node for node in graph.nodes if node.op == "call_function"}
     modules = {
-        name: [each for each in nodes.values() if (path := module_of(each)) == name or path.startswith(f"{name}.")]
+        name: [
+            member for member in nodes.values() if (path := module_of(member)) == name or path.startswith(f"{name}.")
+        ]
         for name in names
         if name not in nodes
     }
@@ -58,7 +60,7 @@ def _kept(graph: fx.Graph, plan: QuantizationPlan, names: Collection[str]) -> se
         close = difflib.get_close_matches(unknown[0], {*nodes, *map(module_of, nodes.values())}, n=3)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise UsageError(f"keep_float: the model has no value and no module named '{unknown[0]}'{hint}")
-    stack = [each for name in names for each in modules.get(name, [nodes[name]] if name in nodes else [])]
+    stack = [member for name in names for member in modules.get(name, [nodes[name]] if name in nodes else [])]
     kept: set[str] = set()
     while stack:
         node = stack.pop()
@@ -125,7 +127,7 @@ class _Planner:
                 operands = node.all_input_nodes[:1]
                 self.weights[node] = node.all_input_nodes[1]
             elif rule.quantizes_constants:
-                self.constants[node] = tuple(each for each in node.all_input_nodes if each in self.constant)
+                self.constants[node] = tuple(source for source in node.all_input_nodes if source in self.constant)
             for operand in operands:
                 self._need(operand)
         if not self._is_inside(node):
@@ -141,7 +143,7 @@ class _Planner:
         constants = (operand for operand in node.all_input_nodes if operand in self.constant)
         if not is_elementwise(node.target) or any(_numel(constant) != 1 for constant in constants):
             return False
-        operands = [each for each in node.all_input_nodes if each not in self.constant]
+        operands = [operand for operand in node.all_input_nodes if operand not in self.constant]
         if not operands or not all(is_activation(operand) for operand in operands):
             return False
         if len(sources := {self.sources.get(operand, operand) for operand in operands}) != 1:
@@ -176,7 +178,7 @@ class _Planner:
             operand for operand in user.all_input_nodes if operand not in self.constant and operand.op != "get_attr"
         ]
         return all(self.sources.get(operand, operand) is self.sources[node] for operand in operands) and all(
-            _numel(each) == 1 for each in user.all_input_nodes if each not in operands
+            _numel(source) == 1 for source in user.all_input_nodes if source not in operands
         )
 
     # --- values that share a scale ------------------------------------------------------------------------------------

@@ -114,8 +114,8 @@ def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call], memory: Memory, 
         for number, call in enumerate(memory.calls(prepared, calls)):  # noqa: B007 - hooks read it
             call()
     finally:
-        for each in hooks:
-            each.remove()
+        for handle in hooks:
+            handle.remove()
     _warn_of_states(prepared, memory, warn)
     unseen = [node for node in observers if prepared.get_submodule(node.target) not in seen]
     empty = ", ".join(described(node.args[0]) for node in unseen)
@@ -197,9 +197,9 @@ def _quantizer(plan: Callable[[fx.Graph], QuantizationPlan], observer: str, acti
                 operands: dict[fx.Node, Any] = {}
                 if node in groups.weights:
                     operands[groups.weights[node]] = weight(RULES[node.target].weight_axis)
-                for each in groups.constants.get(node, ()):
+                for constant in groups.constants.get(node, ()):
                     shares = root if node.target in MOVES else None
-                    operands[each] = observed[kind_of(root)] if shares is None else shared(shares, (each, node))
+                    operands[constant] = observed[kind_of(root)] if shares is None else shared(shares, (constant, node))
                 result = shared(root, node) if root is not None else None
                 if operands or result is not None:
                     annotation = library.QuantizationAnnotation(operands, result, _annotated=True)

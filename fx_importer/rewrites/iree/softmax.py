@@ -30,7 +30,7 @@ def split_softmaxes(module: ir.Operation) -> None:
         readers = [use.owner for use in exponential.results[0].uses]
         if _body(difference) != "arith.subf" or sorted(map(_body, readers)) != _READERS:
             continue
-        pairs = [(difference, exponential), *((exponential, each) for each in readers)]
+        pairs = [(difference, exponential), *((exponential, reader) for reader in readers)]
         if all(_is_elementwise(made) and _reads_in_order(reader, made) for made, reader in pairs):
             fused = _with_inlined(exponential, difference)
             for reader in readers:

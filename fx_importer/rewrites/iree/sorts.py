@@ -57,8 +57,8 @@ def keep_order_of_equal_elements(op: ir.Operation) -> None:
 def _hide(op: ir.Operation) -> None:
     """Replace uses of the results of ``op`` with the results of a barrier."""
     emit = StablehloOps(ir.InsertionPoint.after(op), op.location)
-    uses = [[(use.owner, use.operand_number) for use in each.uses] for each in op.results]
-    hidden = emit.op("stablehlo.optimization_barrier", [each.type for each in op.results], list(op.results))
+    uses = [[(use.owner, use.operand_number) for use in result.uses] for result in op.results]
+    hidden = emit.op("stablehlo.optimization_barrier", [result.type for result in op.results], list(op.results))
     for result, readers in zip(hidden.results, uses, strict=True):
         for reader, number in readers:
             reader.operands[number] = result

@@ -25,7 +25,7 @@ class Layouts:
 
     def visit(self, block: ir.Block, visitors: Mapping[str, Callable[[ir.Operation], None]]) -> None:
         """Visit the statically shaped operations of ``block`` in order, then erase the unused transposes."""
-        for op in [each.operation for each in block]:
+        for op in [op.operation for op in block]:
             if op.name in visitors and all(map(_is_static, (*op.operands, *op.results))):
                 visitors[op.name](op)
         for value in reversed(self.sources):

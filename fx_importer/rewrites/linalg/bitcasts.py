@@ -14,7 +14,7 @@ from fx_importer.rewrites.torch.region_types import TypeConverter
 @rewrite("fx-importer-bitcasts-to-linalg", ops=("torch.aten.view.dtype",), emitter=TypeConverter)
 def bitcasts_to_linalg(op: ir.Operation, emit: TypeConverter) -> None:
     """Replace same-width ``torch.aten.view.dtype`` by an elementwise ``arith.bitcast``; others are unchanged."""
-    source, result = (ir.RankedTensorType(emit.builtin_type(each.type)) for each in (op.operands[0], op.results[0]))
+    source, result = (ir.RankedTensorType(emit.builtin_type(value.type)) for value in (op.operands[0], op.results[0]))
     if list(source.shape) != list(result.shape) or not _same_width(source.element_type, result.element_type):
         return
     operand = emit.to_builtin(op.operands[0])

@@ -69,7 +69,7 @@ def _planned(op: ir.Operation, maps: ir.ArrayAttr, iterators: ir.ArrayAttr) -> _
         return None
     collapsed = [buffer.collapsed(groups, op.context) for buffer in buffers]
     attributes: dict[str, ir.Attribute] = {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for _, each in collapsed], op.context),
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(loop_map) for _, loop_map in collapsed], op.context),
         "iterator_types": ir.ArrayAttr.get([kinds[group[0]] for group in groups], op.context),
     }
     return _Plan(attributes, [buffer for buffer, _ in collapsed])

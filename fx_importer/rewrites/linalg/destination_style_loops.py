@@ -170,21 +170,21 @@ def _with_aligned_arguments(op: ir.Operation) -> ir.Operation:
     tensors = [argument for argument in arguments if isinstance(argument.type, ir.RankedTensorType)]
     if arguments[: len(tensors)] == passed[: len(tensors)] == tensors:
         return op
-    order = sorted(range(len(arguments)), key=lambda each: arguments[each] not in tensors)
-    computed = [position for position, each in enumerate(passed) if each not in arguments]
-    types = [*(arguments[each].type for each in order), *(passed[each].type for each in computed)]
+    order = sorted(range(len(arguments)), key=lambda position: arguments[position] not in tensors)
+    computed = [position for position, value in enumerate(passed) if value not in arguments]
+    types = [*(arguments[position].type for position in order), *(passed[position].type for position in computed)]
     places = [
-        order.index(arguments.index(each)) if each in arguments else len(order) + computed.index(position)
-        for position, each in enumerate(passed)
+        order.index(arguments.index(value)) if value in arguments else len(order) + computed.index(position)
+        for position, value in enumerate(passed)
     ]
-    initial = [op.operands[each] for each in order]
+    initial = [op.operands[position] for position in order]
     new = LoopEmitter.before(op).op("scf.while", types, initial, attributes_of(op), regions=2)
-    _move(before, new.regions[0], types[: len(order)], [order.index(each) for each in range(len(order))])
+    _move(before, new.regions[0], types[: len(order)], [order.index(position) for position in range(len(order))])
     _move(after, new.regions[1], types, places)
     condition, *values = terminator(before).operands
-    _end(before, [condition, *list(before.arguments), *(values[each] for each in computed)])
+    _end(before, [condition, *list(before.arguments), *(values[position] for position in computed)])
     yielded = list(terminator(after).operands)
-    _end(after, [yielded[each] for each in order])
+    _end(after, [yielded[position] for position in order])
     replace(op, *(new.results[position] for position in places))
     return new
 

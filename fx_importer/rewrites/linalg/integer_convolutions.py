@@ -27,7 +27,7 @@ def is_integer_product(op: ir.Operation) -> bool:
     if not _is_of_int8(op) or op.name in PRODUCTS:
         return _is_of_int8(op)
     image, weight, begin = (ir.RankedTensorType(operand.type) for operand in op.operands)
-    static = all(each.has_static_shape for each in (image, weight, begin))
+    static = all(kind.has_static_shape for kind in (image, weight, begin))
     constant = producer(op.operands[1]) in ("arith.constant", "tensor.collapse_shape")
     named = op.name == "linalg.conv_2d_nchw_fchw"
     return named and static and constant and (weight.shape[2:] == [1, 1] or image.shape[1] >= _FEWEST_CHANNELS)

@@ -169,8 +169,8 @@ def drop_unused_results(op: ir.Operation) -> None:
     made = emit.op("linalg.generic", types, [op.operands[number] for number in operands], attributes, regions=1)
     dropped = [operation.operation for operation in block.operations if operation.operation not in computation]
     Emitter.before(yielded).op("linalg.yield", [], [yielded.operands[number] for number in kept])
-    for each in reversed(dropped):
-        each.erase()
+    for position in reversed(dropped):
+        position.erase()
     for number in reversed(range(len(op.results))):
         if number not in kept:
             block.erase_argument(inputs + number)

@@ -39,7 +39,11 @@ def row_order(op: ir.Operation, operand: int, *, unit_axes: bool = False) -> tup
     kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
     maps = indexing_maps(op)
     accepted = (ir.AffineDimExpr, ir.AffineConstantExpr) if unit_axes else ir.AffineDimExpr
-    if not kinds or "parallel" in kinds[-1] or not all(isinstance(each, accepted) for each in maps[operand].results):
+    if (
+        not kinds
+        or "parallel" in kinds[-1]
+        or not all(isinstance(result, accepted) for result in maps[operand].results)
+    ):
         return None
     axes = [result.position if isinstance(result, ir.AffineDimExpr) else None for result in maps[operand].results]
     read = [axis for axis in axes if axis is not None]
@@ -61,7 +65,9 @@ def transposed_axes(op: ir.Operation) -> tuple[int, ...] | None:
     (copied, _), (*before, end) = op.regions[0].blocks[0].arguments, op.regions[0].blocks[0]
     if before or end.operands[0] != copied or written != ir.AffineMap.get_identity(written.n_dims, op.context):
         return None
-    axis_of = {each.position: axis for axis, each in enumerate(read.results) if isinstance(each, ir.AffineDimExpr)}
+    axis_of = {
+        result.position: axis for axis, result in enumerate(read.results) if isinstance(result, ir.AffineDimExpr)
+    }
     rest = [axis for axis in range(len(read.results)) if axis not in axis_of.values()]
     if sorted(axis_of) != list(range(read.n_dims)) or any(
         ir.ShapedType(op.operands[0].type).shape[axis] != 1 for axis in rest

@@ -19,18 +19,20 @@ def sort(tensors: Sequence[ir.Value], axis: int, order: Order, emit: LoopEmitter
     """
     sizes = emit.sizes(tensors[0])
     length = sizes[axis]
-    row_sizes: list[Size] = [size if each == axis else 1 for each, size in enumerate(sizes)]
-    others = [each for each in range(len(sizes)) if each != axis]
+    row_sizes: list[Size] = [size if dim == axis else 1 for dim, size in enumerate(sizes)]
+    others = [dim for dim in range(len(sizes)) if dim != axis]
 
     def sort_one_row(emit: LoopEmitter, counters: Sequence[ir.Value], state: Sequence[ir.Value]) -> Sequence[ir.Value]:
         unsorted, scratch = state[: len(tensors)], state[len(tensors) :]
         positions = dict(zip(others, counters, strict=True))
-        offsets = [positions.get(each, 0) for each in range(len(sizes))]
-        rows = [emit.extract_slice(each, offsets, row_sizes, [axis]) for each in unsorted]
-        filled = [emit.insert_slice(row, each, [0, 0], [1, length]) for row, each in zip(rows, scratch, strict=True)]
+        offsets = [positions.get(dim, 0) for dim in range(len(sizes))]
+        rows = [emit.extract_slice(tensor, offsets, row_sizes, [axis]) for tensor in unsorted]
+        filled = [
+            emit.insert_slice(row, tensor, [0, 0], [1, length]) for row, tensor in zip(rows, scratch, strict=True)
+        ]
         side, *ordered = _sort_row(filled, length, order, emit)
-        rows = [emit.extract_slice(each, [side, 0], [1, length], [1]) for each in ordered]
-        done = [emit.insert_slice(row, each, offsets, row_sizes) for row, each in zip(rows, unsorted, strict=True)]
+        rows = [emit.extract_slice(tensor, [side, 0], [1, length], [1]) for tensor in ordered]
+        done = [emit.insert_slice(row, tensor, offsets, row_sizes) for row, tensor in zip(rows, unsorted, strict=True)]
         return [*done, *ordered]
 
     scratch = [emit.empty([2, length], ir.RankedTensorType(tensor.type).element_type) for tensor in tensors]
@@ -42,7 +44,7 @@ def _sort_row(scratch: Sequence[ir.Value], length: Size, order: Order, emit: Loo
 
     Each pass reads one row and writes the other. Return the number of the row written last, then the tensors.
     """
-    types = [*(each.type for each in scratch), *[ir.IndexType.get(emit.context)] * 2]
+    types = [*(tensor.type for tensor in scratch), *[ir.IndexType.get(emit.context)] * 2]
     passes = emit.op("scf.while", types, [*scratch, emit.index(1), emit.index(0)], regions=2)
     condition = emit.add_block(passes.regions[0], types)
     inside = emit.inside(condition)
@@ -78,14 +80,14 @@ def _merge(
     def merge_one(emit: LoopEmitter, target: ir.Value, state: Sequence[ir.Value]) -> Sequence[ir.Value]:
         *scratch, left, right = state
         # An element read beyond the end of a run is not used.
-        at_left, at_right = (emit.index_op("minsi", each, last) for each in (left, right))
-        pairs = [(emit.extract(each, source, at_left), emit.extract(each, source, at_right)) for each in scratch]
+        at_left, at_right = (emit.index_op("minsi", position, last) for position in (left, right))
+        pairs = [(emit.extract(tensor, source, at_left), emit.extract(tensor, source, at_right)) for tensor in scratch]
         ordered = order(emit, pairs)
         ordered = emit.value("arith.ori", "i1", ordered, emit.index_less(last, right))
         first = emit.value("arith.andi", "i1", ordered, emit.index_less(left, middle))
         merged = [
-            emit.insert(emit.select_value(first, *pair), each, destination, target)
-            for pair, each in zip(pairs, scratch, strict=True)
+            emit.insert(emit.select_value(first, *pair), tensor, destination, target)
+            for pair, tensor in zip(pairs, scratch, strict=True)
         ]
         one = emit.index(1)
         next_left = emit.select_value(first, emit.index_op("addi", left, one), left)
@@ -105,13 +107,13 @@ def slices_of_first(op: ir.Operation, axis: int) -> tuple[int, list[list[ir.Oper
     None if they are more than `_MOST` or half of the row, if a size is dynamic, or if anything else reads a result.
     """
     readers = [[use.owner for use in result.uses] for result in op.results]
-    slices = [each for of_result in readers for each in of_result]
+    slices = [reader for of_result in readers for reader in of_result]
     if not slices or any(slice_.name != "tensor.extract_slice" or len(slice_.operands) != 1 for slice_ in slices):
         return None
-    source, first = (ir.RankedTensorType(each.type) for each in (op.results[0], slices[0].results[0]))
+    source, first = (ir.RankedTensorType(value.type) for value in (op.results[0], slices[0].results[0]))
     if not source.has_static_shape or not first.has_static_shape or first.rank != source.rank:
         return None
-    wanted = [first.shape[axis] if each == axis else size for each, size in enumerate(source.shape)]
+    wanted = [first.shape[axis] if dim == axis else size for dim, size in enumerate(source.shape)]
     read = {"offsets": [0] * source.rank, "sizes": wanted, "strides": [1] * source.rank}
     for slice_ in slices:
         same_rank = ir.RankedTensorType(slice_.results[0].type).rank == source.rank
@@ -126,8 +128,8 @@ def slices_of_first(op: ir.Operation, axis: int) -> tuple[int, list[list[ir.Oper
 def select(tensors: Sequence[ir.Value], axis: int, count: int, order: Order, emit: LoopEmitter) -> list[ir.Value]:
     """Return the first ``count`` elements along ``axis`` of `sort`, for each of ``tensors``."""
     sizes = emit.sizes(tensors[0])
-    others = [each for each in range(len(sizes)) if each != axis]
-    kept: list[Size] = [count if each == axis else size for each, size in enumerate(sizes)]
+    others = [dim for dim in range(len(sizes)) if dim != axis]
+    kept: list[Size] = [count if dim == axis else size for dim, size in enumerate(sizes)]
 
     def select_in_row(emit: LoopEmitter, counters: Sequence[ir.Value], state: Sequence[ir.Value]) -> Sequence[ir.Value]:
         results, best = state[: len(tensors)], state[len(tensors) :]
@@ -138,10 +140,10 @@ def select(tensors: Sequence[ir.Value], axis: int, count: int, order: Order, emi
             return _insert(elements, best, emit.index_op("minsi", at, count), order, emit)
 
         best = emit.loop(0, sizes[axis], 1, best, take)
-        offsets = [positions.get(each, 0) for each in range(len(sizes))]
-        row = [count if each == axis else 1 for each in range(len(sizes))]
-        first = [emit.extract_slice(each, [0], [count], [0]) for each in best]
-        done = [emit.insert_slice(each, result, offsets, row) for each, result in zip(first, results, strict=True)]
+        offsets = [positions.get(dim, 0) for dim in range(len(sizes))]
+        row = [count if dim == axis else 1 for dim in range(len(sizes))]
+        first = [emit.extract_slice(tensor, [0], [count], [0]) for tensor in best]
+        done = [emit.insert_slice(tensor, result, offsets, row) for tensor, result in zip(first, results, strict=True)]
         return [*done, *best]
 
     elements = [ir.RankedTensorType(tensor.type).element_type for tensor in tensors]
@@ -154,13 +156,13 @@ def _insert(
     elements: Sequence[ir.Value], best: Sequence[ir.Value], end: ir.Value, order: Order, emit: LoopEmitter
 ) -> list[ir.Value]:
     """Insert ``elements`` after the elements before ``end`` that may stay before them; shift the others by one."""
-    types = [*(each.type for each in best), ir.IndexType.get(emit.context)]
+    types = [*(tensor.type for tensor in best), ir.IndexType.get(emit.context)]
     search = emit.op("scf.while", types, [*best, end], regions=2)
     condition = emit.add_block(search.regions[0], types)
     inside = emit.inside(condition)
     *before, position = condition.arguments
     previous = inside.index_op("maxsi", inside.index_op("subi", position, 1), 0)
-    pairs = [(inside.extract(each, previous), new) for each, new in zip(before, elements, strict=True)]
+    pairs = [(inside.extract(tensor, previous), new) for tensor, new in zip(before, elements, strict=True)]
     moves = inside.value("arith.xori", "i1", order(inside, pairs), inside.constant_integer(1, inside.type("i1")))
     goes_on = inside.value("arith.andi", "i1", moves, inside.index_less(0, position))
     inside.op("scf.condition", [], [goes_on, *condition.arguments])
@@ -168,7 +170,7 @@ def _insert(
     inside = emit.inside(body)
     *before, position = body.arguments
     previous = inside.index_op("subi", position, 1)
-    moved = [inside.insert(inside.extract(each, previous), each, position) for each in before]
+    moved = [inside.insert(inside.extract(tensor, previous), tensor, position) for tensor in before]
     inside.op("scf.yield", [], [*moved, previous])
     *after, position = search.results
-    return [emit.insert(new, each, position) for new, each in zip(elements, after, strict=True)]
+    return [emit.insert(new, value, position) for new, value in zip(elements, after, strict=True)]

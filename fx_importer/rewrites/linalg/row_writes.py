@@ -49,4 +49,4 @@ def _one_by_one(write: RowWrite, values: ir.Value, target: ir.Value, rows: ir.Va
 
 
 def _at(axis: int, position: Size, rank: int) -> list[Size]:
-    return [position if each == axis else 0 for each in range(rank)]
+    return [position if dim == axis else 0 for dim in range(rank)]

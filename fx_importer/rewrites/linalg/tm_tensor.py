@@ -24,17 +24,17 @@ def _scan(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
     axis, inclusive = ir.IntegerAttr(op.attributes["dimension"]).value, ir.BoolAttr(op.attributes["inclusive"]).value
     region = op.regions[0].blocks[0]
     sizes = emit.sizes(source)
-    others = [each for each in range(len(sizes)) if each != axis]
-    slice_sizes = [1 if each == axis else size for each, size in enumerate(sizes)]
+    others = [dim for dim in range(len(sizes)) if dim != axis]
+    slice_sizes = [1 if dim == axis else size for dim, size in enumerate(sizes)]
 
     def body(emit: LoopEmitter, counter: ir.Value, state: Sequence[ir.Value]) -> Sequence[ir.Value]:
         out, before = state
-        offsets = [counter if each == axis else 0 for each in range(len(sizes))]
+        offsets = [counter if dim == axis else 0 for dim in range(len(sizes))]
         elements = emit.extract_slice(source, offsets, slice_sizes, others)
         if not inclusive:  # the accumulator is read before it is overwritten
             out = emit.insert_slice(before, out, offsets, slice_sizes)
         (after,) = emit.elementwise(
-            [elements], [before], lambda inner, each: inner.inline_block(region, [each[1], each[0]])
+            [elements], [before], lambda inner, values: inner.inline_block(region, [values[1], values[0]])
         )
         if inclusive:
             out = emit.insert_slice(after, out, offsets, slice_sizes)

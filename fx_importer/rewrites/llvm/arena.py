@@ -55,7 +55,7 @@ def plan_arena(module: ir.Operation) -> None:
     Buffers overlap if none is used after the other is written. Dynamic buffers, buffers in loops and results stay.
     """
     function = entry_point(module)
-    buffers = [each for each in _buffers(function) if each.type.has_static_shape]
+    buffers = [buffer for buffer in _buffers(function) if buffer.type.has_static_shape]
     size = _place(buffers)
     with function.context, function.location:
         argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
@@ -139,7 +139,7 @@ def place_results(module: ir.Operation) -> None:
         return
     returned = list(terminator(function.entry_block).operands)
     memory = [memory_of(value) if isinstance(value.type, ir.MemRefType) else value for value in returned]
-    if any(each is None for each in memory):
+    if any(value is None for value in memory):
         return
     placed: list[int] = []
     for position, value in enumerate(returned):
@@ -147,7 +147,7 @@ def place_results(module: ir.Operation) -> None:
         if memory[position] != buffer or memory.count(buffer) > 1 or not isinstance(buffer.type, ir.MemRefType):
             continue
         type_, kind = ir.MemRefType(value.type), ir.MemRefType(buffer.type)
-        if not all(each.has_static_shape and _is_dense(each) for each in (type_, kind)):
+        if not all(candidate.has_static_shape and _is_dense(candidate) for candidate in (type_, kind)):
             continue
         if (size := _aligned_bytes(kind)) != _aligned_bytes(type_):
             continue
@@ -227,16 +227,16 @@ def aligned(size: int) -> int:
 def _place(buffers: list[_Buffer]) -> int:
     """Set the offsets, of the largest buffer first: the lowest that is free. Return the size of the block."""
     placed: list[_Buffer] = []
-    for each in sorted(buffers, key=lambda buffer: -buffer.size):
+    for placing in sorted(buffers, key=lambda buffer: -buffer.size):
         offset = 0
-        overlapping = (other for other in placed if other.first < each.last and each.first < other.last)
+        overlapping = (other for other in placed if other.first < placing.last and placing.first < other.last)
         for other in sorted(overlapping, key=lambda buffer: buffer.offset):
-            if other.offset - offset >= each.size:
+            if other.offset - offset >= placing.size:
                 break
             offset = max(offset, other.offset + other.size)
-        each.offset = offset
-        placed.append(each)
-    return max((each.offset + each.size for each in placed), default=0)
+        placing.offset = offset
+        placed.append(placing)
+    return max((buffer.offset + buffer.size for buffer in placed), default=0)
 
 
 DISJOINT = "fx_importer.disjoint"

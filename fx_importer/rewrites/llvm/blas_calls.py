@@ -97,7 +97,7 @@ def _emit_tiles(
             if letter not in sizes:
                 sizes[letter] = emit.size(buffer, position)
     element_bytes = 4 if element == "f32" else 8
-    a, b, c = (_Matrix(emit, *each, sizes, element_bytes) for each in zip(buffers, axes, strict=True))
+    a, b, c = (_Matrix(emit, *pair, sizes, element_bytes) for pair in zip(buffers, axes, strict=True))
 
     rows, columns = emit.index(sizes["m"]), emit.index(sizes["n"])
     is_wide = emit.compare_integers("sgt", columns, rows)
@@ -123,7 +123,7 @@ def _emit_tiles(
         inside.constant_integer(ord("N" if letters[-1] == last else "T"), inside.type("i8"))
         for letters, last in ((axes[1], "n"), (axes[0], "k"))
     )
-    one, beta = (inside.constant_scalar(each, inside.type(element)) for each in (1.0, float(accumulate)))
+    one, beta = (inside.constant_scalar(factor, inside.type(element)) for factor in (1.0, float(accumulate)))
     operands = [
         *(right, left, _i32(inside, n), _i32(inside, m), _i32(inside, sizes["k"]), one),
         *(b.address(inside, b=batch, n=column), _i32(inside, b.leading)),

@@ -54,7 +54,9 @@ def set_entry_point(module: ir.Operation, function: str = "main") -> None:
         entry.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
         read_only = {"bufferization.writable": ir.BoolAttr.get(False)}
         attributes = entry.attributes["arg_attrs"] if "arg_attrs" in entry.attributes else [None] * len(entry.arguments)
-        described = [{each.name: each.attr for each in ir.DictAttr(old)} if old else {} for old in attributes]
+        described = [
+            {attribute.name: attribute.attr for attribute in ir.DictAttr(old)} if old else {} for old in attributes
+        ]
         tensors = [isinstance(argument.type, ir.RankedTensorType) for argument in entry.arguments]
         entry.attributes["arg_attrs"] = ir.ArrayAttr.get(
             [
@@ -66,7 +68,7 @@ def set_entry_point(module: ir.Operation, function: str = "main") -> None:
 
 def entry_point(module: ir.Module | ir.Operation) -> func_d.FuncOp:
     """Return the only public function of ``module``."""
-    (entry,) = (each for each in functions_of(module).values() if _is_public(each))
+    (entry,) = (function for function in functions_of(module).values() if _is_public(function))
     return entry
 
 

@@ -70,7 +70,7 @@ def _broadcast_by_group(emit: LinalgOps, bias: ir.Value, to: ir.Type) -> ir.Valu
 
 def _converted(emit: LinalgOps, name: str, tensor: ir.Value, element: ir.Type) -> ir.Value:
     empty = emit.empty(ir.RankedTensorType(tensor.type).shape, element)
-    return emit.elementwise([tensor], [empty], lambda inside, each: [inside.value(name, element, each[0])])[0]
+    return emit.elementwise([tensor], [empty], lambda inside, values: [inside.value(name, element, values[0])])[0]
 
 
 def _broadcast_along(value: ir.Value, axes: tuple[int, ...]) -> ir.Value | None:
@@ -80,7 +80,7 @@ def _broadcast_along(value: ir.Value, axes: tuple[int, ...]) -> ir.Value | None:
     op = value.owner
     rank = ir.ShapedType(value.type).rank
     if op.name == "linalg.broadcast":
-        added = [each for each in range(rank) if each not in axes]
+        added = [dim for dim in range(rank) if dim not in axes]
         return op.operands[0] if list(ir.DenseI64ArrayAttr(op.attributes["dimensions"])) == added else None
     body = op.regions[0].blocks[0]
     maps = indexing_maps(op)

@@ -139,7 +139,7 @@ def _outline(
     loop: ir.Operation, name: str, module: ir.Operation, split: Shared | None
 ) -> tuple[func_d.FuncOp, func_d.CallOp]:
     """Outline ``loop``; the last arguments of the kernel are the bounds of the loop that threads share, if any."""
-    bounds = [(split.loop, each) for each in split.bounds] if split else []
+    bounds = [(split.loop, bound) for bound in split.bounds] if split else []
     inside = operations(loop)
     defined = {value for op in inside for value in _values_of(op)}
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
@@ -148,11 +148,11 @@ def _outline(
     slices = [argument for argument in taken_as.values() if isinstance(argument, Slice)]
     begins = {slice_.memory: slice_.offset for slice_ in reversed(slices)}
     """Of the first slice of each buffer: the others are at constant distances from it."""
-    memories = list(dict.fromkeys(each.memory if isinstance(each, Slice) else each for each in taken_as.values()))
+    memories = list(dict.fromkeys(value.memory if isinstance(value, Slice) else value for value in taken_as.values()))
     passed = [
         *memories,
         *map(ArithOps.before(loop).index, begins.values()),
-        *(owner.operands[each] for owner, each in bounds),
+        *(owner.operands[number] for owner, number in bounds),
     ]
 
     with ir.InsertionPoint(body_of(module)):
@@ -166,10 +166,10 @@ def _outline(
     argument_of = dict(zip(memories, parameters, strict=False))
     begin_of = dict(zip(begins, parameters[len(memories) :], strict=False))
     with ir.InsertionPoint(entry):
-        for value, each in taken_as.items():
-            if isinstance(each, Slice):
-                offset = emit.index_op("addi", begin_of[each.memory], each.offset - begins[each.memory])
-                replacements[value] = each.emit(emit, argument_of[each.memory], offset)
+        for value, slice_ in taken_as.items():
+            if isinstance(slice_, Slice):
+                offset = emit.index_op("addi", begin_of[slice_.memory], slice_.offset - begins[slice_.memory])
+                replacements[value] = slice_.emit(emit, argument_of[slice_.memory], offset)
             else:
                 replacements[value] = _bitcast(argument_of[value], value.type)
         for value in cloned:
@@ -255,7 +255,7 @@ def _say_what_is_distinct(kernel: func_d.FuncOp, passed: Sequence[ir.Value]) -> 
 
 def _trip_count(op: ir.Operation) -> float:
     """Return the number of iterations of the innermost bodies of a loop; infinity if it is dynamic."""
-    inner = sum(_trip_count(each) for region in op.regions for block in region for each in block if list(each.regions))
+    inner = sum(_trip_count(op_) for region in op.regions for block in region for op_ in block if list(op_.regions))
     if op.name == "scf.if":
         return inner
     if op.name == "scf.parallel":

@@ -86,11 +86,11 @@ def _choose_layouts(module: ir.Operation) -> None:
         if axes == ("mk", "nk", "mn") and producer(weight) == "arith.constant" and _is_by_rows(op, "kn"):
             op.operands[1] = transposed(emit, weight, (1, 0))
             op.attributes["indexing_maps"] = emit.affine_maps(
-                [emit.select_axes(3, each) for each in PRODUCTS["linalg.matmul"]]
+                [emit.select_axes(3, letters) for letters in PRODUCTS["linalg.matmul"]]
             )
         elif axes == ("mk", "kn", "mn") and _order_of_constant(weight)[:2] == (1, 0) and _is_of_many_rows(op):
             op.operands[1] = _matrix(emit, weight.owner.operands[0])
-            op.attributes["indexing_maps"] = emit.affine_maps([emit.select_axes(3, each) for each in _BY_COLUMNS])
+            op.attributes["indexing_maps"] = emit.affine_maps([emit.select_axes(3, letters) for letters in _BY_COLUMNS])
 
 
 def _is_of_many_rows(op: ir.Operation) -> bool:
@@ -269,7 +269,11 @@ def _outline(
         if not any(map(is_used, op.results)):
             op.erase()
     tensors = [ir.RankedTensorType(value.type) for value in reads if isinstance(value.type, ir.RankedTensorType)]
-    types = [str(tensor.element_type) for tensor in tensors], [each.rank for each in tensors], len(reads) - len(tensors)
+    types = (
+        [str(tensor.element_type) for tensor in tensors],
+        [tensor.rank for tensor in tensors],
+        len(reads) - len(tensors),
+    )
     return function, call, types
 
 
@@ -324,7 +328,7 @@ def _bias(op: ir.Operation, element: str) -> _Bias | None:
     if op.name not in CONVOLUTIONS:
         return None
     begin, (axes, _) = op.operands[2], CONVOLUTIONS[op.name]
-    extended = extended_bias(begin, tuple(each for each, axis in enumerate(axes) if axis in "gc"), element)
+    extended = extended_bias(begin, tuple(position for position, axis in enumerate(axes) if axis in "gc"), element)
     if extended is None:
         return None
     return _Bias(extended.operands[0], (*with_destination(extended), *with_destination(begin.owner)))

@@ -68,7 +68,11 @@ _FACT = "library_functions"
 
 def write_library_functions(module: ir.Operation, functions: Mapping[str, LibraryFunction]) -> None:
     """Write ``functions``, by name, to an attribute of ``module``."""
-    write_fact(module, _FACT, {name: {type(each.kernel).__name__: asdict(each)} for name, each in functions.items()})
+    write_fact(
+        module,
+        _FACT,
+        {name: {type(function.kernel).__name__: asdict(function)} for name, function in functions.items()},
+    )
 
 
 def library_functions_of(module: ir.Module | ir.Operation) -> dict[str, LibraryFunction]:

@@ -81,11 +81,11 @@ def nibble_tables(body: Sequence[ir.Operation], lanes: int) -> dict[ir.Value, Ni
             known[result] = result, np.arange(256).astype(np.int8).astype(np.int64)
         elif op.name in _EVALUATE:
             operands = [known.get(operand) or _constant(operand) for operand in op.operands]
-            bytes_ = {each[0] for each in operands if each is not None and each[0] is not None}
+            bytes_ = {operand[0] for operand in operands if operand is not None and operand[0] is not None}
             if None in operands or len(bytes_) != 1 or str(result.type) not in ("i8", "i32", "f32"):
                 continue
             (byte,) = bytes_
-            values = _EVALUATE[op.name](*(each[1] for each in operands if each is not None))
+            values = _EVALUATE[op.name](*(operand[1] for operand in operands if operand is not None))
             if isinstance(result.type, ir.IntegerType):
                 values = values.astype(f"int{result.type.width}").astype(np.int64)
             known[result] = byte, values

@@ -54,7 +54,7 @@ def pass_destinations(module: ir.Operation) -> None:
             continue
         emit = Emitter.before(op)
         none = {"operandSegmentSizes": emit.segments(0, 0)}
-        buffers = [emit.op("memref.alloc", [each.type], [], none).result for each in op.results]
+        buffers = [emit.op("memref.alloc", [result.type], [], none).result for result in op.results]
         emit.op("func.call", [], [*op.operands, *buffers], {"callee": op.attributes["callee"]})
         for result, buffer in zip(op.results, buffers, strict=True):
             result.replace_all_uses_with(buffer)

@@ -107,19 +107,19 @@ def _is_apart(outer: ir.Operation, loop: ir.Operation, number: int) -> bool:
     for op in inside:
         if op.name in ("memref.load", "memref.store"):
             buffer, *indices = list(op.operands)[op.name == "memref.store" :]
-            along = {axis for axis, each in enumerate(indices) if each == counter}
+            along = {axis for axis, index in enumerate(indices) if index == counter}
             axes[buffer] = axes.get(buffer, along) & along
             if op.name == "memref.store":
                 written.add(buffer)
         elif op.name.partition(".")[0] not in ("arith", "math", "scf"):
             return False
-    if not all(axes[each] for each in written):
+    if not all(axes[memory] for memory in written):
         return False
-    memories = [memory_of(each) for each in written]
-    read = [memory_of(each) for each in axes.keys() - written if producer(each) != "memref.get_global"]
+    memories = [memory_of(value) for value in written]
+    read = [memory_of(value) for value in axes.keys() - written if producer(value) != "memref.get_global"]
     if any(memory is None for memory in (*memories, *read)) or "arguments" in memories:
         return False
-    return len(set(memories)) == len(memories) and not any(each in memories for each in read)
+    return len(set(memories)) == len(memories) and not any(memory in memories for memory in read)
 
 
 _SEQUENTIAL = ("func.call", "memref.alloc", "memref.alloca")
@@ -172,8 +172,8 @@ def _define_share(emit: LlvmOps, kernel: str, types: Sequence[ir.Type]) -> None:
     inside, (data,) = emit.define_llvm(f"run_{kernel}", [POINTER])
     *passed, low, high = inside.load_struct(data, types)
     thread, threads = (
-        inside.value("llvm.sext", "i64", inside.call_llvm(each, ["i32"], []).result)
-        for each in ("omp_get_thread_num", "omp_get_num_threads")
+        inside.value("llvm.sext", "i64", inside.call_llvm(name, ["i32"], []).result)
+        for name in ("omp_get_thread_num", "omp_get_num_threads")
     )
     size = inside.same_type("sub", high, low)
 

@@ -230,7 +230,8 @@ def _load_step(emit: LoopEmitter, buffer: ir.Value, *indices: ir.Value) -> list[
     loaded = emit.value("vector.load", emit.type(f"vector<{2 * lanes}xbf16>"), buffer, *indices)
     pairs = emit.value("vector.bitcast", words, loaded)
     shift, mask = (
-        emit.value("vector.broadcast", words, emit.constant_integer(each, emit.type("i32"))) for each in (16, -1 << 16)
+        emit.value("vector.broadcast", words, emit.constant_integer(number, emit.type("i32")))
+        for number in (16, -1 << 16)
     )
     halves = emit.value("arith.shli", words, pairs, shift), emit.value("arith.andi", words, pairs, mask)
     return [emit.value("vector.bitcast", _vector(emit), half) for half in halves]

@@ -41,7 +41,7 @@ def relax_layout_casts(module: ir.Operation) -> None:
     MLIR casts results to the layout of the function's results, and its runtime verification compares those strides too.
     """
     for op in operations(module.operation, ("memref.cast",)):
-        kinds = [each.type for each in (op.operands[0], op.results[0])]
+        kinds = [value.type for value in (op.operands[0], op.results[0])]
         if not all(isinstance(kind, ir.MemRefType) for kind in kinds):
             continue
         (before, offset), (after, new) = (ir.MemRefType(kind).get_strides_and_offset() for kind in kinds)
@@ -105,7 +105,7 @@ def _define_runtime(emit: LlvmOps) -> None:
 
     def fill_in(inside: LlvmOps, index: ir.Value) -> None:
         descriptor, tensor = (
-            inside.value("llvm.load", POINTER, inside.word(each, index)) for each in (descriptors, tensors)
+            inside.value("llvm.load", POINTER, inside.word(word, index)) for word in (descriptors, tensors)
         )
         for field in range(2):  # the allocated and the aligned pointer
             inside.op("llvm.store", [], [tensor, inside.word(descriptor, inside.constant(field, "i64"))])

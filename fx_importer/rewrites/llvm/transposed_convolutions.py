@@ -47,7 +47,7 @@ def transposed_convolution(op: ir.Operation, dilations: Sequence[int]) -> Transp
         list(ir.DenseI64ArrayAttr(spread.owner.attributes[f"static_{name}"]))
         for name in ("offsets", "sizes", "strides")
     )
-    static = all(ir.ShapedType(each.type).has_static_shape for each in (spread, image, kernel))
+    static = all(ir.ShapedType(value.type).has_static_shape for value in (spread, image, kernel))
     if not static or list(ir.ShapedType(image.type).shape) != sizes or offsets[:2] != [0, 0] or strides[:2] != [1, 1]:
         return None
     reach = [d * (k - 1) for d, k in zip(dilations, kernel_sizes.shape[2:], strict=True)]
@@ -55,7 +55,7 @@ def transposed_convolution(op: ir.Operation, dilations: Sequence[int]) -> Transp
     spans = [before + (n - 1) * s + 1 for before, n, s in zip(offsets[2:], sizes[2:], strides[2:], strict=True)]
     added = [size - end - before for size, end, before in zip(spread_sizes.shape[2:], spans, offsets[2:], strict=True)]
     limits = [max(s, d) for s, d in zip(strides[2:], dilations, strict=True)]
-    if min(padding) < 0 or any(not 0 <= each < most for each, most in zip(added, limits, strict=True)):
+    if min(padding) < 0 or any(not 0 <= number < most for number, most in zip(added, limits, strict=True)):
         return None
     ops = (*with_destination(kernel.owner), *with_destination(zeros.owner), spread.owner)
     return Transposed(image, weight, tuple(strides[2:]), tuple(padding), tuple(added), ops)

@@ -76,9 +76,9 @@ class _Nest:
             block = loop.regions[0].blocks[0]
             counters += block.arguments
             rows = rows or len(sizes)
-            inside = [each.operation for each in block][:-1]
-            deeper = [each for each in inside if each.name in ("scf.for", "scf.parallel")]
-            body += [each for each in inside if each not in deeper]
+            inside = [op.operation for op in block][:-1]
+            deeper = [op for op in inside if op.name in ("scf.for", "scf.parallel")]
+            body += [op for op in inside if op not in deeper]
             depth += 1
             if not deeper:
                 break
@@ -88,8 +88,8 @@ class _Nest:
         is_lanes = loop.name == "scf.parallel"
         if depth < 2 + is_lanes or len(counters) != rows + depth - 1 or math.prod(sizes) <= SMALL_TRIP_COUNT:
             return None
-        stores = [each for each in body if each.name == "memref.store"]
-        if len(stores) != 1 or not all(_is_elementwise(each) for each in body):
+        stores = [op for op in body if op.name == "memref.store"]
+        if len(stores) != 1 or not all(_is_elementwise(op) for op in body):
             return None
         (store,) = stores
         load = load_of_sum(store)
@@ -118,8 +118,8 @@ class _Nest:
         memory = memory_of(store.operands[1])
         if memory is None or isinstance(memory, str):
             return False
-        read = [each.operands[0] for each in body if each.name == "memref.load" and each != load]
-        others = [memory_of(each) for each in read if producer(each) != "memref.get_global"]
+        read = [op.operands[0] for op in body if op.name == "memref.load" and op != load]
+        others = [memory_of(value) for value in read if producer(value) != "memref.get_global"]
         return all(other is not None and other != memory for other in others)
 
     def _is_contiguous(self) -> bool:
@@ -128,7 +128,7 @@ class _Nest:
         for op in self.body:
             if op.name == "memref.load" or op == self.store:
                 buffer, *indices = list(op.operands)[op == self.store :]
-                if any(each in dependent for each in indices[:-1]):
+                if any(index in dependent for index in indices[:-1]):
                     return False
                 if not indices or indices[-1] not in dependent:
                     continue
@@ -138,7 +138,7 @@ class _Nest:
                     return False
         total, _, *indices = self.store.operands
         summed = self.counters[self.rows : len(self.counters) - self.is_lanes]
-        if total not in dependent or any(each in self._dependent(counter) for counter in summed for each in indices):
+        if total not in dependent or any(index in self._dependent(counter) for counter in summed for index in indices):
             return False
         return (indices[-1] == last) == self.is_lanes if indices else not self.is_lanes
 
@@ -159,8 +159,8 @@ class _Nest:
         first = inside.index_op("muli", counters[-1], self.jammed)
         numbers = [inside.index_op("addi", first, at) for at in range(self.jammed)]
         last = self.sizes[self.rows - 1] - 1
-        following = [inside.index_op("minui", inside.index_op("addi", each, self.jammed), last) for each in numbers]
-        rows = [dict(zip(self.counters, [*counters[:-1], each], strict=False)) for each in numbers]
+        following = [inside.index_op("minui", inside.index_op("addi", number, self.jammed), last) for number in numbers]
+        rows = [dict(zip(self.counters, [*counters[:-1], number], strict=False)) for number in numbers]
         width, _ = registers(emit)
         vector = emit.type(f"vector<{width}xf32>")
         _, buffer, *indices = self.store.operands
@@ -168,7 +168,7 @@ class _Nest:
         zeros = inside.value("vector.broadcast", vector, inside.constant_scalar(0.0, emit.type("f32")))
 
         def place_of(row: dict[ir.Value, ir.Value], start: ir.Value) -> list[ir.Value]:
-            return [row.get(each, start if each == self.counters[-1] else each) for each in indices]
+            return [row.get(index, start if index == self.counters[-1] else index) for index in indices]
 
         state = [
             inside.value("vector.load", vector, buffer, *place_of(row, start)) if self.is_lanes else zeros
@@ -183,7 +183,7 @@ class _Nest:
             places = starts
             if not self.is_lanes:
                 begin = deep.index_op("muli", at[-1], step)
-                places = [deep.index_op("addi", begin, each) for each in range(0, step, width)]
+                places = [deep.index_op("addi", begin, offset) for offset in range(0, step, width)]
                 at = at[:-1]
             steps = [row | dict(zip(self.counters[self.rows :], at, strict=False)) for row in rows]
             return self._emit_step(deep, steps, following, places, carried)
@@ -192,12 +192,12 @@ class _Nest:
         for number, row in enumerate(rows):
             mine = sums[number * self.vectors : (number + 1) * self.vectors]
             if self.is_lanes:
-                for start, each in zip(starts, mine, strict=True):
-                    inside.op("vector.store", [], [each, buffer, *place_of(row, start)])
+                for start, row_sum in zip(starts, mine, strict=True):
+                    inside.op("vector.store", [], [row_sum, buffer, *place_of(row, start)])
                 continue
             total = mine[0]
-            for each in mine[1:]:
-                total = inside.value("arith.addf", vector, total, each)
+            for row_sum in mine[1:]:
+                total = inside.value("arith.addf", vector, total, row_sum)
             add = {
                 "kind": emit.attribute("#vector.kind<add>"),
                 "fastmath": emit.attribute("#arith.fastmath<reassoc>"),
@@ -235,16 +235,17 @@ class _Nest:
         def emit_load(op: ir.Operation, row: int, at: int) -> ir.Value:
             buffer, *indices = op.operands
             if op.results[0] not in by_place:
-                indices = [value_of(each, row, at, as_vector=False) for each in indices]
+                indices = [value_of(index, row, at, as_vector=False) for index in indices]
                 return emit.value("memref.load", op.results[0].type, buffer, *indices)
             *indices, _ = indices
             if op.results[0] in by_row:
                 counter = self.counters[self.rows - 1]
                 ahead = [
-                    following[row] if each == counter else value_of(each, row, at, as_vector=False) for each in indices
+                    following[row] if index == counter else value_of(index, row, at, as_vector=False)
+                    for index in indices
                 ]
                 prefetch(emit, buffer, *ahead, places[at])
-            indices = [value_of(each, row, at, as_vector=False) for each in indices]
+            indices = [value_of(index, row, at, as_vector=False) for index in indices]
             return emit.value("vector.load", _vector(emit, op.results[0].type), buffer, *indices, places[at])
 
         joined = _joined_bytes(self.body)
@@ -260,7 +261,7 @@ class _Nest:
                     continue
                 if result in joined and result not in by_place:
                     buffer, *indices = joined[result].operands
-                    indices = [value_of(each, row, at, as_vector=False) for each in indices]
+                    indices = [value_of(index, row, at, as_vector=False) for index in indices]
                     made[key_of(result, row, at)] = _load_word(emit, result.type, buffer, *indices)
                     continue
                 is_vector = result in by_place
@@ -299,7 +300,7 @@ def _joined_bytes(body: Sequence[ir.Operation]) -> dict[ir.Value, ir.Operation]:
             first, second = _byte(low), _byte(high.owner.operands[0])
             if first is None or second is None or list(first.operands)[1:] != list(second.operands)[1:]:
                 continue
-            one, other = (Slice.of(each.operands[0]) for each in (first, second))
+            one, other = (Slice.of(op.operands[0]) for op in (first, second))
             if (
                 one
                 and other
@@ -337,7 +338,7 @@ def _sizes(loop: ir.Operation) -> list[int] | None:
         return None
     bounds = [constant_bound(operand) for operand in loop.operands]
     lower, upper, step = (bounds[part * count : part * count + count] for part in range(3))
-    sizes = [each for each in upper if each is not None]
+    sizes = [bound for bound in upper if bound is not None]
     return sizes if lower == [0] * count and step == [1] * count and len(sizes) == count else None
 
 

@@ -99,7 +99,7 @@ class _Block:
     @staticmethod
     def placed(function: func_d.FuncOp) -> set[int]:
         """Return the numbers of the weights whose place in memory is known before."""
-        return {each.number for each in _entries_before(function) if each.place is not None}
+        return {entry.number for entry in _entries_before(function) if entry.place is not None}
 
     def view(self, emit: ArithOps, entry: HoistedWeight, kind: ir.MemRefType) -> ir.Value:
         """Emit the buffer of ``entry``."""

@@ -51,7 +51,7 @@ def place(buffers: Sequence[Lifetime]) -> tuple[list[int], int]:
 
 def most_in_use(buffers: Sequence[Lifetime]) -> int:
     """Return the largest sum of the sizes of buffers that are in use at once."""
-    sums = (sum(other.nbytes for other in buffers if other.first <= each.first <= other.last) for each in buffers)
+    sums = (sum(other.nbytes for other in buffers if other.first <= buffer.first <= other.last) for buffer in buffers)
     return max(sums, default=0)
 
 

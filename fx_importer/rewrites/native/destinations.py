@@ -65,7 +65,7 @@ def _compute_in(value: ir.Value, destination: ir.Value) -> bool:
         buffer = buffer.owner.operands[0]
     if producer(buffer) != "memref.alloc" or not isinstance(buffer.owner.parent.opview, func_d.FuncOp):
         return False
-    kinds = [ir.MemRefType(each.type) for each in (value, buffer)]
+    kinds = [ir.MemRefType(operand.type) for operand in (value, buffer)]
     if any(not kind.has_static_shape or kind.layout != _identity(kind) for kind in kinds):
         return False
     allocation = buffer.owner

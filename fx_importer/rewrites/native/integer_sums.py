@@ -37,7 +37,7 @@ class _Chain:
         if math.prod(self.shape) == row and axis < len(self.shape):
             inner = row // max(self.shape[axis], 1)
             parts = range(1, max(_LONGEST // max(inner, 1), 1) + 1)
-            part = max((each for each in parts if self.shape[axis] % each == 0), default=0)
+            part = max((part for part in parts if self.shape[axis] % part == 0), default=0)
             tiles[axis] = part if _ROW <= part * inner < row else 0
         return tiles
 
@@ -112,7 +112,7 @@ def _chain_of(op: ir.Operation) -> _Chain | None:
     result = _kind_of(user)
     if result is None or not _is_narrow(result):
         return None
-    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(user.attributes["indexing_maps"])]
+    maps = [ir.AffineMapAttr(attribute).value for attribute in ir.ArrayAttr(user.attributes["indexing_maps"])]
     identity = ir.AffineMap.get_identity(kind.rank, op.context)
     fits = maps[uses[0].operand_number] == identity and maps[-1] == identity
     if not fits or producer(list(user.operands)[-1]) != "tensor.empty":

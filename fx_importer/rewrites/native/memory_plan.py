@@ -67,16 +67,16 @@ def plan_memory(module: ir.Operation) -> None:
     for op in operations(function.operation, ("memref.dealloc",)):
         op.erase()
     buffers = _Lifetimes(function).buffers()
-    static = [each for each in buffers if each.type.has_static_shape]
-    dynamic = [each for each in buffers if not each.type.has_static_shape]
+    static = [buffer for buffer in buffers if buffer.type.has_static_shape]
+    dynamic = [buffer for buffer in buffers if not buffer.type.has_static_shape]
     with function.context, function.location:
         kind = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
         arena = append_argument(function, kind)
         bits = processor.index_bits if (processor := processor_of(module)) else 64
         begin = _place(static, bits)
-        for each in static:
-            emit = ArithOps.before(each.allocation)
-            replace(each.allocation, view_of_block(emit, arena, each.offset, each.type))
+        for buffer in static:
+            emit = ArithOps.before(buffer.allocation)
+            replace(buffer.allocation, view_of_block(emit, arena, buffer.offset, buffer.type))
         dimensions = _place_in_slots(function, arena, dynamic, begin, bits) if dynamic else []
     for op in operations(module, ("memref.alloca",)):
         raise UsageError(f"the memory of {op.name} is not planned")
@@ -142,16 +142,19 @@ class _Lifetimes:
             if parent.name in _LOOPS:
                 if parent in _parents(allocation):
                     raise UsageError(f"a loop returns memory that it allocates ({allocation.location})")
-                return [*parent.results, *(each for region in parent.regions for each in region.blocks[0].arguments)]
+                return [
+                    *parent.results,
+                    *(argument for region in parent.regions for argument in region.blocks[0].arguments),
+                ]
             return [parent.results[operand]]
         if user.name == "scf.condition":
             return [*user.parent.results, *user.parent.regions[1].blocks[0].arguments]
         if user.name in _LOOPS:
-            memory = [each for region in user.regions for each in region.blocks[0].arguments]
-            return [each for each in (*user.results, *memory) if isinstance(each.type, ir.MemRefType)]
+            memory = [argument for region in user.regions for argument in region.blocks[0].arguments]
+            return [value for value in (*user.results, *memory) if isinstance(value.type, ir.MemRefType)]
         if user.name in ("cf.br", "cf.cond_br", "cf.switch"):
             raise UsageError(f"a branch passes memory that is allocated here ({allocation.location})")
-        return [each for each in user.results if isinstance(each.type, ir.MemRefType)]
+        return [result for result in user.results if isinstance(result.type, ir.MemRefType)]
 
 
 def _parents(op: ir.Operation) -> list[ir.Operation]:
@@ -178,8 +181,8 @@ def _element_bytes(kind: ir.MemRefType, index_bits: int) -> int:
 
 def _place(buffers: Sequence[_Buffer], index_bits: int) -> int:
     """Set the offsets, and return the size of the block."""
-    sizes = [aligned(math.prod(each.type.shape) * _element_bytes(each.type, index_bits)) for each in buffers]
-    lifetimes = [Lifetime(size, each.first, each.last) for size, each in zip(sizes, buffers, strict=True)]
+    sizes = [aligned(math.prod(buffer.type.shape) * _element_bytes(buffer.type, index_bits)) for buffer in buffers]
+    lifetimes = [Lifetime(size, buffer.first, buffer.last) for size, buffer in zip(sizes, buffers, strict=True)]
     offsets, end = place(lifetimes)
     for buffer, offset in zip(buffers, offsets, strict=True):
         buffer.offset = offset

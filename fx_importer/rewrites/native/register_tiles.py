@@ -87,7 +87,7 @@ class _Tiles:
         sizes = _sizes(op, maps)
         if sizes is None:
             return None
-        result = [loop for each in maps[2].results if (loop := loop_of(each)) is not None]
+        result = [loop for expression in maps[2].results if (loop := loop_of(expression)) is not None]
         if not result or len(result) != len(maps[2].results):
             return None
         column = result[-1]
@@ -147,7 +147,7 @@ class _Tiles:
         size = _ELEMENTS[element]
         strides, _ = kind.get_strides_and_offset()
         known = [*strides, blocks, *(self.sizes[loop] for loop in self._repeats())]
-        if len(self.summed) != 1 or kind.rank < 2 or any(not isinstance(each, int) or each < 0 for each in known):
+        if len(self.summed) != 1 or kind.rank < 2 or any(not isinstance(dim, int) or dim < 0 for dim in known):
             return None
         if (processor := processor_of(self.op)) is None or processor.threads:  # threads would share the buffer
             return None
@@ -297,7 +297,7 @@ class _Tiles:
                 """Emit the factor of each vector of columns."""
                 if self.has_columns:
                     at = [indices(deep, self.spread, here | {self.row: row, self.column: c}) for c in at_columns]
-                    return [deep.value(load, kind, spread, *each) for each in at]
+                    return [deep.value(load, kind, spread, *argument) for argument in at]
                 read = deep.value("memref.load", element, spread, *indices(deep, self.spread, here | {self.row: row}))
                 factor = self._factor(deep, read)
                 return [deep.value("vector.broadcast", kind, factor) if width > 1 else factor] * len(columns)
@@ -319,7 +319,9 @@ class _Tiles:
         """Emit what is multiplied by the columns: an activation function of ``element``, or itself."""
         block = self.op.regions[0].blocks[0]
         values: dict[ir.Value, ir.Value] = {block.arguments[self.spread]: element}
-        product = next(each for each in terminator(block).operands[0].owner.operands if producer(each) == "arith.mulf")
+        product = next(
+            operand for operand in terminator(block).operands[0].owner.operands if producer(operand) == "arith.mulf"
+        )
         for op in block:
             if op.operation == product.owner.operation:
                 break
@@ -360,12 +362,12 @@ def _computes(op: ir.Operation, spread: int, *, alone: bool) -> bool:
     if alone and {*product.owner.operands} != {*list(block.arguments)[:2]}:
         return False
     return all(
-        each.operation in (total.owner.operation, product.owner.operation, terminator(block))
+        inner.operation in (total.owner.operation, product.owner.operation, terminator(block))
         or (
-            each.operation.name.partition(".")[0] in ("arith", "math")
-            and not any(operand in (other, result, product, total) for operand in each.operation.operands)
+            inner.operation.name.partition(".")[0] in ("arith", "math")
+            and not any(operand in (other, result, product, total) for operand in inner.operation.operands)
         )
-        for each in block
+        for inner in block
     )
 
 

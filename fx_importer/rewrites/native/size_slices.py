@@ -73,7 +73,7 @@ class SizeSlice:
         op = buffer.owner.operation
         first = _first_size(op)
         if first is not None:  # the sizes that are not static are operands, in order
-            return self.value(op.operands[first + sum(kind.is_dynamic_dim(each) for each in range(axis))])
+            return self.value(op.operands[first + sum(kind.is_dynamic_dim(dim) for dim in range(axis))])
         if op.name == "memref.cast":
             return self._size(op.operands[0], axis, value)
         if op.name == "memref.transpose":
@@ -95,7 +95,7 @@ class SizeSlice:
         raise _data_dependent(value)
 
     def _selected(self, condition: ir.Value, yes: ir.Value, no: ir.Value, axis: int, value: ir.Value) -> ir.Value:
-        sizes = [self.emit.index(self._size(each, axis, value)) for each in (yes, no)]
+        sizes = [self.emit.index(self._size(branch, axis, value)) for branch in (yes, no)]
         return self.emit.select_value(self.value(condition), *sizes)
 
     def _as_index(self, size: ir.Value) -> ir.Value:

@@ -113,7 +113,7 @@ def _branch(function: func_d.FuncOp, i32: ir.Type) -> None:
             status = op.operands[0].owner.operands[0]
         rest = block.create_after()
         following = list(block)
-        for moved in following[[each.operation for each in following].index(op) + 1 :]:
+        for moved in following[[op.operation for op in following].index(op) + 1 :]:
             rest.append(moved)
         ir.Operation.create(
             "cf.cond_br",

@@ -23,7 +23,7 @@ def split_batch_dimensions(op: ir.Operation, emit: StablehloOps) -> None:
     numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batches = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
     merged = [_merged(operand) for operand in op.operands]
-    sizes = _refined([each for each in merged if each is not None])
+    sizes = _refined([dim for dim in merged if dim is not None])
     if batches != ([0], [0]) or None in merged or sizes is None:
         return
 
@@ -53,7 +53,7 @@ def _merged(value: ir.Value) -> list[int] | None:
     """Return the sizes that a reshape merges into the first dimension; None if ``value`` is another operation."""
     if producer(value) != "stablehlo.reshape":
         return None
-    new, old = (ir.RankedTensorType(each.type) for each in (value, value.owner.operands[0]))
+    new, old = (ir.RankedTensorType(operand.type) for operand in (value, value.owner.operands[0]))
     if not new.has_static_shape or not old.has_static_shape:
         return None
     count = old.rank - new.rank + 1

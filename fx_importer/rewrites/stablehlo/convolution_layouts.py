@@ -117,7 +117,9 @@ class _Layouts(Layouts):
         if "padding" in op.attributes:
             pads = np.array(ir.DenseIntElementsAttr(op.attributes["padding"]), np.int64).reshape(-1, 2)
             changed["padding"] = ir.DenseElementsAttr.get(pads[list(before)], context=op.context)
-        operands = [self._in_layout(emit, each, order) if at < tensors else each for at, each in enumerate(op.operands)]
+        operands = [
+            self._in_layout(emit, value, order) if at < tensors else value for at, value in enumerate(op.operands)
+        ]
         self._replace(op, emit, operands, [order] * len(op.results), changed)
 
     def _reverse(self, op: ir.Operation) -> None:
@@ -133,7 +135,9 @@ class _Layouts(Layouts):
         emit = StablehloOps.before(op)
         axes = _axes(op, "dimensions")
         kept = [order[axis] for axis in range(len(order)) if axis not in axes]
-        operands = [self._in_layout(emit, each, order) if at < count else each for at, each in enumerate(op.operands)]
+        operands = [
+            self._in_layout(emit, value, order) if at < count else value for at, value in enumerate(op.operands)
+        ]
         changed = {"dimensions": emit.array(sorted(order[axis] for axis in axes))}
         self._replace(op, emit, operands, [tuple(sorted(kept).index(axis) for axis in kept)] * count, changed)
 
@@ -174,7 +178,7 @@ class _Layouts(Layouts):
         changed: Mapping[str, ir.Attribute] | None = None,
     ) -> None:
         """Compute ``op`` on ``operands``, and replace its results by the transposes of the new ones."""
-        types = [_before(each.type, order) for each, order in zip(op.results, orders, strict=True)]
+        types = [_before(result.type, order) for result, order in zip(op.results, orders, strict=True)]
         copy = emit.op(op.name, types, operands, attributes_of(op) | dict(changed or {}), regions=len(op.regions))
         for old, new in zip(op.regions, copy.regions, strict=True):
             old.blocks[0].append_to(new)
@@ -226,7 +230,7 @@ def _permuted(emit: StablehloOps, value: ir.Value, order: Order) -> ir.Value:
 
 def _order(*axes: int | Sequence[int]) -> Order:
     """Return the inverse of the order that the concatenated ``axes`` give."""
-    return inverse(tuple(axis for each in axes for axis in (each if isinstance(each, Sequence) else [each])))
+    return inverse(tuple(axis for entry in axes for axis in (entry if isinstance(entry, Sequence) else [entry])))
 
 
 def _before(type_: ir.Type, order: Order) -> ir.RankedTensorType:

@@ -70,7 +70,7 @@ def _elementwise(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomi
     """Return the size of an operand of the same rank, preferably a constant one."""
     rank = ir.RankedTensorType(op.results[0].type).rank
     known = [sizes.along(operand, axis) for operand in op.operands if ir.RankedTensorType(operand.type).rank == rank]
-    return next((each for each in known if each.constant is not None), known[0] if known else None)
+    return next((factor for factor in known if factor.constant is not None), known[0] if known else None)
 
 
 def _shape_operand(position: int) -> SizeRule:
@@ -94,14 +94,14 @@ def _broadcast(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial
 
 def _reduce(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
     reduced = integer_array(op, "dimensions")
-    kept = [each for each in range(ir.RankedTensorType(op.operands[0].type).rank) if each not in reduced]
+    kept = [dim for dim in range(ir.RankedTensorType(op.operands[0].type).rank) if dim not in reduced]
     return sizes.along(op.operands[0], kept[axis])
 
 
 def _concatenate(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
     if axis != ir.IntegerAttr(op.attributes["dimension"]).value:
         known = [sizes.along(operand, axis) for operand in op.operands]
-        return next((each for each in known if each.constant is not None), known[0])
+        return next((factor for factor in known if factor.constant is not None), known[0])
     total = constant(0)
     for operand in op.operands:
         total = total + sizes.along(operand, axis)
@@ -133,8 +133,8 @@ def _gather(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | 
     if axis in offsets:
         return None
     rank = ir.RankedTensorType(op.operands[1].type).rank
-    batch = [each for each in range(rank) if each != numbers.index_vector_dim]
-    position = sum(1 for each in range(axis) if each not in offsets)
+    batch = [dim for dim in range(rank) if dim != numbers.index_vector_dim]
+    position = sum(1 for dim in range(axis) if dim not in offsets)
     return sizes.along(op.operands[1], batch[position])
 
 

@@ -160,7 +160,7 @@ def _reduce_window(emit: LinalgOps, op: ir.Operation) -> list[ir.Value]:
 
     def body(inside: LinalgOps, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
         tensors = [inside.as_tensor(element) for element in (*elements[count + 1 :], *elements[:count])]
-        return [inside.extract(each) for each in inside.inline_block(block, tensors)]
+        return [inside.extract(argument) for argument in inside.inline_block(block, tensors)]
 
     return _contraction(emit, [*inputs, shape], outputs, [*[image] * count, window, *[result] * count], rank, body)
 
@@ -187,7 +187,9 @@ def _convolution(emit: LinalgOps, op: ir.Operation, order: Sequence[int]) -> ir.
 
     def body(inside: LinalgOps, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
         wide, multiply, add = ("extsi", "muli", "addi") if is_integer else ("extf", "mulf", "addf")
-        factors = [each if each.type == kind else inside.value(f"arith.{wide}", kind, each) for each in elements[:2]]
+        factors = [
+            value if value.type == kind else inside.value(f"arith.{wide}", kind, value) for value in elements[:2]
+        ]
         product = inside.value(f"arith.{multiply}", kind, *factors)
         return [inside.value(f"arith.{add}", kind, elements[2], product)]
 
@@ -218,7 +220,7 @@ def _convolution(emit: LinalgOps, op: ir.Operation, order: Sequence[int]) -> ir.
     if kind != result:
         empty = emit.empty(emit.sizes(made), result)
         (made,) = emit.elementwise(
-            [made], [empty], lambda inside, each: [inside.value("arith.truncf", result, each[0])]
+            [made], [empty], lambda inside, values: [inside.value("arith.truncf", result, values[0])]
         )
     return _as(emit, op, made)
 

@@ -67,7 +67,7 @@ def _by_halves(emit: StablehloOps, op: ir.Operation, left: ir.Value, right: ir.V
 
 def _product(emit: StablehloOps, op: ir.Operation, left: ir.Value, right: ir.Value) -> ir.Value:
     """Emit ``op`` on int8 ``left`` and ``right`` in float32; return the result in int32."""
-    floats = [emit.stablehlo("convert", emit.tensor(emit.shape(each), "f32"), each) for each in (left, right)]
+    floats = [emit.stablehlo("convert", emit.tensor(emit.shape(operand), "f32"), operand) for operand in (left, right)]
     result = emit.tensor(emit.shape(op.results[0]), "f32")
     product = emit.op(op.name, [result], floats, attributes_of(op)).result
     return emit.stablehlo("convert", op.results[0].type, product)

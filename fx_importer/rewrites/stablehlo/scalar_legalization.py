@@ -29,8 +29,8 @@ def scalars_to_stablehlo(module: ir.Operation) -> None:
 def _inline_assuming_regions(function: ir.Operation) -> None:
     for op in operations(function, ("shape.assuming",)):
         *inside, ending = list(op.regions[0].blocks[0].operations)
-        for each in inside:
-            each.move_before(op)
+        for inner in inside:
+            inner.move_before(op)
         replace(op, *ending.operands)
 
 

@@ -42,10 +42,11 @@ def _apply(block: ir.Block, scalars: Sequence[ir.Value], emit: LoopEmitter) -> l
 
     def body(inside: LoopEmitter, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
         tensors = [inside.as_tensor(element) for element in elements[: len(scalars)]]
-        return [inside.extract(each) for each in inside.inline_block(block, tensors)]
+        return [inside.extract(argument) for argument in inside.inline_block(block, tensors)]
 
     return [
-        emit.extract(each) for each in emit.elementwise([emit.as_tensor(scalar) for scalar in scalars], results, body)
+        emit.extract(result)
+        for result in emit.elementwise([emit.as_tensor(scalar) for scalar in scalars], results, body)
     ]
 
 
@@ -76,12 +77,12 @@ def _scatter(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
             window = dict(zip(kept, window_index, strict=True))
             position = [_sum(start.get(axis), window.get(axis), emit) for axis in range(len(sizes))]
             position, inside = _clamp(position, sizes, emit)
-            old = [emit.extract(each, *position) for each in state]
-            elements = [emit.extract(each, *(update[axis] for axis in sorted(update))) for each in updates]
+            old = [emit.extract(tensor, *position) for tensor in state]
+            elements = [emit.extract(tensor, *(update[axis] for axis in sorted(update))) for tensor in updates]
             new = _apply(block, [*old, *elements], emit)
             if inside is not None:
                 new = [emit.select_value(inside, *pair) for pair in zip(new, old, strict=True)]
-            return [emit.insert(each, tensor, *position) for each, tensor in zip(new, state, strict=True)]
+            return [emit.insert(value, tensor, *position) for value, tensor in zip(new, state, strict=True)]
 
         return emit.nest([update_sizes[axis] for axis in window_axes], state, write)
 
@@ -120,10 +121,10 @@ def _clamp(
 ) -> tuple[Sequence[Size], ir.Value | None]:
     """Emit whether ``position`` is in bounds, and a position that always is; no check for a position without axes."""
     inside: ir.Value | None = None
-    for each, size in zip(position, sizes, strict=True):
-        one = emit.compare_integers("ult", emit.index(each), emit.index(size))  # unsigned: a negative one is large
+    for index, size in zip(position, sizes, strict=True):
+        one = emit.compare_integers("ult", emit.index(index), emit.index(size))  # unsigned: a negative one is large
         inside = one if inside is None else emit.value("arith.andi", "i1", inside, one)
     if inside is None:
         return position, None
     zero = emit.index(0)
-    return [emit.select_value(inside, emit.index(each), zero) for each in position], inside
+    return [emit.select_value(inside, emit.index(index), zero) for index in position], inside

@@ -40,8 +40,8 @@ def _broadcast(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -
         if shape is None:
             return False
         rank = max(len(total), len(shape))
-        a, b = ((constant(1),) * (rank - len(each)) + each for each in (total, shape))
-        total = tuple(values.atoms.computed("broadcast", *each) for each in zip(a, b, strict=True))
+        a, b = ((constant(1),) * (rank - len(sizes)) + sizes for sizes in (total, shape))
+        total = tuple(values.atoms.computed("broadcast", *pair) for pair in zip(a, b, strict=True))
     values.sizes.elements[op.results[0]] = total
     return True
 

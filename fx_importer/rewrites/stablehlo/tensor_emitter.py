@@ -34,7 +34,7 @@ class TensorEmitter(StablehloOps):
         if producer(value) != "torch.prim.ListConstruct":
             return None
         constants = [constant_of(operand) for operand in value.owner.operands]
-        return None if None in constants else [each for each in constants if each is not None]
+        return None if None in constants else [constant for constant in constants if constant is not None]
 
     def axis(self, x: ir.Value, dim: ir.Value) -> int | None:
         """Return the axis ``dim`` of the torch tensor ``x``; None if it is not constant or ``x`` has rank 0."""

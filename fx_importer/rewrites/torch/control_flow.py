@@ -144,13 +144,13 @@ def _convert_body(body: ir.Block, state: _LoopState, emit: TypeConverter, dialec
     start = dialect.converter(ir.InsertionPoint.at_block_begin(body), emit.location)
     position = int(state.conditional)
     count = [start.from_builtin(new[position], state.torch_types[position])] if state.counted else []
-    next_counts = [start.next_count(each) for each in count]
-    ints = [start.count_as_int(each) for each in count]
+    next_counts = [start.next_count(number) for number in count]
+    ints = [start.count_as_int(number) for number in count]
     for old, value in zip(arguments, new[state.first_carried :], strict=True):
         old.replace_all_uses_with(start.from_builtin(value, old.type))
-    for each, as_int in zip(count, ints, strict=True):
+    for number, as_int in zip(count, ints, strict=True):
         if dialect is not _SCF:
-            rewrite_counted_slices(body, counter, each)
+            rewrite_counted_slices(body, counter, number)
         counter.replace_all_uses_with(as_int)
     _erase_unused_reads(ints)
     for _ in range(1 + len(arguments)):

@@ -46,7 +46,7 @@ class RowWrite:
         ):
             return None
         listed = list(indices.owner.operands)
-        others = [axis for axis, each in enumerate(listed) if not _is_whole(each, shape[axis], len(listed) - axis)]
+        others = [axis for axis, index in enumerate(listed) if not _is_whole(index, shape[axis], len(listed) - axis)]
         if len(others) != 1:
             return None
         (axis,) = others

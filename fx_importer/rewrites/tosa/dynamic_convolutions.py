@@ -140,8 +140,8 @@ def _convolution(emit: TosaSizeOps, image: ir.Value, kernel: ir.Value, bias: ir.
 def _depthwise(emit: TosaSizeOps, image: ir.Value, weight: ir.Value, bias: ir.Value, call: _Geometry) -> ir.Value:
     """Convolve each channel by as many kernels: ``[KH, KW, C, M]`` of ``[C * M, 1, KH, KW]``."""
     (outer, _, *kernel), channels = emit.sizes(weight), call.groups
-    each = outer // channels if isinstance(outer, int) else emit.compute("div_floor", outer, channels)
-    by_channel = emit.reshape_to(emit.transpose(weight, [2, 3, 0, 1]), [*kernel, channels, each])
+    per_group = outer // channels if isinstance(outer, int) else emit.compute("div_floor", outer, channels)
+    by_channel = emit.reshape_to(emit.transpose(weight, [2, 3, 0, 1]), [*kernel, channels, per_group])
     shape = [emit.shape(image)[0], None, None, emit.shape(weight)[0]]
     return _emit(emit, "tosa.depthwise_conv2d", shape, (image, by_channel, bias), call.settings())
 

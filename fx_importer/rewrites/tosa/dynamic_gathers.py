@@ -16,11 +16,11 @@ def gather_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     if parts is None:
         return None
     x, axis, indices, rank = parts
-    for each in range(rank):
-        size, count = emit.shape(x)[each], emit.shape(indices)[each]
-        if each != axis and count is not None and size != count:
-            x = emit.part(x, each, 0, count)
-    order = [each for each in range(rank) if each != axis] + [axis]
+    for dim in range(rank):
+        size, count = emit.shape(x)[dim], emit.shape(indices)[dim]
+        if dim != axis and count is not None and size != count:
+            x = emit.part(x, dim, 0, count)
+    order = [dim for dim in range(rank) if dim != axis] + [axis]
     x, indices = emit.transpose(x, order), emit.transpose(indices, order)
     (*others, size), (*_, number) = emit.sizes(x), emit.sizes(indices)
     picked = emit.sizes(indices)
@@ -28,7 +28,7 @@ def gather_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     values = emit.reshape_to(x, [number_of_others, size, 1])
     places = emit.reshape_to(indices, [number_of_others, number])
     result = emit.reshape_to(emit.gather(values, places), picked)
-    return emit.transpose(result, [order.index(each) for each in range(rank)])
+    return emit.transpose(result, [order.index(dim) for dim in range(rank)])
 
 
 def index_select_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
@@ -37,11 +37,11 @@ def index_select_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None
     if parts is None:
         return None
     x, axis, indices, rank = parts
-    order = [axis, *(each for each in range(rank) if each != axis)]
+    order = [axis, *(dim for dim in range(rank) if dim != axis)]
     x = emit.transpose(x, order)
     (size, *others) = emit.sizes(x)
     rows = _rows(emit, x, size, others, indices, emit.sizes(indices) or [1])
-    return emit.transpose(rows, [order.index(each) for each in range(rank)])
+    return emit.transpose(rows, [order.index(dim) for dim in range(rank)])
 
 
 def embedding_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:

@@ -27,7 +27,7 @@ def dynamic_pools_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> None:
         return
     if constant_of(op.operands[_CEIL_MODES[op.name]]) or (greatest and set(constants_in(op.operands[4]) or ()) > {1}):
         return
-    kernel, strides = (each * 2 if len(each) == 1 else each for each in (kernel, strides or kernel))
+    kernel, strides = (setting * 2 if len(setting) == 1 else setting for setting in (kernel, strides or kernel))
     image = emit.transpose(x, [0, 2, 3, 1])
     for axis, (length, step) in enumerate(zip(kernel, strides, strict=True), start=1):
         image = emit.crop_to_windows(image, axis, length, step) if step > 1 else image

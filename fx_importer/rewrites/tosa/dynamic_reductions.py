@@ -69,7 +69,7 @@ def _axes(op: ir.Operation) -> list[int] | None:
     rank = len(kind[0])
     if producer(dims) == "torch.constant.none":
         return None if "argm" in op.name else list(range(rank))
-    axes = [constant_of(each) for each in (list_of(dims) or [dims])]
+    axes = [constant_of(item) for item in (list_of(dims) or [dims])]
     known = [axis % rank for axis in axes if axis is not None]
     return known if len(known) == len(axes) else None
 
@@ -93,7 +93,7 @@ def _position(emit: TosaSizeOps, x: ir.Value, axis: int, keepdim: bool, negated:
         zero = emit.const(emit.attribute(f"dense<0.0> : tensor<1x{emit.element(x)}>"))
         x = emit.value("tosa.negate", x.type, x, zero, zero)
     sizes = emit.sizes(x)
-    shape = [size for each, size in enumerate(emit.shape(x)) if each != axis]
+    shape = [size for dim, size in enumerate(emit.shape(x)) if dim != axis]
     position = emit.op("tosa.argmax", [emit.tensor(shape, "i32")], [x], {"axis": emit.i32(axis)}).result
     position = emit.value("tosa.cast", with_element(position.type, "i64"), position)
     return emit.reshape_to(position, [*sizes[:axis], 1, *sizes[axis + 1 :]]) if keepdim else position

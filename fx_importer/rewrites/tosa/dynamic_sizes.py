@@ -29,11 +29,11 @@ def _cat(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     kind, axis, given = tensor_type_of(op.results[0]), constant_of(op.operands[1]), list_of(op.operands[0])
     if kind is None or axis is None or given is None:
         return None
-    parts = [emit.builtin(each) for each in given]
+    parts = [emit.builtin(value) for value in given]
     known = [part for part in parts if part is not None and len(emit.shape(part)) == len(kind[0])]
     if len(known) < len(parts):
         return None
-    return emit.concat([_converted(emit, each, kind[1]) for each in known], axis % len(kind[0]))
+    return emit.concat([_converted(emit, size, kind[1]) for size in known], axis % len(kind[0]))
 
 
 def _broadcast(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
@@ -91,14 +91,14 @@ def _view(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     kind, x, listed = tensor_type_of(op.results[0]), emit.builtin(op.operands[0]), list_of(op.operands[1])
     if kind is None or x is None or listed is None:
         return None
-    sizes = [new if new is not None else emit.size_of(each) for new, each in zip(kind[0], listed, strict=True)]
+    sizes = [new if new is not None else emit.size_of(value) for new, value in zip(kind[0], listed, strict=True)]
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
         return None
-    if -1 in known and len([each for each in known if not isinstance(each, int)]):
-        rest = emit.product_of([each for each in known if each != -1])
+    if -1 in known and len([size for size in known if not isinstance(size, int)]):
+        rest = emit.product_of([size for size in known if size != -1])
         inferred = emit.compute("div_floor", emit.product_of(emit.sizes(x)), rest)
-        known = [inferred if each == -1 else each for each in known]
+        known = [inferred if size == -1 else size for size in known]
     return emit.reshape_to(x, known)
 
 
@@ -153,7 +153,7 @@ def _mm(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     if kind[1] not in ("f16", "bf16", "f32"):
         return None
     zero = emit.const(emit.attribute(f"dense<0.0> : tensor<1x{kind[1]}>"))
-    batches = [emit.reshape_to(each, [1, *emit.sizes(each)]) for each in (a, b)]
+    batches = [emit.reshape_to(operand, [1, *emit.sizes(operand)]) for operand in (a, b)]
     product = emit.value("tosa.matmul", emit.tensor([1, *kind[0]], "f32"), *batches, zero, zero)
     product = emit.reshape_to(product, [emit.dim(a, 0), emit.dim(b, 1)])
     return product if kind[1] == "f32" else emit.cast_element(product, kind[1])

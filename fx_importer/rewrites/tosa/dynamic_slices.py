@@ -18,8 +18,8 @@ def slice_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     x, kind = emit.builtin(op.operands[0]), tensor_type_of(op.results[0])
     axis, step = constant_of(op.operands[1]), constant_of(op.operands[4])
     start, end = (
-        default if producer(each) == "torch.constant.none" else emit.size_of(each)
-        for each, default in ((op.operands[2], 0), (op.operands[3], _END))
+        default if producer(bound) == "torch.constant.none" else emit.size_of(bound)
+        for bound, default in ((op.operands[2], 0), (op.operands[3], _END))
     )
     if x is None or kind is None or axis is None or step is None or start is None or end is None:
         return None
@@ -32,7 +32,7 @@ def slice_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
         if step == 1 and (part := _constant_part_of_dynamic_axis(emit, x, axis, start, end, number)) is not None:
             return part
     length = emit.dim(x, axis)
-    first, last = (_from_the_front(emit, each, length) for each in (start, end))
+    first, last = (_from_the_front(emit, bound, length) for bound in (start, end))
     count = emit.compute("sub", last, first) if number is None or step != 1 else number
     part = emit.range_of(x, axis, first, count)
     return part if step == 1 else _every(emit, part, axis, step)
@@ -100,9 +100,9 @@ def pad_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     x, numbers = emit.builtin(op.operands[0]), list_of(op.operands[1])
     if x is None or numbers is None or not _is_zero(op.operands[2]) or emit.element(x) not in _FLOATS:
         return None
-    widths = [emit.size_of(each) for each in numbers]
-    known = [each for each in widths if each is not None]
-    if len(known) < len(widths) or all(isinstance(each, int) for each in known):
+    widths = [emit.size_of(number) for number in numbers]
+    known = [width for width in widths if width is not None]
+    if len(known) < len(widths) or all(isinstance(size, int) for size in known):
         return None
     rank = len(emit.shape(x))
     added: list[Size] = [0] * (2 * rank)

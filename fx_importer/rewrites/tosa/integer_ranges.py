@@ -111,10 +111,10 @@ class Ranges:
             if after == now:
                 break
             if iteration >= _ITERATIONS_BEFORE_WIDENING:
-                after = [self._widened(*each) for each in zip(op.results, now, after, strict=True)]
+                after = [self._widened(*triple) for triple in zip(op.results, now, after, strict=True)]
             now = after
         else:
-            now = [self._possible(each) for each in op.results]
+            now = [self._possible(result) for result in op.results]
         for _ in range(2):
             now = [join(pair) for pair in zip(first, self._iteration(condition, body, first, now), strict=True)]
         self._iteration(condition, body, first, now)  # records the final ranges inside

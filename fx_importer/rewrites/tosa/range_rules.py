@@ -127,7 +127,7 @@ def _negated(_op: ir.Operation, operands: Operands) -> Range | None:
 
 
 def _conjunction(op: ir.Operation, operands: Operands) -> Range | None:
-    bounds = [each.high for each in operands if each is not None and each.low >= 0]
+    bounds = [operand.high for operand in operands if operand is not None and operand.low >= 0]
     return Range(0, min(bounds)) if bounds else _bits_of_both(op, operands)
 
 

@@ -27,7 +27,7 @@ MAX_RANK = 6
 def reduce_tosa_ranks(module: ir.Operation) -> None:
     """Rewrite operations on tensors of more than `MAX_RANK` axes, where these merge."""
     tosa = [op for op in operations(module) if op.name.startswith("tosa.")]
-    for op in [each for each in tosa if any(_rank(value) > MAX_RANK for value in (*each.operands, *each.results))]:
+    for op in [op for op in tosa if any(_rank(value) > MAX_RANK for value in (*op.operands, *op.results))]:
         rule = _RULES.get(op.name, _elementwise)
         shapes = [TosaOps.shape(value) for value in (*op.operands, *op.results) if _rank(value) > MAX_RANK]
         if not len(op.regions) and len(op.results) == 1 and all(shape.count(None) <= 1 for shape in shapes):
@@ -88,7 +88,7 @@ def _elementwise(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
     groups: list[list[int]] = []
     kinds: list[tuple[bool, ...]] = []  # of a group: whether each operand is broadcast along it
     for axis, size in enumerate(shape):
-        kind = tuple(each is not None and each[axis] != size for each in shapes)
+        kind = tuple(shape is not None and shape[axis] != size for shape in shapes)
         trivial = size == 1
         if groups and (trivial or kind == kinds[-1] or all(shape[other] == 1 for other in groups[-1])):
             kinds[-1] = kinds[-1] if trivial else kind
@@ -99,8 +99,8 @@ def _elementwise(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
     if len(groups) > MAX_RANK or op.name not in _ELEMENTWISE:
         return None
     operands = [
-        value if each is None else _reshaped(emit, value, _merged(each, groups))
-        for value, each in zip(op.operands, shapes, strict=True)
+        value if shape is None else _reshaped(emit, value, _merged(shape, groups))
+        for value, shape in zip(op.operands, shapes, strict=True)
     ]
     return _reshaped(emit, _like(emit, op, operands, _merged(shape, groups)), shape)
 
@@ -157,7 +157,7 @@ def _numbers_around(
 
 def _elements(value: ir.Value) -> list[int]:
     """Return the elements of a ``tosa.const_shape``."""
-    return [int(each) for each in np.array(ir.DenseElementsAttr(value.owner.attributes["values"])).reshape(-1)]
+    return [int(number) for number in np.array(ir.DenseElementsAttr(value.owner.attributes["values"])).reshape(-1)]
 
 
 def _transpose(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
@@ -183,7 +183,7 @@ def _transpose(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
     for position, axis in enumerate(wanted):
         at = current.index(axis)
         parts = (current[:position], current[position:at], [axis], current[at + 1 :])
-        merged = tuple(_product([sizes[each] for each in part]) for part in parts)
+        merged = tuple(_product([sizes[dim] for dim in part]) for part in parts)
         value = _transposed(emit, op, _reshaped(emit, value, merged), [0, 2, 1, 3])
         current = [*parts[0], axis, *parts[1], *parts[3]]
     return _reshaped(emit, value, result)

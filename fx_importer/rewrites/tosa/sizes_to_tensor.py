@@ -20,9 +20,9 @@ def tosa_sizes_to_tensor(module: ir.Operation) -> None:
     for op in operations(module, _LOWERINGS):
         shapes = [operand for operand in op.operands if str(operand.type).startswith("!tosa.shape")]
         dynamic_tile = op.name == "tosa.tile" and not ir.RankedTensorType(op.results[0].type).has_static_shape
-        if dynamic_tile or any(each.owner.name != "tosa.const_shape" for each in shapes):
+        if dynamic_tile or any(shape.owner.name != "tosa.const_shape" for shape in shapes):
             emit = LinalgOps.before(op)
-            result = _LOWERINGS[op.name](emit, op, *(_sizes(each, known) for each in shapes))
+            result = _LOWERINGS[op.name](emit, op, *(_sizes(shape, known) for shape in shapes))
             if result.type != op.results[0].type:
                 result = emit.value("tensor.cast", op.results[0].type, result)
             replace(op, result)

@@ -49,9 +49,9 @@ def _transpose_outside(argument: ir.Value, position: int, callers: Sequence[ir.O
         return
     type_, order = uses[0].results[0].type, orders.pop()
     argument.set_type(type_)
-    for each in uses:
-        each.results[0].replace_all_uses_with(argument)
-        each.erase()
+    for user in uses:
+        user.results[0].replace_all_uses_with(argument)
+        user.erase()
     for call in callers:
         emit = Emitter.before(call)
         transposed = emit.op("tosa.transpose", [type_], [call.operands[position]], {"perms": order}).result

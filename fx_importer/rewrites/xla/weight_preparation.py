@@ -12,7 +12,7 @@ from fx_importer.mlir.constant_arguments import append_argument
 from fx_importer.mlir.emit.emitter import Emitter, update_function_type
 from fx_importer.mlir.walk import operations
 
-_IMPURE = frozenset(f"stablehlo.{each}" for each in ("custom_call", "infeed", "recv", "rng", "rng_bit_generator"))
+_IMPURE = frozenset(f"stablehlo.{name}" for name in ("custom_call", "infeed", "recv", "rng", "rng_bit_generator"))
 
 
 def split_preparation(
@@ -46,7 +46,7 @@ def split_preparation(
 def _known(block: ir.Block, roots: dict[ir.Value, frozenset[ir.Value]]) -> list[ir.Operation]:
     """Return the operations that follow from weights and constants; add the weights of their results to ``roots``."""
     known: list[ir.Operation] = []
-    for op in (each.operation for each in block):
+    for op in (op.operation for op in block):
         pure = op.name.startswith("stablehlo.") and op.name not in _IMPURE
         if pure and all(operand in roots for operand in op.operands) and _is_closed(op):
             known.append(op)
@@ -78,9 +78,11 @@ def _is_closed(op: ir.Operation) -> bool:
     if not len(op.regions):
         return True
     inside = [operation for operation in operations(op) if operation != op]
-    defined: set[ir.Value] = {value for each in inside for value in each.results}
-    defined.update(value for each in (op, *inside) for region in each.regions for b in region for value in b.arguments)
-    return all(each.name not in _IMPURE and defined.issuperset(each.operands) for each in inside)
+    defined: set[ir.Value] = {value for inner_op in inside for value in inner_op.results}
+    defined.update(
+        value for inner_op in (op, *inside) for region in inner_op.regions for b in region for value in b.arguments
+    )
+    return all(inner_op.name not in _IMPURE and defined.issuperset(inner_op.operands) for inner_op in inside)
 
 
 def _size(value: ir.Value, dtypes: Mapping[str, tuple[torch.dtype, ...]]) -> float:
@@ -111,7 +113,7 @@ def _preparation(
         for position, operand in enumerate(op.operands):
             copy.operands[position] = values[operand]
         values.update(zip(op.results, copy.results, strict=True))
-    emit.op("func.return", [], [values[each] for each in read])
+    emit.op("func.return", [], [values[value] for value in read])
     update_function_type(made)
     return module
 

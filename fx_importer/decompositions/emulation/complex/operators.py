@@ -53,12 +53,12 @@ def _on_both_parts(operator: OpOverload) -> Decomposition:
             return NotImplemented
 
         def take(part: int) -> Any:
-            def of(each: Any) -> Any:
-                if isinstance(each, Tensor) and each.is_complex():
-                    return torch.view_as_real(each).select(-1, part)
-                if isinstance(each, torch.dtype):
-                    return each.to_real()
-                return (each.real, each.imag)[part] if isinstance(each, complex) else each
+            def of(value: Any) -> Any:
+                if isinstance(value, Tensor) and value.is_complex():
+                    return torch.view_as_real(value).select(-1, part)
+                if isinstance(value, torch.dtype):
+                    return value.to_real()
+                return (value.real, value.imag)[part] if isinstance(value, complex) else value
 
             return operator(*tree_map(of, args), **tree_map(of, kwargs))
 

@@ -61,7 +61,7 @@ def check_kept(
         WrongWhenKept: if the lowering is wrong, and ``refuses``. Otherwise a sentence is noted.
     """
     name = str(operator)
-    output_type = next((each for each in output_types if is_measured(name, each)), output_types[0])
+    output_type = next((output_type for output_type in output_types if is_measured(name, output_type)), output_types[0])
     fault, kind = fault_of(operator, args, kwargs, output_type), output_type.value
     collected = _NOTES.get()
     if fault is None:

@@ -79,8 +79,8 @@ def keep_exported_types(result: Any, value: Any, values: Mapping[fx.Node, Any], 
         if result in steps:
             values[result].meta["val"] = value
     elif isinstance(result, tuple | list) and isinstance(value, tuple | list):
-        for each, type_ in zip(result, value, strict=True):
-            keep_exported_types(each, type_, values, steps)
+        for item, type_ in zip(result, value, strict=True):
+            keep_exported_types(item, type_, values, steps)
 
 
 class _Calls(PythonReferenceAnalysis):

@@ -100,5 +100,5 @@ def _type_of(value: Any) -> Any:
 def _in_mode(value: Any, mode: FakeTensorMode) -> Any:
     """Return the example value of a type in ``mode``."""
     if isinstance(value, tuple | list):
-        return type(value)(_in_mode(each, mode) for each in value)
+        return type(value)(_in_mode(item, mode) for item in value)
     return FakeTensor(mode, value.tensor, value.device) if isinstance(value, _Type) else value

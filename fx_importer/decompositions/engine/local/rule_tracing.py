@@ -163,9 +163,9 @@ class RuleTracer(TorchDispatchMode):
         if isinstance(value, Tensor):
             self._known[id(value)] = value, node
         elif isinstance(value, tuple | list):
-            for index, each in enumerate(value):
-                if isinstance(each, Tensor | SymNumber):
-                    self._remember(self.graph.call_function(operator.getitem, (node, index)), each)
+            for index, item in enumerate(value):
+                if isinstance(item, Tensor | SymNumber):
+                    self._remember(self.graph.call_function(operator.getitem, (node, index)), item)
 
     def _constant(self, func: OpOverload, value: Tensor) -> Tensor:
         fake = func(value)

@@ -66,7 +66,7 @@ def call_functionally(
     results = call_overload(plan, [], kwargs, [*types, *map(build.types.of, leaves)], build)
     values = iter(results[plan.results :])
     new = {
-        name: [None if each is None else next(values) for each in example]
+        name: [None if part is None else next(values) for part in example]
         if isinstance(example := written[name], list)
         else None
         if example is None
@@ -78,10 +78,10 @@ def call_functionally(
 
 
 def _leaves(example: Any) -> list[torch.Tensor]:
-    return [each for each in (example if isinstance(example, list) else [example]) if each is not None]
+    return [part for part in (example if isinstance(example, list) else [example]) if part is not None]
 
 
 def _example(value: Any, build: NodeBuilder) -> Any:
     if isinstance(value, Sequence):
-        return [_example(each, build) for each in value]
+        return [_example(item, build) for item in value]
     return None if value is None else build.example(value)

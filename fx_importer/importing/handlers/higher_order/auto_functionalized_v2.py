@@ -25,11 +25,11 @@ def import_auto_functionalized_v2(node: fx.Node, build: NodeBuilder) -> Results:
     nodes = kwargs.pop("_all_bases")
     kwargs.pop("_only_clone_these_bases", None)
     views = {name: _views(f"_{name}", kwargs, nodes, build) for name in written_by(overload)}
-    flat = [view for each in views.values() for view in (each if isinstance(each, list) else [each]) if view]
+    flat = [view for entry in views.values() for view in (entry if isinstance(entry, list) else [entry]) if view]
     _check_apart(flat)
     bases = build.values(nodes)
-    arguments = {name: _each(view, lambda each: each.read(bases[each.base], build)) for name, view in views.items()}
-    examples = {name: _each(view, lambda each: each.example) for name, view in views.items()}
+    arguments = {name: _each(view, lambda entry: entry.read(bases[entry.base], build)) for name, view in views.items()}
+    examples = {name: _each(view, lambda entry: entry.example) for name, view in views.items()}
     own, new = call_functionally(node, overload, {**kwargs, **arguments}, examples, build)
     for name, listed in views.items():
         pairs = zip(listed, new[name], strict=True) if isinstance(listed, list) else [(listed, new[name])]

@@ -63,7 +63,7 @@ def _slice(index: int, base: Tensor, bounds: list[Any], build: NodeBuilder) -> B
         return build.op("torch.aten.slice_scatter", [value.type], [value, new, *operands(build)]).result
 
     def covers() -> Tensor | None:
-        elements = _elements(base) if all(type(each) is int for each in (dim, start, end)) else None
+        elements = _elements(base) if all(type(bound) is int for bound in (dim, start, end)) else None
         return None if elements is None else aten.slice.Tensor(elements, dim, start, end)
 
     return BaseView(index, example, covers, read, write)
@@ -71,7 +71,7 @@ def _slice(index: int, base: Tensor, bounds: list[Any], build: NodeBuilder) -> B
 
 def _strided(index: int, base: Tensor, size: Any, stride: Any, offset: Any) -> BaseView:
     """Return a view that reads and writes elements by position. Sizes, strides and offset must be static."""
-    if not all(type(each) is int for each in (*size, *stride, offset)) or not _is_static(base):
+    if not all(type(number) is int for number in (*size, *stride, offset)) or not _is_static(base):
         raise UnsupportedNodeError(
             "it writes to a view whose strides are symbolic: pass it a slice along one axis, or a copy"
         )

@@ -10,7 +10,7 @@ from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 def _bitcast(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
     source, result = (
-        ir.RankedTensorType(emit.torch.builtin_type(each.type)) for each in (op.operands[0], op.results[0])
+        ir.RankedTensorType(emit.torch.builtin_type(value.type)) for value in (op.operands[0], op.results[0])
     )
     if list(source.shape) != list(result.shape):
         return None

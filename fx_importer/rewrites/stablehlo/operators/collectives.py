@@ -103,7 +103,7 @@ def _all_gather(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 def _all_to_all_single(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     """Exchange equal parts of the first axis."""
     sizes = [emit.integers(operand) for operand in op.operands[1:3]]
-    if None in sizes or len({size for each in sizes for size in each or ()}) > 1:
+    if None in sizes or len({size for row in sizes for size in row or ()}) > 1:
         raise _Refused(
             "its parts have different sizes, which are those of the rank that was exported: only equal parts are the "
             "same program on all devices. For a permutation, call fx_importer.distributed.collective_permute"
@@ -172,7 +172,7 @@ def _group_rank(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
 
 def _static(op: ir.Operation, emit: TensorEmitter) -> ir.Type:
     """Return the builtin result type. Raises `_Refused` for a dynamic size or a rank-0 operand."""
-    types = [emit.torch.builtin_type(each.type) for each in (op.operands[0], op.results[0])]
+    types = [emit.torch.builtin_type(value.type) for value in (op.operands[0], op.results[0])]
     if any(None in emit.shape(type_) for type_ in types):
         raise _Refused("it has a dynamic size, and parts and wholes of tensors need static ones")
     if not emit.shape(types[0]):

@@ -29,8 +29,8 @@ def _convolution(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | 
     kernel = [None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(2, kind.rank)]
     if transposed and (groups > 1 or None in kernel):
         return None
-    each = [list(values) * len(kernel) if len(values) == 1 else values for values in numbers]
-    stride, padding, dilation, more = each
+    settings = [list(values) * len(kernel) if len(values) == 1 else values for values in numbers]
+    stride, padding, dilation, more = settings
     if not transposed or not more:  # PyTorch reads output_padding of transposed convolutions only
         more = [0] * len(kernel)
     x, weight = map(emit.torch.to_builtin, list(op.operands)[:2])

@@ -20,14 +20,14 @@ def _cumsum(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
     total = emit.converted(emit.torch.to_builtin(x), emit.element(emit.torch.builtin_type(op.results[0].type)))
     sizes = emit.arith.sizes(total)
     along = emit.scalar(sizes[axis])
-    twice = [emit.plus(size, size) if each == axis else size for each, size in enumerate(sizes)]
+    twice = [emit.plus(size, size) if dim == axis else size for dim, size in enumerate(sizes)]
     element = emit.element(total)
     zeros = emit.filled(emit.dense_constant("0" if element[0] in "iu" else "0.0", emit.tensor((), element)), twice)
     zero, one, two = (emit.dense_constant(text, "tensor<i64>") for text in "012")
     kinds = [one.type, total.type]
 
     def body(inside: TensorEmitter, shift: ir.Value, total: ir.Value) -> list[ir.Value]:
-        starts = [shift if each == axis else zero for each in range(len(sizes))]
+        starts = [shift if dim == axis else zero for dim in range(len(sizes))]
         moved = inside.value("stablehlo.dynamic_update_slice", zeros.type, zeros, total, *starts)
         doubled = inside.value("stablehlo.multiply", shift.type, shift, two)  # XLA aborts at shift + shift
         return [doubled, inside.value("stablehlo.add", total.type, total, inside.first(moved, sizes))]

@@ -58,8 +58,8 @@ def _windows_of(op: ir.Operation, emit: TensorEmitter, axes: int) -> list[_Windo
         return None
     kernel, stride, padding, dilations = known
     settings = (kernel, stride or kernel, padding, dilations)
-    each = [list(numbers) * axes if len(numbers) == 1 else numbers for numbers in settings]
-    return [_Windows(*numbers, ceil=bool(ceil_mode)) for numbers in zip(*each, strict=True)]
+    of_axes = [list(numbers) * axes if len(numbers) == 1 else numbers for numbers in settings]
+    return [_Windows(*numbers, ceil=bool(ceil_mode)) for numbers in zip(*of_axes, strict=True)]
 
 
 def _reduce(
@@ -73,8 +73,8 @@ def _reduce(
     sizes = emit.arith.sizes(tensors[0])
     rest = len(sizes) - len(windows)
     along = list(zip(windows, sizes[rest:], strict=True))
-    padding = [(0, 0)] * rest + [(each.padding, each.padding_after(size)) for each, size in along]
-    counts = [each.count(size, *widths) for (each, size), widths in zip(along, padding[rest:], strict=True)]
+    padding = [(0, 0)] * rest + [(window.padding, window.padding_after(size)) for window, size in along]
+    counts = [window.count(size, *widths) for (window, size), widths in zip(along, padding[rest:], strict=True)]
     widths = ", ".join(f"[{before}, {after}]" for before, after in padding)
     attributes = {
         "window_dimensions": emit.array([1] * rest + [window.kernel for window in windows]),
@@ -84,13 +84,13 @@ def _reduce(
     }
     kinds = [emit.tensor([*sizes[:rest], *counts], emit.element(tensor)) for tensor in tensors]
     made = emit.op("stablehlo.reduce_window", kinds, [*tensors, *initial], attributes, regions=1)
-    emit.fill_region(made.regions[0], [each.type for each in initial] * 2, body)
-    if not any(each.is_cut(size) for each, size in along):
+    emit.fill_region(made.regions[0], [value.type for value in initial] * 2, body)
+    if not any(window.is_cut(size) for window, size in along):
         return list(made.results)
     kept = emit.arith.sizes(made.results[0])
-    for axis, (each, size) in enumerate(along, rest):
-        if each.is_cut(size):  # windows that start within the axis
-            started = emit.arith.index_op("divui", emit.plus(size, each.padding + each.stride - 1), each.stride)
+    for axis, (window, size) in enumerate(along, rest):
+        if window.is_cut(size):  # windows that start within the axis
+            started = emit.arith.index_op("divui", emit.plus(size, window.padding + window.stride - 1), window.stride)
             kept[axis] = emit.arith.index_op("minsi", kept[axis], started)
     return [emit.first(result, kept) for result in made.results]
 
@@ -147,7 +147,7 @@ def _larger_with_index(
         number, last = emit.compare_elements("EQ", b, b), emit.compare_elements("GT", index_a, index_b)
         wins = either(wins, both(emit.compare_elements("NE", a, a), either(number, last)))
     chosen = ((a, b), (index_a, index_b))
-    return [emit.value("stablehlo.select", each.type, wins, each, other) for each, other in chosen]
+    return [emit.value("stablehlo.select", value.type, wins, value, other) for value, other in chosen]
 
 
 def _flat_indices(emit: TensorEmitter, sizes: Sequence[Size], axes: int) -> ir.Value:
@@ -198,7 +198,7 @@ def _terms(
 ) -> ir.Value:
     """Emit the number of elements per window, given the input sizes ``taken`` and the result sizes ``sizes``."""
     terms: ir.Value | None = None
-    for axis, (each, size) in enumerate(zip(windows, taken, strict=True)):
+    for axis, (window, size) in enumerate(zip(windows, taken, strict=True)):
         indices = emit.iota(0, sizes[axis : axis + 1])
 
         def number(value: Size, indices: ir.Value = indices) -> ir.Value:
@@ -207,9 +207,9 @@ def _terms(
         def op(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
             return emit.value(f"stablehlo.{name}", a.type, a, b)
 
-        start = op("add", op("multiply", indices, number(each.stride)), number(-each.padding))
-        end = op("add", start, number(each.kernel))
-        end = op("minimum", end, number(emit.plus(size, each.padding if count_padding else 0)))
+        start = op("add", op("multiply", indices, number(window.stride)), number(-window.padding))
+        end = op("add", start, number(window.kernel))
+        end = op("minimum", end, number(emit.plus(size, window.padding if count_padding else 0)))
         length = op("subtract", end, start if count_padding else op("maximum", start, number(0)))
         length = emit.broadcast(length, [axis], sizes)
         terms = length if terms is None else op("multiply", terms, length)

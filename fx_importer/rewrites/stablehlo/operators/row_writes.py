@@ -20,7 +20,7 @@ def _row_write(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | No
     if size is None or len(sizes) < ir.RankedTensorType(values.type).rank:
         return None
     start = emit.stablehlo("reshape", "tensor<i64>", emit.torch.to_builtin(write.first))
-    zero, last = (emit.dense_constant(str(each), "tensor<i64>") for each in (0, size - write.number))
+    zero, last = (emit.dense_constant(str(number), "tensor<i64>") for number in (0, size - write.number))
     starts = [start if axis == write.axis else zero for axis in range(len(sizes))]
     inside = emit.stablehlo("and", "tensor<i1>", emit.compare("GE", start, zero), emit.compare("LE", start, last))
     before = emit.op(

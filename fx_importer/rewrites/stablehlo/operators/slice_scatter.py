@@ -28,7 +28,7 @@ def _slice_scatter(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] 
         emit.scalar(_from_start(emit, first, emit.arith.size(whole, axis))),
         emit.dense_constant("0", "tensor<i64>"),
     )
-    starts = [offset if each == axis else zero for each in range(ir.RankedTensorType(whole.type).rank)]
+    starts = [offset if dim == axis else zero for dim in range(ir.RankedTensorType(whole.type).rank)]
     return [emit.value("stablehlo.dynamic_update_slice", whole.type, whole, part, *starts)]
 
 

@@ -24,7 +24,7 @@ def _topk(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
     sorted_ = _sorted(emit, x, axis, bool(descends))
     sizes = emit.arith.sizes(sorted_[0])
     sizes[axis] = emit.number(k)
-    return [emit.first(each, sizes) for each in sorted_]
+    return [emit.first(value, sizes) for value in sorted_]
 
 
 def _sorted(emit: TensorEmitter, x: ir.Value, axis: int, descending: bool) -> list[ir.Value]:
@@ -33,7 +33,7 @@ def _sorted(emit: TensorEmitter, x: ir.Value, axis: int, descending: bool) -> li
     indices = emit.iota(axis, emit.arith.sizes(rows))
     attributes = {"dimension": emit.i64(axis), "is_stable": ir.BoolAttr.get(True, emit.context)}
     made = emit.op("stablehlo.sort", [rows.type, indices.type], [rows, indices], attributes, regions=1)
-    element, index = (emit.tensor((), emit.element(each)) for each in (rows, indices))
+    element, index = (emit.tensor((), emit.element(tensor)) for tensor in (rows, indices))
     direction = "GT" if descending else "LT"
     emit.fill_region(
         made.regions[0],
