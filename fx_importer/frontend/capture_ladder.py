@@ -29,6 +29,7 @@ _NUMBER_LOG = logging.getLogger("torch.utils._sympy.interp")
 _OF_VALUES = (
     *("data-dependent", "datadependent", "dynamic shape operator", "dynamic_shape_operator"),
     *("pending unbacked symbols", "but got faketensor", "but got symfloat"),  # a tensor, or a number of one, as a size
+    "unhashable type: non-nested symint",
 )
 
 
@@ -40,6 +41,8 @@ class Rung:
     """Whether torch.export traces through Python bytecode."""
     assumes: bool = False
     """Whether questions about values of tensors are answered with the example inputs."""
+    assumes_integers: bool = False
+    """Whether integers that Python reads from tensors (``item``, ``tolist``) are the example's, and not symbols."""
     drops_asserts: bool = True
     """Whether torch.export may drop an ``assert`` of the model's code that depends on values, or refuses it."""
     below_autograd: bool = False
@@ -50,9 +53,13 @@ class Rung:
     def __str__(self) -> str:
         below = " below autograd" if self.below_autograd else ""
         if self.assumes:
-            return f"torch.export{below} under assumptions on the values of the example inputs"
+            integers = ", and on the integers that Python reads" if self.assumes_integers else ""
+            return f"torch.export{below} under assumptions on the values of the example inputs{integers}"
         checks = " with checks of sizes" if self.checks_sizes else ""
         return f"torch.export{below or f'(strict={self.strict})'}{checks}"
+
+
+ASSUMED_INTEGERS = Rung(False, assumes=True, assumes_integers=True)
 
 
 def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
@@ -62,11 +69,13 @@ def rungs(options: ExportOptions, dynamic: bool = True) -> Iterator[Rung]:
     sizes that depend on values. Otherwise they are assumed to be the example's. It does not drop an assert
     that the first ``strict`` refused: under assumptions, the program checks it. A recording below autograd lacks
     composite operators, and is the last way, for models that compute gradients.
+
+    The integers that Python reads are assumed last: other ways assume less of them, such as that one is positive.
     """
     yield Rung(options.strict)
     yield Rung(options.strict, checks_sizes=True)
     others = [Rung(not options.strict, drops_asserts=False)] if options.capture is Capture.AUTO else []
-    assumed = [] if options.capture is Capture.EXPORT else [Rung(False, assumes=True)]
+    assumed = [] if options.capture is Capture.EXPORT else [Rung(False, assumes=True), ASSUMED_INTEGERS]
     yield from (*others, *assumed) if dynamic else (*assumed, *others)
     yield from (replace(rung, below_autograd=True) for rung in (Rung(False), *assumed))
 

@@ -15,9 +15,10 @@ from torch.fx.proxy import TraceError
 from fx_importer.errors import UsageError
 from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without_aliases
 from fx_importer.frontend.assumptions.assumed_values import with_assumptions, without_check
+from fx_importer.frontend.assumptions.result_sizes import has_read_sizes
 from fx_importer.frontend.assumptions.value_questions import ValueQuestions
 from fx_importer.frontend.below_autograd import check_gradients, export_below_autograd
-from fx_importer.frontend.capture_ladder import Rung, rungs, torch_repaired
+from fx_importer.frontend.capture_ladder import ASSUMED_INTEGERS, Rung, rungs, torch_repaired
 from fx_importer.frontend.deferred_code import code_deferred, with_code
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
 from fx_importer.frontend.eager_comparison import EagerModel, cannot_compare, check_assumptions
@@ -38,7 +39,7 @@ from fx_importer.frontend.training_mode import warn_of_training_mode
 from fx_importer.frontend.undo_writes import attributes_restored
 from fx_importer.fx_graph.host_programs import on_host
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
-from fx_importer.options import ExportOptions
+from fx_importer.options import Capture, ExportOptions
 from fx_importer.symbolic.guards import environment_of, restore_guards
 
 
@@ -97,7 +98,10 @@ def _captured(
     module = _as_module(f)
     check_quantized(args, kwargs)
     failure: ExportFailure | None = None
+    captured: tuple[ExportedProgram, SizeConditions] | None = None
     for rung in rungs(options, dynamic):
+        if captured is not None and rung != ASSUMED_INTEGERS:
+            continue
         if failure is not None and not failure.is_worth(rung):
             continue
         asked = SizeConditions()
@@ -111,9 +115,13 @@ def _captured(
             if not rung.checks_sizes:  # it refuses what the first one does
                 failure.tried[rung] = error
             continue
+        captured = program, asked
+        if dynamic or options.capture is Capture.EXPORT or not has_read_sizes(program):
+            break
+    if captured is not None:
         if isinstance(f, torch.nn.Module) and f.training:
-            warn_of_training_mode(program, type(f).__name__)
-        return program, asked
+            warn_of_training_mode(captured[0], type(f).__name__)
+        return captured
     assert failure is not None
     if (quantized := quantized_state_error(module)) is not None:
         raise quantized from failure.cause
@@ -144,7 +152,7 @@ def _exported_by(
         asked.recorded(rung.checks_sizes),
         recurrent_states_of_eager(),
         attributes_restored(module),
-        questions.answered() if rung.assumes else nullcontext(),
+        questions.answered(rung.assumes_integers) if rung.assumes else nullcontext(),
         nullcontext() if rung.strict else code_deferred(),
         nullcontext() if rung.strict else PythonFunctions(),
         on_fake_cpu(module, *without_aliases(args, kwargs, module)) as (inputs, keywords, restored),

@@ -20,6 +20,7 @@ from fx_importer.rewrites import (
     refine_stablehlo_shapes,
     reject_masks,
     scalars_to_stablehlo,
+    unsigned_comparisons,
 )
 
 
@@ -49,6 +50,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                     ),
                     nans_in_stablehlo,
                     accumulate_in_float32,
+                    unsigned_comparisons,
                 ),
             ),
             backend_types(

@@ -78,6 +78,7 @@ from fx_importer.rewrites.stablehlo.scalar_legalization import scalars_to_stable
 from fx_importer.rewrites.stablehlo.scatter_sort_to_loops import scatter_sort_to_loops
 from fx_importer.rewrites.stablehlo.shape_refinement import refine_stablehlo_shapes
 from fx_importer.rewrites.stablehlo.stablehlo_no_ops import fold_stablehlo_no_ops
+from fx_importer.rewrites.stablehlo.unsigned_comparisons import unsigned_comparisons
 from fx_importer.rewrites.torch.control_flow import (
     control_flow_to_scf,
     control_flow_to_stablehlo,
@@ -214,6 +215,7 @@ _ALL = (
     tosa_sizes_to_tensor,
     transpose_tosa_arguments,
     transpose_tosa_weights,
+    unsigned_comparisons,
     values_to_memory,
     vectorize_sums,
     widen_half_precision_matmuls,

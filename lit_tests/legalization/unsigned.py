@@ -8,7 +8,7 @@ from fx_importer import export_and_import
 
 class Model(torch.nn.Module):
     def forward(self, x):
-        return x.flatten(), x.float()
+        return x.flatten(), x.float(), x < 100
 
 
 for output_type in ("torch", "linalg", "tosa", "stablehlo"):
@@ -25,3 +25,4 @@ for output_type in ("torch", "linalg", "tosa", "stablehlo"):
 # CHECK: stablehlo {{.*}}
 # CHECK: func.func @main(%arg0: tensor<2x2xui8> {{.*}}"uint8"{{.*}}) -> (tensor<4xui8> {{.*}}"uint8"{{.*}}, tensor<2x2xf32>{{.*}})
 # CHECK: stablehlo.convert %arg0 : (tensor<2x2xui8>) -> tensor<2x2xf32>
+# CHECK: stablehlo.compare LT, %arg0, %{{.*}}, UNSIGNED : (tensor<2x2xui8>, tensor<2x2xui8>) -> tensor<2x2xi1>

@@ -256,6 +256,19 @@ def divided(x: Tensor, n: Tensor) -> Tensor:
     return x * 2 if n.item() / 10 > 0.29 else x * 3
 
 
+def distinct_numbers(x: Tensor, n: Tensor) -> Tensor:
+    return x * len(set(n.tolist()))
+
+
+def divided_rows(x: Tensor, n: Tensor) -> Tensor:
+    first, second = x.split(n.tolist())
+    return first.sum() * 2 + second.sum()
+
+
+def counted(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.bincount(n, minlength=2) * 2, torch.bincount(n, x)
+
+
 def rounded(x: Tensor, n: Tensor) -> Tensor:
     return x * 2 if round(n.item() / 2) == 2 else x * 3
 
@@ -324,6 +337,8 @@ PROGRAMS: Mapping[str, Program] = {
     "write": (after_a_write, (ONES,), (10 * ONES,)),
     "two_tensors": (comparison_of_two, (ONES, MINUS), (MINUS, ONES)),
     "two_numbers": (comparison_of_numbers, (RISING, ONES), (ONES, ONES)),
+    "quotient": (divided, (ONES, scalar(3)), (ONES, scalar(4))),
+    "distinct_numbers": (distinct_numbers, (ONES, whole(1, 2, 2)), (ONES, whole(1, 2, 3))),
     "bool": (boolean_input, (ONES, scalar(True)), (ONES, scalar(False))),
     "int": (integer_input, (ONES, scalar(3)), (ONES, scalar(4))),
     "remainder": (integer_number, (ONES, scalar(3)), (ONES, scalar(4))),

@@ -78,6 +78,29 @@ def test_sizes_of_results_are_counted_in_stablehlo(name: str) -> None:
     assert_flip_is_caught(name, "stablehlo", "jit")
 
 
+@pytest.mark.parametrize(("output_type", "engine"), [("stablehlo", "jit"), ("tosa", "tosa_reference")])
+@pytest.mark.parametrize(
+    ("program", "n", "same", "flipped"),
+    [
+        (programs.divided_rows, (1, 2), (1, 2), (2, 1)),
+        (programs.counted, (0, 2, 2), (2, 1, 2), (0, 1, 1)),
+    ],
+    ids=["split", "bincount"],
+)
+def test_numbers_that_are_sizes_are_assumed_without_dynamic_sizes(
+    program: Any, n: Any, same: Any, flipped: Any, output_type: str, engine: str
+) -> None:
+    x, n, same, flipped = programs.RISING, *(programs.whole(*numbers) for numbers in (n, same, flipped))
+    lowered = lower(program, x, n, output_type=output_type, capture="assume")
+    assert lowered.manifest.functions["main"].assumptions
+    caller = lowered.caller(backend=engine)
+    torch.testing.assert_close(caller(x, same), program(x, same))
+    with pytest.raises(AssumptionError, match="n.tolist|torch.bincount"):
+        caller(x, flipped)
+    linalg = lower(program, x, n, output_type=LINALG, capture="assume")
+    assert linalg.manifest.functions["main"].assumptions == ()
+
+
 @torch.library.custom_op("assumed::positive", mutates_args=())
 def positive(n: torch.Tensor) -> torch.Tensor:
     return n[n > 0].clone()

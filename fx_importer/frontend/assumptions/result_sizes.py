@@ -1,4 +1,4 @@
-"""Sizes of results that depend on values, counted on tensors: torch records the example's size, a constant."""
+"""Sizes that depend on values: counted on tensors, where torch records the example's size, or read from them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import sympy
 import torch
 from torch import fx
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
 
+from fx_importer.fx_graph.aliasing import graphs_of
 from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten
 
@@ -23,6 +27,26 @@ def source_of_size(size: fx.Node) -> fx.Node | None:
     if source.target is operator.getitem:
         (source,) = source.all_input_nodes
     return source if source.op == "call_function" else None
+
+
+def has_read_sizes(program: ExportedProgram) -> bool:
+    """Return whether sizes in ``program`` are integers that it reads from tensors, which nothing bounds."""
+    nodes = [node for graph in graphs_of(program.graph_module) for node in graph.nodes if "val" in node.meta]
+    read = {symbol for node in nodes if node.target in _READS for symbol in _symbols(value_of(node))}
+    return bool(read) and any(
+        read & _symbols(leaf)
+        for node in nodes
+        for leaf in tree_leaves(value_of(node))
+        if isinstance(leaf, torch.Tensor)
+    )
+
+
+def _symbols(value: Any) -> set[sympy.Symbol]:
+    numbers = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return {symbol for size in numbers if isinstance(size, torch.SymInt) for symbol in size.node.expr.free_symbols}
+
+
+_READS = (aten.item.default, aten._local_scalar_dense.default, aten.bincount.default)
 
 
 def counted_size(size: fx.Node, emit: Emit) -> fx.Node | None:

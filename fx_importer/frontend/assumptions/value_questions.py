@@ -22,7 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from fx_importer.diagnostics.source_lines import source_line, source_lines
 from fx_importer.frontend.assumptions.packed_sequences import PackedSequences
@@ -86,8 +86,8 @@ class ValueQuestions:
         """Return the questions about numbers that Python rounds or converts, which torch may fail to assert."""
         return [question for (expression, _), question in self.asked.items() if _ROUNDS.search(expression)]
 
-    def answered(self) -> AbstractContextManager[None]:
-        """Answer and record the questions of code that torch traces in the body."""
+    def answered(self, integers: bool = False) -> AbstractContextManager[None]:
+        """Answer and record the questions of code that torch traces in the body; ``integers``: all that it reads."""
 
         def log(environment: Any, expression: sympy.Basic, answer: sympy.Basic) -> None:
             key = (str(expression), str(answer))
@@ -138,7 +138,7 @@ class ValueQuestions:
 
         return _both(
             patched({**answers, REAL_CHECK: check_known, REAL_COPY: _copy, REAL_CLONE: _clone, **others}),
-            _BooleanFunctions(),
+            _BooleanFunctions(integers),
         )
 
 
@@ -186,11 +186,16 @@ def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any
 class _BooleanFunctions(TorchFunctionMode):
     """Functions that torch traces wrongly or not at all: of two tensors that return a bool, and of unknown sizes."""
 
-    def __init__(self) -> None:
+    def __init__(self, integers: bool) -> None:
         super().__init__()
         self._packed = PackedSequences()
+        self._integers = integers
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._integers and func in (torch.Tensor.item, torch.Tensor.tolist):
+            return tree_map(_assumed, func(*args, **(kwargs or {})))
+        if self._integers and func in (torch.bincount, torch.Tensor.bincount):
+            return _bincount(*args, **(kwargs or {}))
         if func in (torch.select, torch.Tensor.select):  # also of torch.Tensor.__getitem__
             args = tuple(map(_assumed, args))
         if func is torch.Tensor.__getitem__ and isinstance(args[1], tuple):
@@ -242,6 +247,16 @@ def _assumed(argument: Any) -> Any:
     return int(argument) if isinstance(argument, torch.SymInt) and free_unbacked_symbols(argument) else argument
 
 
+def _bincount(input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    """Count in as many bins as the example has."""
+    number = _assumed(torch.bincount(input, weights, minlength).shape[0])
+    if weights is None:
+        counted = torch.ones_like(input, dtype=torch.int64)
+    else:
+        counted = weights if weights.dtype is torch.float32 else weights.double()
+    return torch.zeros(number, dtype=counted.dtype).scatter_add(0, input.long(), counted)
+
+
 def _unbound(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
     """Return what `torch.unbind` does, which keeps the axis in its results if the size depends on values."""
     size = input.shape[dim]
@@ -259,7 +274,8 @@ def _question(frame: FrameType | None, expression: sympy.Basic, answer: sympy.Ba
         asked, branch = (str(expression), "")  # by an operator
         if any(part in asker.f_code.co_filename for part in _MODEL_CODE):
             asked, branch = _asked_by(asker)
-        text = f"{asked}, in {text}" if text else asked
+        read = asker.f_code.co_filename == __file__ and text.endswith(".item()")
+        text = text if read else f"{asked}, in {text}" if text else asked
     value = str(float(answer)) if isinstance(answer, sympy.Float) else str(answer)
     return Question(file, line, shorten(text, _MAX_EXPRESSION, placeholder=" ..."), value, branch)
 
