@@ -11,7 +11,7 @@ from torch import fx
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_passes.selections import elementwise, reads, writes
+from fx_importer.fx_passes.selections import elementwise, ordered, reads, writes
 from fx_importer.fx_passes.selections.reads import Result, aligned
 from fx_importer.fx_passes.selections.reductions import REDUCTIONS, accumulated, in_dtype_of
 from fx_importer.fx_passes.selections.selected import Selections, nodes_in
@@ -103,8 +103,8 @@ _MOVES = (
     *(aten.movedim.int, aten.movedim.intlist, operator.getitem),
 )
 _ALONG_AXIS_1 = (
-    *(aten.flip.default, aten.max.dim, aten.min.dim, aten.cat.default),
-    *(aten.select.int, aten.slice.Tensor, aten.narrow.default, aten.unbind.int),
+    *(aten.max.dim, aten.min.dim),
+    *(aten.select.int, aten.narrow.default, aten.unbind.int),
 )
 _ALONG_AXIS_2 = (
     *(
@@ -127,6 +127,15 @@ _FACTORIES = (
     *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
 )
 
+
+def _either(first: Rule, second: Rule) -> Rule:
+    def rule(node: fx.Node, state: Selections) -> Result:
+        result = first(node, state)
+        return second(node, state) if result is None else result
+
+    return rule
+
+
 MOVES = frozenset((*_VIEWS, operator.getitem, aten.select.int))
 """Operators whose results consist of elements of their operand."""
 
@@ -140,7 +149,10 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys(_ALONG_AXIS_2, elementwise.along(2)),
     aten.topk.default: elementwise.along(2, -1),
     aten.roll.default: elementwise.along(2, None),
-    aten.sort.default: elementwise.along(1, -1),
+    **dict.fromkeys((aten.sort.default, aten.sort.stable, aten.argsort.default, aten.argsort.stable), ordered.sort),
+    aten.flip.default: ordered.flip,
+    aten.slice.Tensor: ordered.slice_,
+    aten.cat.default: ordered.cat,
     aten.glu.default: elementwise.along(1, -1),
     **dict.fromkeys((aten.argmax.default, aten.argmin.default), elementwise.along(1, None)),
     **dict.fromkeys(_PRODUCTS, elementwise.products),
@@ -152,9 +164,9 @@ RULES: dict[Any, Rule] = {
     aten.bucketize.Tensor: elementwise.bucketize,
     aten.repeat.default: elementwise.repeat,
     aten.dropout.default: elementwise.unless_training,
-    aten.index.Tensor: reads.index,
+    aten.index.Tensor: _either(ordered.index, reads.index),
     aten.gather.default: reads.gather,
-    aten.index_select.default: reads.index_select,
+    aten.index_select.default: _either(ordered.index, reads.index_select),
     aten.embedding.default: reads.embedding,
     aten.index_put.default: writes.index_put,
     **dict.fromkeys((aten.scatter.src, aten.scatter.value, aten.scatter_reduce.two), writes.scatter),

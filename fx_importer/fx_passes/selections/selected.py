@@ -13,6 +13,7 @@ from torch import SymInt, Tensor, fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
@@ -30,6 +31,8 @@ class Selection:
     """The number of all elements, n."""
     number: int
     """Equal for equal masks: the value number of the mask."""
+    is_prefix: bool = False
+    """Whether the selected elements are the first ones."""
 
     def valid(self, before: fx.Node, axis: int, rank: int) -> fx.Node:
         """Return the mask in a shape that broadcasts to tensors of ``rank`` whose ``axis`` it selects."""
@@ -60,8 +63,8 @@ class Selected:
     """A value with selected axes, computed for all elements: those that are not selected have any value."""
 
     whole: fx.Node
-    selections: Mapping[sympy.Symbol, Selection]
-    """By the symbol of the size, as the value has it in the program."""
+    selections: Mapping[sympy.Expr, Selection]
+    """By the size as the value has it in the program: a symbol, or the size of a slice or concatenation of them."""
     is_position: bool = False
     """Whether each selected element is its own position in a mask of rank 1, as ``nonzero`` returns it."""
 
@@ -80,6 +83,10 @@ class ValueNumbers:
             key: Any = repr((node.target, arguments)) if _is_deterministic(node) else node
             self._numbers[node] = self._known.setdefault(key, len(self._known))
         return self._numbers[node]
+
+    def derived(self, *key: Any) -> int:
+        """Return the number of a value that is computed from values with numbers, as ``key`` describes."""
+        return self._known.setdefault(key, len(self._known))
 
     def _placeholder(self, node: fx.Node) -> Any:
         return f"%{self.of(node)}"
@@ -101,6 +108,8 @@ class Selections:
     sizes: dict[fx.Node, Selection] = field(default_factory=dict[fx.Node, Selection])
     """Numbers of selected elements, which are sizes: results of ``sym_size``."""
     numbers: ValueNumbers = field(default_factory=ValueNumbers)
+    prefixes: dict[int, tuple[fx.Node, Selection]] = field(default_factory=dict[int, tuple[fx.Node, Selection]])
+    """By the number of a selection: the places of its elements, and as many first elements."""
 
     def of_mask(self, before: fx.Node, mask: fx.Node) -> Selection:
         """Return the selection by ``mask``, which may be of any rank, and selected itself."""
@@ -109,7 +118,7 @@ class Selections:
         if inner is not None:  # a mask of selected elements
             (outer,) = self.axes(mask).values()
             flat = emit(before, aten.logical_and.default, outer.mask, inner.whole)
-            return Selection(flat, outer.size, number)
+            return Selection(flat, outer.size, self.numbers.derived("among", number, outer.number))
         if value_of(mask).dim() != 1:
             mask = emit(before, aten.reshape.default, mask, [-1])
         size = value_of(mask).shape[0]
@@ -131,9 +140,9 @@ class Selections:
         """Return the selected axes of ``node``, a tensor; none of a number."""
         return axes_with(value_of(node), self.selected[node].selections) or {} if node in self.selected else {}
 
-    def joint(self, node: fx.Node) -> dict[sympy.Symbol, Selection] | None:
+    def joint(self, node: fx.Node) -> dict[sympy.Expr, Selection] | None:
         """Return the selections of the arguments of ``node``; None if one symbol stands for different masks."""
-        joint: dict[sympy.Symbol, Selection] = {}
+        joint: dict[sympy.Expr, Selection] = {}
         leaves = list(nodes_in((node.args, node.kwargs)))
         parts = [self.selected[leaf].selections for leaf in leaves if leaf in self.selected]
         parts += [{_symbol(value_of(leaf)): self.sizes[leaf]} for leaf in leaves if leaf in self.sizes]
@@ -163,8 +172,30 @@ class Selections:
             return None
         if not all(_same_sizes(value, all_, selections) for value, all_ in zip(values, wholes, strict=True)):
             return None
-        symbols = {symbol for value in values for size in value.shape for symbol in expression_of(size).free_symbols}
-        return Selected(whole, {symbol: selections[symbol] for symbol in selections if symbol in symbols})
+        sizes = {expression_of(size) for value in values for size in value.shape}
+        return Selected(whole, {size: selections[size] for size in selections if size in sizes})
+
+    def compact(self, before: fx.Node, node: fx.Node) -> bool:
+        """Move the selected elements of ``node`` to the front of their axes; return whether any was elsewhere."""
+        if not isinstance(value_of(node), Tensor):
+            return False
+        selected, whole = self.selected[node], self.whole(node)
+        selections = dict(selected.selections)
+        moved = {axis: selection for axis, selection in self.axes(node).items() if not selection.is_prefix}
+        for axis, selection in moved.items():
+            places, prefix = self._prefix(before, selection)
+            whole = emit(before, aten.index_select.default, whole, axis, places)
+            selections[expression_of(value_of(node).shape[axis])] = prefix
+        self.selected[node] = Selected(whole, selections, selected.is_position and not moved)
+        return bool(moved)
+
+    def _prefix(self, before: fx.Node, selection: Selection) -> tuple[fx.Node, Selection]:
+        number = selection.number
+        if number not in self.prefixes:
+            count = selection.count(before)
+            prefix = first_elements(before, selection.size, count, self.numbers.derived("prefix", number))
+            self.prefixes[number] = selection.places(before), prefix
+        return self.prefixes[number]
 
     def compacted(self, before: fx.Node, node: fx.Node, axis: int) -> fx.Node:
         """Return the selected elements of ``node`` along ``axis`` first, in order. A single one is repeated."""
@@ -204,25 +235,34 @@ def _symbol(size: int | SymInt) -> Any:
     return size.node.expr if isinstance(size, SymInt) else None
 
 
-def axes_with(value: Tensor, selections: Mapping[sympy.Symbol, Selection]) -> dict[int, Selection] | None:
-    """Return the axes of ``value`` whose sizes are symbols of ``selections``; None if a size is computed from one."""
+def first_elements(before: fx.Node, size: Size, count: fx.Node, number: int) -> Selection:
+    """Return the selection of the first ``count`` of ``size`` elements."""
+    position = emit(before, aten.arange.default, size, dtype=torch.int64)
+    return Selection(emit(before, aten.lt.Tensor, position, count), size, number, is_prefix=True)
+
+
+def axes_with(value: Tensor, selections: Mapping[sympy.Expr, Selection]) -> dict[int, Selection] | None:
+    """Return the axes of ``value`` whose sizes are those of ``selections``; None if a size is computed from one."""
     axes: dict[int, Selection] = {}
+    unknown = {
+        symbol for size in selections for symbol in size.free_symbols if symbol_is_type(symbol, SymT.UNBACKED_INT)
+    }
     for axis, size in enumerate(value.shape):
         expression = _symbol(size)
         if expression in selections:
             axes[axis] = selections[expression]
-        elif expression is not None and expression.free_symbols & selections.keys():
+        elif expression is not None and expression.free_symbols & unknown:
             return None
     return axes
 
 
-def _has_axes(value: Any, selections: Mapping[sympy.Symbol, Selection]) -> bool:
+def _has_axes(value: Any, selections: Mapping[sympy.Expr, Selection]) -> bool:
     """Return whether ``value`` consists of tensors, with no size that is computed from selected ones."""
     leaves = tree_leaves(value)
     return all(isinstance(leaf, Tensor) and axes_with(leaf, selections) is not None for leaf in leaves)
 
 
-def _same_sizes(value: Tensor, whole: Tensor, selections: Mapping[sympy.Symbol, Selection]) -> bool:
+def _same_sizes(value: Tensor, whole: Tensor, selections: Mapping[sympy.Expr, Selection]) -> bool:
     """Return whether ``whole`` has the sizes of ``value`` other than along selected axes."""
     if value.dim() != whole.dim() or value.dtype != whole.dtype:
         return False

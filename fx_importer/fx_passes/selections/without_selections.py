@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.fx_graph.aliasing import graphs_of
-from fx_importer.fx_graph.emission import emit, value_of
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_graph, with_rewritten_modules
 from fx_importer.fx_graph.result_sizes import ResultSize, with_result_sizes
@@ -99,6 +99,8 @@ def rewrite(graph: fx.Graph) -> Selections | None:
         if rule is None and touched and is_pointwise(node.target):
             rule = pointwise
         result = None if rule is None else rule(node, state)
+        if result is None and rule is not None and [x for x in state.among(inputs) if state.compact(node, x)]:
+            result = rule(node, state)  # of selected elements that come first
         if isinstance(result, Selected) and _is_data_dependent(node):
             moved = node.target in MOVES and any(
                 state.selected[operand].is_position for operand in state.among(node.args[0])
@@ -119,27 +121,22 @@ def _pad_results(graph: fx.Graph, kinds: Sequence[OutputKind], state: Selections
     ending = graph.output_node()
     results: list[Any] = list(ending.args[0])  # type: ignore[arg-type]
     outputs = [position for position, kind in enumerate(kinds) if kind is OutputKind.USER_OUTPUT]
-    places: dict[int, fx.Node] = {}
-    selections: dict[int, Selection] = {}
-    names: dict[int, str] = {}
-    axes: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    selections: dict[str, Selection] = {}
+    axes: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for leaf, position in enumerate(outputs):
         result = results[position]
         if not isinstance(result, fx.Node) or result not in state.selected:
             continue
-        whole = state.whole(result)
         for axis, selection in state.axes(result).items():
-            number = selection.number
-            if number not in places:
-                places[number], selections[number] = selection.places(ending), selection
-                names[number] = str(value_of(result).shape[axis])
-            whole = emit(ending, aten.index_select.default, whole, axis, places[number])
-            axes[number].append((leaf, axis))
-        results[position] = whole
-    counts = [selections[number].count(ending) for number in axes]
+            size = str(value_of(result).shape[axis])
+            selections.setdefault(size, selection)
+            axes[size].append((leaf, axis))
+        state.compact(ending, result)
+        results[position] = state.whole(result)
+    counts = [selection.count(ending) for selection in selections.values()]
     ending.args = ([*results, *counts],)
-    for number, count in zip(axes, counts, strict=True):
-        yield ResultSize(names[number], tuple(axes[number])), count.name
+    for at, (size, count) in enumerate(zip(selections, counts, strict=True)):
+        yield ResultSize(size if size.isidentifier() else f"size{at}", tuple(axes[size])), count.name
 
 
 def _size(node: fx.Node, state: Selections) -> None:

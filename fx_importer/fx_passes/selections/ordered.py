@@ -1,0 +1,172 @@
+"""Operators that move elements along a selected axis: of selected elements that come first, but for ``cat``."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from typing import Any
+
+import torch
+from torch import fx
+
+from fx_importer.fx_graph.emission import emit, value_of
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_passes.selections.elementwise import along
+from fx_importer.fx_passes.selections.reads import Result
+from fx_importer.fx_passes.selections.selected import (
+    Selected,
+    Selection,
+    Selections,
+    axes_with,
+    expression_of,
+    first_elements,
+)
+
+_along = along(1)
+
+
+def _first(node: fx.Node, axis: int, state: Selections) -> Selection | None:
+    """Return the selection of an axis of ``node`` whose selected elements come first."""
+    selection = state.axes(node).get(axis)
+    return selection if selection is not None and selection.is_prefix else None
+
+
+def flip(node: fx.Node, state: Selections) -> Result:
+    """Reverse axes, selected ones among them."""
+    x, dims = node.args
+    selected, whole, rank = state.axes(x), state.whole(x), value_of(x).dim()  # type: ignore[arg-type]
+    dims = [dim % max(rank, 1) for dim in dims]  # type: ignore[union-attr]
+    for axis in selected.keys() & dims:
+        if not selected[axis].is_prefix:
+            return None
+        position = emit(node, aten.arange.default, selected[axis].size, dtype=torch.int64)
+        last = emit(node, aten.sub.Tensor, selected[axis].count(node), 1)
+        places = emit(node, aten.clamp_min.default, emit(node, aten.sub.Tensor, last, position), 0)
+        whole = emit(node, aten.index_select.default, whole, axis, places)
+    others = [dim for dim in dims if dim not in selected]
+    return state.with_whole(node, emit(node, aten.flip.default, whole, others) if others else whole)
+
+
+def sort(node: fx.Node, state: Selections) -> Result:
+    """Sort along an axis: what is not selected stays last, by a value and, among equal ones, by the order."""
+    stable = node.target in (aten.sort.stable, aten.argsort.stable)
+    names = ("self", "stable", "dim", "descending") if stable else ("self", "dim", "descending")
+    arguments: dict[str, Any] = {"dim": -1, "descending": False}
+    arguments |= dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    x, descending = arguments["self"], arguments["descending"]
+    value = value_of(x)
+    axis = arguments["dim"] % max(value.dim(), 1)
+    if axis not in state.axes(x):
+        return state.recomputed(node)
+    if _first(x, axis, state) is None or value.is_complex():
+        return None
+    filled = state.filled(node, x, _last(value.dtype, descending), [axis])
+    ordered = emit(node, aten.sort.stable, filled, stable=True, dim=axis, descending=descending)
+    if node.target in (aten.argsort.default, aten.argsort.stable):
+        ordered = emit(node, operator.getitem, ordered, 1)
+    return state.with_whole(node, ordered)
+
+
+def _last(dtype: torch.dtype, descending: bool) -> float:
+    """Return a value that no other one follows in the order of ``dtype``."""
+    if dtype is torch.bool:
+        return not descending
+    if dtype.is_floating_point:
+        return -math.inf if descending else math.nan
+    return torch.iinfo(dtype).min if descending else torch.iinfo(dtype).max
+
+
+def slice_(node: fx.Node, state: Selections) -> Result:
+    """Take selected elements from a number on, or up to one; negative numbers count from the last one."""
+    names = ("self", "dim", "start", "end", "step")
+    arguments: dict[str, Any] = {"dim": 0, "start": None, "end": None, "step": 1}
+    arguments |= dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    x, axis = arguments["self"], arguments["dim"] % max(value_of(arguments["self"]).dim(), 1)
+    start, end = arguments["start"] or 0, sys.maxsize if arguments["end"] is None else arguments["end"]
+    if axis not in state.axes(x) or (start == 0 and end == sys.maxsize):
+        return _along(node, state) if axis not in state.axes(x) else state.selected[x]
+    selection = _first(x, axis, state)
+    if selection is None or type(start) is not int or type(end) is not int or arguments["step"] != 1:
+        return None
+    if start < 0 and end != sys.maxsize:
+        return None
+    count = stop = selection.count(node)
+    begin: Any = start
+    if start < 0:
+        begin = emit(node, aten.clamp_min.default, emit(node, aten.add.Tensor, count, start), 0)
+    elif end < 0:
+        stop = emit(node, aten.add.Tensor, count, end)
+    elif end != sys.maxsize:
+        stop = emit(node, aten.clamp_max.default, count, end)
+    whole, size = state.whole(x), selection.size
+    if start >= 0 and type(size) is int:
+        whole = emit(node, aten.slice.Tensor, whole, axis, start, size if end < 0 else min(end, size))
+    elif start:  # torch's rule of slices would decide whether a dynamic size exceeds a number
+        position = emit(node, aten.arange.default, size, dtype=torch.int64)
+        last = emit(node, aten.clamp_min.default, emit(node, aten.sub.Tensor, count, 1), 0)
+        places = emit(node, aten.minimum.default, emit(node, aten.add.Tensor, position, begin), last)
+        whole = emit(node, aten.index_select.default, whole, axis, places)
+    number = emit(node, aten.clamp_min.default, emit(node, aten.sub.Tensor, stop, begin), 0)
+    key = state.numbers.derived("slice", selection.number, start, end)
+    return _with_size(node, whole, axis, first_elements(node, _size(node, whole, axis), number, key), [x], state)
+
+
+def _size(before: fx.Node, x: fx.Node, axis: int) -> int | fx.Node:
+    size = value_of(x).shape[axis]
+    return size if type(size) is int else emit(before, aten.sym_size.int, x, axis)
+
+
+def _with_size(
+    node: fx.Node, whole: fx.Node, axis: int, selection: Selection, operands: list[fx.Node], state: Selections
+) -> Result:
+    """Return ``whole`` with ``selection`` along ``axis``, and the other selections of ``operands``."""
+    value = value_of(node)
+    selections = {expression_of(value.shape[axis]): selection}
+    for operand in operands:
+        for other, selected in state.axes(operand).items():
+            if other != axis and selections.setdefault(expression_of(value.shape[other]), selected) is not selected:
+                return None
+    return None if axes_with(value, selections) is None else Selected(whole, selections)
+
+
+def cat(node: fx.Node, state: Selections) -> Result:
+    """Join tensors: along a selected axis, their masks too."""
+    tensors: Any = node.args[0]
+    dim: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    rank = value_of(node).dim()
+    axis = dim % max(rank, 1)
+    if not any(axis in state.axes(tensor) for tensor in tensors):
+        return _along(node, state)
+    if any(value_of(tensor).dim() != rank or state.axes(tensor).keys() - {axis} for tensor in tensors):
+        return None
+    masks: list[fx.Node] = []
+    key: list[Any] = []
+    for tensor in tensors:
+        selection = state.axes(tensor).get(axis)
+        size = _size(node, tensor, axis) if selection is None else 0
+        masks.append(emit(node, aten.ones.default, [size], dtype=torch.bool) if selection is None else selection.mask)
+        key.append(str(value_of(tensor).shape[axis]) if selection is None else selection.number)
+    whole = emit(node, aten.cat.default, state.whole(tensors), axis)
+    mask = emit(node, aten.cat.default, masks)
+    selection = Selection(mask, _size(node, whole, axis), state.numbers.derived("cat", *key))
+    return _with_size(node, whole, axis, selection, [], state)
+
+
+def index(node: fx.Node, state: Selections) -> Result:
+    """Read selected slices in the order that selected indices have, as of their sort."""
+    x: Any = node.args[0]
+    if node.target is aten.index_select.default:
+        axis, indices = node.args[1] % max(value_of(x).dim(), 1), node.args[2]
+        listed: Any = [*[None] * axis, indices]
+    else:
+        listed = node.args[1]
+    (axis, places), *others = [(axis, places) for axis, places in enumerate(listed) if places is not None]
+    selection = _first(x, axis, state)
+    if others or selection is None or not state.axes(places) or value_of(places).dtype is torch.bool:
+        return None
+    whole = state.filled(node, places, 0)
+    from_end = emit(node, aten.add.Tensor, whole, selection.count(node))
+    whole = emit(node, aten.where.self, emit(node, aten.lt.Scalar, whole, 0), from_end, whole)
+    read = [*[None] * axis, whole]
+    return state.with_whole(node, emit(node, aten.index.Tensor, state.whole(x), read))
