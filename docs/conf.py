@@ -6,6 +6,7 @@ in both. What is in the menu, and where, are the lists of ``docs/index.md``.
 
 from __future__ import annotations
 
+import builtins
 import importlib.metadata
 import os
 import re
@@ -14,8 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from mlir_pygments import MLIRLexer
 from pygments.lexers.special import TextLexer
+from sphinx.addnodes import pending_xref
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 
 import fx_importer
@@ -81,6 +84,13 @@ def skip_again(app: Any, what: str, name: str, member: Any, skip: bool, options:
     return True if getattr(fx_importer, name) is member else None
 
 
+def unlink_builtins(app: Any, doctree: nodes.document) -> None:
+    """Unlink the names of builtins, such as ``type``: Sphinx looks for attributes that are called so."""
+    for link in [*doctree.findall(pending_xref)]:
+        if link["refdomain"] == "py" and hasattr(builtins, link["reftarget"]):
+            link.replace_self(link.children)
+
+
 def write_redirect(app: Any, exception: Exception | None) -> None:
     """Write ``index.html`` at the root of the site, which leads to the start page."""
     if exception is None and app.builder.name == "html":
@@ -123,6 +133,7 @@ def add_sample_link(app: Any, name: str, content: list[str]) -> None:
 
 def setup(app: Any) -> None:
     app.connect("source-read", add_sample_link)
+    app.connect("doctree-read", unlink_builtins)
     app.connect("html-collect-pages", add_pages)
     app.connect("source-read", add_menu)
     app.connect("autodoc-skip-member", skip_again)
