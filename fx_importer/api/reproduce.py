@@ -73,7 +73,8 @@ def facts_of(directory: Path) -> dict[str, Any]:
     try:
         facts = parse_json(file_of(directory, REPORT).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"'{directory}' holds no report of a failure: {error}") from None
+        reason = f"it has no '{REPORT}'" if isinstance(error, FileNotFoundError) else str(error)
+        raise UsageError(f"'{directory}' holds no report of a failure: {reason}") from None
     needed = {"failure": dict, "options": dict, "versions": dict, "programs": dict, "pipeline": str, "stage": str}
     if not isinstance(facts, dict):
         raise UsageError(f"'{directory / REPORT}' is not a report of a failure: it is a {type(facts).__name__}")

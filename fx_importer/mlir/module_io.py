@@ -75,14 +75,21 @@ def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
     context = new_context()
     load_dialects(context)
     context.allow_unregistered_dialects = unregistered
-    if not path.is_file():
-        raise UsageError(f"there is no file '{path}'")
+    check_module_file(path)
     try:
         return ir.Module.parseFile(str(path), context)
     except ir.MLIRError as error:
         raise UsageError(f"'{path}' is not a module that MLIR reads: {error}") from None
     except RuntimeError as error:  # the message quotes bytes of the file that cannot be decoded
         raise UsageError(f"'{path}' is not a module that MLIR reads: {error}") from None
+
+
+def check_module_file(path: Path) -> None:
+    """Raise `UsageError` if there is no file, or nothing in it: MLIR would read a module without functions."""
+    if not path.is_file():
+        raise UsageError(f"there is no file '{path}'")
+    if not path.stat().st_size:
+        raise UsageError(f"'{path}' is empty: it holds no module")
 
 
 def _weight_bytes(module: ir.Module, external: Collection[str]) -> int:

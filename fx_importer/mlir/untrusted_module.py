@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.module_io import read_module
+from fx_importer.mlir.module_io import check_module_file, read_module
 from fx_importer.mlir.untrusted_module_child import rewrite
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
@@ -21,8 +21,7 @@ def read_untrusted_module(path: Path, *, unregistered: bool = False) -> ir.Modul
     Raises:
         UsageError: if the file does not exist, or MLIR cannot parse it.
     """
-    if not path.is_file():
-        raise UsageError(f"there is no file '{path}'")
+    check_module_file(path)
     with Scratch() as folder:
         made = folder / "module.mlirbc"
         try:

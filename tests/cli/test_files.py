@@ -48,6 +48,10 @@ def test_files_of_others(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert "no manifest" in shown
     assert "f(tensor<2xf32>) -> tensor<2xf32>" in shown
     assert "contract" not in shown
+    other.write_text("")
+    code, shown = run(monkeypatch, capsys, "show", other)
+    assert code == 2
+    assert "is empty" in shown
     other.write_text("no module\n// fx_importer.manifest: {}\n")
     code, shown = run(monkeypatch, capsys, "show", other)
     assert code == 2

@@ -112,9 +112,12 @@ def _read(file: str) -> bytes:
     if file == STDOUT and sys.stdin is None:
         raise UsageError("standard input is closed: name a file")
     try:
-        return sys.stdin.buffer.read() if file == STDOUT else Path(file).read_bytes()
+        data = sys.stdin.buffer.read() if file == STDOUT else Path(file).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read '{file}': {error.strerror or error}") from None
+    if not data:
+        raise UsageError(f"{'standard input' if file == STDOUT else repr(file)} is empty: it holds no module")
+    return data
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
