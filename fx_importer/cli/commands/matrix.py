@@ -145,6 +145,9 @@ def read_inputs(path: Path) -> list[Inputs]:
     """
     try:
         sets: Any = torch.load(path, weights_only=True)
+    except pickle.UnpicklingError as error:  # its message advises to load without checks
+        accepted = "tensors and numbers, in tuples, lists and dictionaries"
+        raise UsageError(f"'{path}' is not what torch.save writes of {accepted}") from error
     except Exception as error:
         raise UsageError(f"'{path}' is not what torch.save writes: {first_line(error)}") from error
     if isinstance(sets, list) and sets:
