@@ -21,6 +21,19 @@ def check_dtype(name: str, value: Any, dtype: str) -> None:
         raise UsageError(f"the input '{name}' is {met}, but the program was exported for {dtype}")
 
 
+def check_shape(name: str, value: Any, shape: Sequence[int | str]) -> None:
+    """Raise `UsageError` if the rank or a static size differs: for inputs that the function does not take.
+
+    Those are tensors without elements in TOSA, which no backend compares with the function's types.
+    """
+    sizes = list(value.shape) if isinstance(value, torch.Tensor) else None
+    static = {axis: size for axis, size in enumerate(shape) if isinstance(size, int)}
+    if sizes is None or len(sizes) != len(shape) or any(sizes[axis] != size for axis, size in static.items()):
+        met = f"is a {type(value).__name__}" if sizes is None else f"has shape {sizes}"
+        wanted = ", ".join(map(str, shape))
+        raise UsageError(f"the input '{name}' {met}, but the program was exported for [{wanted}]")
+
+
 def check_writable(name: str, value: Any) -> None:
     """Raise `UsageError` if elements of the tensor overlap in memory, which makes it unwritable."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.numel() == 0:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from fx_importer.calls.argument_values import as_argument, check_dtype, check_writable, with_declared_dtype
+from fx_importer.calls.argument_values import as_argument, check_dtype, check_shape, check_writable, with_declared_dtype
 from fx_importer.calls.backend import Loaded
 from fx_importer.calls.nested_inputs import UNKNOWN_TYPE, Flattener, builder
 from fx_importer.calls.recurring_calls import RecurringCall
@@ -67,6 +67,12 @@ class CallPlan:
             for argument in function.arguments
             if argument.kind == "input" and argument.leaf is not None
         ]
+        passed = {argument.leaf for argument in function.arguments if argument.kind == "input"}
+        self._left_out = [
+            (i, leaf.path, leaf.type)
+            for i, leaf in enumerate(function.inputs.leaves)
+            if i not in passed and not leaf.fixed and leaf.type is not None
+        ]
         arguments = [(argument.kind, argument.leaf, argument.passed_as) for argument in function.arguments]
         in_order = arguments == [("input", i, None) for i in range(len(function.inputs.leaves))]
         numbers = scalars_are_tensors and not all(argument.type.shape for argument in function.arguments)
@@ -120,6 +126,10 @@ class CallPlan:
         for name, leaf, spelled, dtype in self._typed:
             if isinstance(value := leaves[leaf], torch.Tensor) and value.dtype is not dtype:
                 check_dtype(name, value, spelled)
+        for leaf, path, kind in self._left_out:
+            if kind.shape is not None:
+                check_shape(path, leaves[leaf], kind.shape)
+                check_dtype(path, leaves[leaf], kind.dtype)
         self._recurring.accept(leaves)
         return leaves
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fx_importer import UsageError
+from fx_importer import UsageError, lower
 from fx_importer.calls.size_checks import SizeChecks
 from fx_importer.manifest import Function, Leaf, Tree, ValueType
 from fx_importer.symbolic.expressions import SizeExpression
@@ -64,3 +64,14 @@ def test_guards_of_several_sizes(shapes, guards, sizes, message) -> None:
 def test_text_that_is_no_expression_of_sizes(text) -> None:
     with pytest.raises(ValueError, match="is not an expression of sizes"):
         SizeExpression(text)
+
+
+def test_input_without_elements_is_checked_in_tosa() -> None:
+    """TOSA's function does not take it, so its backends do not compare it."""
+    lowered = lower(lambda x, y: y + x.sum(), torch.empty(4, 0), torch.ones(2), output_type="tosa")
+    torch.testing.assert_close(lowered(torch.empty(4, 0), torch.ones(2)), torch.ones(2))
+    for shape in ((4, 1), (3, 0), (4,)):
+        with pytest.raises(UsageError, match=r"'args\[0\]' has shape .*, but the program was exported for \[4, 0\]"):
+            lowered(torch.ones(shape), torch.ones(2))
+    with pytest.raises(UsageError, match="is int64, but the program was exported for float32"):
+        lowered(torch.empty(4, 0, dtype=torch.int64), torch.ones(2))
