@@ -82,5 +82,6 @@ QUANTIZED: tuple[tuple[Family, int], ...] = (
     (masks.assigned, 2),
     (views.alias, 8),
     (views.written, 8),
+    (views.overlapping, 5),
 )
 """The families of programs that are quantized."""
