@@ -221,12 +221,20 @@ def test_circular_pad_is_refused() -> None:
         lower(lambda x: F.pad(x, (1, 1), mode="circular"), X, output_type="tosa", keep=["aten.pad"])
 
 
-def test_windows_of_a_dynamic_axis_are_refused_in_tosa() -> None:
-    with pytest.raises(KeptOperatorError, match="does not end for a dynamic axis"):
+@pytest.mark.parametrize(
+    "output_type, function, kept, limit",
+    [
+        ("tosa", lambda x: x.unfold(0, 2, 1), "aten.unfold", "does not end for a dynamic axis"),
+        ("linalg-on-tensors", lambda x: x.repeat(2, 3, 0), "aten.repeat", "has other sizes for no repetitions"),
+    ],
+    ids=["windows", "no_repetitions"],
+)
+def test_dynamic_axes_are_refused(output_type: str, function: Any, kept: str, limit: str) -> None:
+    with pytest.raises(KeptOperatorError, match=limit):
         lower(
-            lambda x: x.unfold(0, 2, 1),
-            X,
-            output_type="tosa",
-            keep=["aten.unfold"],
+            function,
+            torch.ones(3, 4),
+            output_type=output_type,
+            keep=[kept],
             dynamic_shapes=({0: torch.export.Dim.AUTO},),
         )

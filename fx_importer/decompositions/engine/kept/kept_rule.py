@@ -13,7 +13,7 @@ from torch import SymInt, Tensor, fx
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from fx_importer.decompositions.engine.kept.conditions import tensors_of
+from fx_importer.decompositions.engine.kept.conditions import has_dynamic_sizes, tensors_of
 from fx_importer.decompositions.engine.kept.fault_table import Fault, Severity, fault_of, fault_table, is_measured
 from fx_importer.decompositions.engine.kept_operators import emissions, is_kept, keep, note_emission
 from fx_importer.decompositions.engine.table import DecompositionRule, LayeredRule, name_of_rule
@@ -116,9 +116,8 @@ class KeptRule:
             if result is not NotImplemented and self.operator.overloadpacket in emitted:
                 self._note_limit(args)
                 return result
-        if self._ends_the_process(args, kwargs):
+        if (limit := self._limit(args, kwargs)) is not None:
             name, kind = str(self.operator), self.output_types[0].value
-            limit = "has no circular mode" if self.operator is aten.pad.default else "does not end for a dynamic axis"
             raise WrongWhenKept(
                 self.operator, f"{self.option} leaves {name} to its C++ lowering to {kind}, which {limit}"
             )
@@ -140,12 +139,16 @@ class KeptRule:
             check_kept(self.operator, args, kwargs, self.output_types, self.option, refuses=self.refuses)
         return NotImplemented
 
-    def _ends_the_process(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether the C++ lowering ends the process: for circular pads, and for dynamic windows in TOSA."""
+    def _limit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        """Return why the C++ lowering is wrong or ends the process for a call in any dtype; None for other calls."""
         if (self.output_types[0], self.operator) in _WITHOUT_END and args[0].dim():
-            return isinstance(args[0].shape[args[1]], SymInt)
+            return "does not end for a dynamic axis" if isinstance(args[0].shape[args[1]], SymInt) else None
+        if self.operator is aten.repeat.default and 0 in [count for count in args[1] if type(count) is int]:
+            return "has other sizes for no repetitions of dynamic axes" if has_dynamic_sizes(args, kwargs) else None
         circular = self.operator is aten.pad.default and (*args[2:3], kwargs.get("mode"))[0] == "circular"
-        return circular and 0 not in [size for size in args[0].shape if isinstance(size, int)]
+        if circular and 0 not in [size for size in args[0].shape if isinstance(size, int)]:
+            return "has no circular mode"
+        return None
 
     def _note_limit(self, args: Sequence[Any]) -> None:
         """Note what no correction of arguments or results can change."""
