@@ -78,7 +78,7 @@ def crash(module):
 
 def wait(module):
     """Take long."""
-    time.sleep(0.2)
+    time.sleep(3)  # longer than any stage on a busy machine
 
 
 def raise_error(module):
