@@ -29,7 +29,11 @@ from fx_importer.frontend.flex_attention_check import check_flex_attention
 from fx_importer.frontend.module_conversions import conversions_traced
 from fx_importer.frontend.mutated_attributes import attributes_as_buffers
 from fx_importer.frontend.python_functions import PythonFunctions
-from fx_importer.frontend.recurrent_states import check_recurrent_states, recurrent_states_of_eager
+from fx_importer.frontend.recurrent_states import (
+    check_recurrent_casts,
+    check_recurrent_states,
+    recurrent_states_of_eager,
+)
 from fx_importer.frontend.repeated_modules.traced_once import exported_once
 from fx_importer.frontend.size_conditions import SizeConditions
 from fx_importer.frontend.small_sizes import guard_small_sizes
@@ -79,6 +83,7 @@ def export_program(
     program = attributes_as_buffers(program)
     check_aliased_mutations(program, args, kwargs)
     check_recurrent_states(program)
+    check_recurrent_casts(program)
     if not isinstance(f, ExportedProgram):
         check_flex_attention(program, _as_module(f), args, kwargs)
     return program

@@ -1,9 +1,10 @@
-"""States of LSTMs as torch traces them: their shapes, and the operators that compute them."""
+"""Recurrent layers as torch traces them: shapes of states, casts, and the operators that compute them."""
 
 from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -65,6 +66,41 @@ def check_recurrent_states(program: ExportedProgram) -> None:
             "releases do not; lower the module instead of its program:",
             wrong,
         )
+
+
+def check_recurrent_casts(program: ExportedProgram) -> None:
+    """Raise `UnsupportedProgramError` listing the recurrent layers in float32 inside of `torch.autocast`.
+
+    Torch decomposes them below autocast, so that the casts of their matmuls would be lost.
+    """
+    ambient = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    lost = [
+        unsupported_node(node, f"eager PyTorch computes its matmuls in {dtype}")
+        for node, dtype in _in_autocast(program.graph_module, ambient)
+        if node.target in _LAYERS and node.args[0].meta["val"].dtype is torch.float32  # type: ignore[union-attr]
+    ]
+    if lost:
+        raise UnsupportedProgramError(
+            "torch.export loses the casts of torch.autocast in recurrent layers. Convert the layer and its inputs "
+            "(layer.bfloat16()), or call it in torch.autocast('cpu', enabled=False):",
+            lost,
+        )
+
+
+_LAYERS = (
+    *(aten.lstm.input, aten.lstm.data, aten.gru.input, aten.gru.data),
+    *(aten.rnn_tanh.input, aten.rnn_tanh.data, aten.rnn_relu.input, aten.rnn_relu.data),
+)
+
+
+def _in_autocast(module: fx.GraphModule, dtype: torch.dtype | None) -> Iterator[tuple[fx.Node, torch.dtype]]:
+    """Yield the nodes that autocast applies to, each with the dtype that it casts to."""
+    for node in module.graph.nodes:
+        if node.target is torch.ops.higher_order.wrap_with_autocast:
+            _, inner, enabled, _, body, *_ = node.args
+            yield from _in_autocast(getattr(module, str(body.target)), inner if enabled else None)
+        elif dtype is not None:
+            yield node, dtype
 
 
 def _reads_state(node: fx.Node) -> bool:

@@ -39,3 +39,20 @@ def test_states_that_nothing_reads_may_have_any_shape():
     model, x = Results(), torch.randn(5, 2, 4)
     program = exported_with_a_dimension_too_many(model)
     torch.testing.assert_close(lower(program, output_type="linalg-on-tensors").run(x), model(x))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_casts_of_recurrent_layers_are_refused(enabled):
+    model, x = nn.GRU(4, 3).eval(), torch.randn(5, 2, 4)
+
+    def cast(x):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            return model(x)[0]
+
+    if not enabled:
+        torch.testing.assert_close(lower(cast, x, output_type="linalg-on-tensors").run(x), cast(x))
+        return
+    with pytest.raises(UnsupportedProgramError, match=r"gru.*: eager PyTorch computes its matmuls in torch.bfloat16"):
+        lower(cast, x, output_type="torch")
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(UnsupportedProgramError, match="loses the casts"):
+        lower(model, x, output_type="torch")
