@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from traceback import FrameSummary
+from typing import Any
 
 import sympy
 from torch import Tensor
@@ -64,6 +66,18 @@ def guard_texts(program: ExportedProgram) -> dict[str, str]:
         except ValueError:
             _LOG.warning("callers do not check the guard %s of torch.export", guard)
     return texts
+
+
+def add_guards(program: ExportedProgram, conditions: Iterable[Any]) -> None:
+    """Add ``conditions``, which follow from the guards and ranges of ``program``, to its shape environment."""
+    environment = environment_of(program)
+    if environment is not None:
+        known = {guard.expr for guard in environment.guards}
+        environment.guards += [
+            ShapeGuard(condition, environment._get_sloc(), size_oblivious=False)
+            for condition in conditions
+            if condition not in known
+        ]
 
 
 def restore_guards(program: ExportedProgram) -> None:

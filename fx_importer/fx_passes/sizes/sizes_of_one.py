@@ -15,6 +15,7 @@ from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxPass
+from fx_importer.symbolic.guards import add_guards
 
 
 def fold_sizes_of_one(program: ExportedProgram) -> ExportedProgram:
@@ -22,8 +23,9 @@ def fold_sizes_of_one(program: ExportedProgram) -> ExportedProgram:
 
     MLIR takes two dynamic dimensions of an operation as equal, so none of them may be 1 where the other is larger. The
     operator that computes such a size keeps its dynamic type, which lowerings infer again, and its result is sliced;
-    operators that pass the size on get the static type. Ranges of sizes are narrowed to where this holds, so that
-    callers refuse others; sizes that follow from several ones are kept. Programs with subgraphs are returned unchanged.
+    operators that pass the size on get the static type. Ranges of sizes are narrowed to where this holds, and guards
+    added, since a range does not exclude 0 and 1, so that callers refuse other sizes; sizes that follow from several
+    ones are kept. Programs with subgraphs are returned unchanged.
     """
     sizes = {size.node.expr: size for node in program.graph.nodes for size in _computed_sizes(node)}
     ones = {expression for expression, size in sizes.items() if statically_known_true(size == 1)}
@@ -35,6 +37,7 @@ def fold_sizes_of_one(program: ExportedProgram) -> ExportedProgram:
         return program
     made = with_rewritten_graphs(program, lambda graph, _: _fold(graph, folded))
     made._range_constraints = ranges
+    add_guards(program, [sympy.Eq(expression, 1) for expression in sizes if expression in folded])
     return made
 
 
