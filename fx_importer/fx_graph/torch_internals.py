@@ -191,6 +191,7 @@ PRIVATE_NAMES = (
     PrivateNames("torch.utils._sympy.numbers", ("int_oo",), "sympy.oo"),
     PrivateNames("torch.utils._sympy.printers", ("PythonPrinter",), "sympy.pycode"),
     PrivateNames("torch.utils._sympy.reference", ("PythonReferenceAnalysis",), "sympy.lambdify"),
+    PrivateNames("torch.utils._sympy.symbol", ("SymT", "symbol_is_type"), "free_unbacked_symbols of a SymInt"),
     PrivateNames("torch.utils._sympy.value_ranges", ("ValueRanges",), "range_constraints that export has made"),
     PrivateNames("torch.utils._triton", ("has_triton",), "triton.runtime.driver.active"),
 )

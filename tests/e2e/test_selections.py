@@ -94,11 +94,13 @@ def test_selected_elements(function, dynamic, output_type):
     "function",
     [
         lambda x, rows: (x[rows] * x[torch.flip(rows, [0])]).sum(),
-        lambda x, rows: x[rows][:4:2].sum() + x[rows][0].sum(),
+        lambda x, rows: x[rows][:4:2].sum(),
+        lambda x, rows: x[rows][::2],
+        lambda x, rows: x[rows][0].sum(),
         lambda x, rows: x[rows].gather(1, (x.abs() > 1).long()[torch.flip(rows, [0])]).sum(),
         lambda x, rows: torch.bucketize(x[:1], torch.arange(5.0)[rows]),
     ],
-    ids=["two_masks", "order", "gather", "boundaries"],
+    ids=["two_masks", "step", "whole_step", "first", "gather", "boundaries"],
 )
 def test_data_dependent_sizes_that_remain_are_refused(function):
     with pytest.raises(StageFailed, match="data-dependent size"):

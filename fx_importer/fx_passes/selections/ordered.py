@@ -84,10 +84,14 @@ def slice_(node: fx.Node, state: Selections) -> Result:
     arguments |= dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
     x, axis = arguments["self"], arguments["dim"] % max(value_of(arguments["self"]).dim(), 1)
     start, end = arguments["start"] or 0, sys.maxsize if arguments["end"] is None else arguments["end"]
-    if axis not in state.axes(x) or (start == 0 and end == sys.maxsize):
-        return _along(node, state) if axis not in state.axes(x) else state.selected[x]
+    if axis not in state.axes(x):
+        return _along(node, state)
+    if type(start) is not int or type(end) is not int or arguments["step"] != 1:
+        return None
+    if start == 0 and end == sys.maxsize:
+        return state.selected[x]
     selection = _first(x, axis, state)
-    if selection is None or type(start) is not int or type(end) is not int or arguments["step"] != 1:
+    if selection is None:
         return None
     if start < 0 and end != sys.maxsize:
         return None

@@ -15,8 +15,8 @@ from fx_importer.pipelines.runner import single_passes
 from fx_importer.pipelines.stage import on_module
 from fx_importer.rewrites import REWRITE_FAMILIES, REWRITES
 
-LOADING = {"elide_weights", "link_weights"}
-"""Functions that change a module outside of the pipeline: they move the bytes of weights out of it, and back."""
+LOADING = {"elide_weights", "link_weights", "_undefined"}
+"""Functions that take a module outside of the pipeline: bytes of weights are moved out and back, and names are read."""
 
 
 def test_text_of_the_pipeline_parses_back():
