@@ -13,6 +13,7 @@ import torch
 from fx_importer.calls.backend import Loaded, Value
 from fx_importer.calls.call_signature import Signature, TensorKind
 from fx_importer.calls.float_sizes import fold_scalars
+from fx_importer.calls.gathered_axes import pad_gathered_axes, remove_padding
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import UsageError
@@ -125,6 +126,7 @@ def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Seq
     copy = copy_module(module.operation)
     function = functions_of(copy)["main"]
     with copy.context, function.location:
+        pad_gathered_axes(copy.operation)
         for argument, shape in zip(function.entry_block.arguments, shapes, strict=False):
             argument.set_type(ir.RankedTensorType.get(shape, argument.type.element_type))
         for argument, number in zip(function.entry_block.arguments, numbers, strict=False):
@@ -140,6 +142,7 @@ def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Seq
         passes.run(copy.operation)
         while not _is_static(copy) and fold_scalars(function.entry_block):
             passes.run(copy.operation)
+        remove_padding(copy.operation)
         update_function_type(function)
     copy.operation.verify()
     return copy

@@ -59,3 +59,20 @@ def test_writes_of_no_rows() -> None:
     lowered = lower(write, x, places, torch.randn(4, 3), output_type="tosa", dynamic_shapes=shapes)
     results = lowered.caller(backend="tosa_reference")(x, places[:0], EMPTY)
     assert all(torch.equal(each, x) for each in results)
+
+
+def test_gathers_from_no_rows_in_stablehlo() -> None:
+    def read(x: Tensor, places: Tensor) -> tuple[Tensor, ...]:
+        return x[places], x[x[:, 0] > 0].flip(0), torch.cat([x[:, 1][places], torch.ones(2)])
+
+    number, rows = Dim("number", min=0, max=9), Dim("rows", min=0, max=9)
+    lowered = lower(
+        read,
+        torch.randn(5, 3),
+        torch.tensor([0, 2, -1]),
+        output_type="stablehlo",
+        dynamic_shapes=({0: rows}, {0: number}),
+    )
+    for x, places in ((EMPTY, torch.zeros(0, dtype=torch.int64)), (torch.randn(2, 3), torch.tensor([1, 0, -2, -1]))):
+        for ours, eager in zip(lowered.run(x, places), read(x, places), strict=True):
+            assert torch.equal(ours, eager)
