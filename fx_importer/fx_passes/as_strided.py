@@ -7,8 +7,9 @@ eager's layout in an exported program only; decompositions may compute the same 
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ from torch.fx.node import Argument, map_aggregate
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
-from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, may_share_memory_with
+from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, may_share_memory_with, mutated_arguments
 from fx_importer.fx_graph.emission import emit, fake_mode_of_values, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
@@ -35,7 +36,8 @@ Size = int | SymInt
 def resolve_strides(program: ExportedProgram) -> ExportedProgram:
     """Return ``program``, before decomposition, without operators that index memory by strides.
 
-    If they share memory with a value that the program overwrites, torch makes it functional first.
+    If they share memory with a value that the program overwrites, torch makes it functional first. New values of an
+    overwritten input have another storage offset, so before that, positions are counted from the begin of the memory.
 
     Raises:
         UnsupportedProgramError: if the layout of the memory is unknown.
@@ -44,7 +46,9 @@ def resolve_strides(program: ExportedProgram) -> ExportedProgram:
         return program
     graphs = list(graphs_of(program.graph_module))
     if any(node.target in STRIDES for graph in graphs for node in aliases_of_mutated(graph)):
+        program = with_rewritten_graphs(program, lambda graph, _: rewrite_nodes(reversed(graph.nodes), _FLATTENED))
         program = run_decompositions(program, {})
+        return with_rewritten_graphs(program, lambda graph, _: rewrite_nodes(reversed(graph.nodes), _OF_FLAT_MEMORY))
     return with_rewritten_graphs(program, lambda graph, _: rewrite_strides(graph))
 
 
@@ -66,16 +70,47 @@ class _Memory:
     """The storage offset of the first of them."""
 
 
-def _as_strided(node: fx.Node) -> fx.Node | None:
+MemoryOf = Callable[[fx.Node, Argument], _Memory]
+
+
+def _as_strided(node: fx.Node, memory_of: MemoryOf | None = None) -> fx.Node | None:
     """Rewrite ``as_strided`` as reshape and permute if it is a view of the whole memory, else as a gather."""
     source, sizes, strides, *rest = node.args
     if not node.users:
         return None
     offset = _offset_of(node, source, rest[0] if rest else node.kwargs.get("storage_offset"))
-    return _read(node, _memory_of(node, source), list(sizes), list(strides), offset)  # type: ignore[arg-type]
+    memory = (memory_of or _memory_of)(node, source)
+    return _read(node, memory, list(sizes), list(strides), offset)  # type: ignore[arg-type]
 
 
-def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
+def _flatten(node: fx.Node) -> fx.Node | None:
+    """Make ``as_strided`` count from the begin of memory in row-major order, with a storage offset.
+
+    Its argument becomes the value that the memory was allocated for, which torch writes to, or a flat view of it.
+    """
+    source, sizes, strides, *rest = node.args
+    offset = _offset_of(node, source, rest[0] if rest else node.kwargs.get("storage_offset"))
+    memory = _memory_of(node, source)
+    _check_bounds(node, memory, value_of(node).shape, strides, offset)
+    base = _allocation_of(source)  # type: ignore[arg-type]
+    if not value_of(base).is_contiguous() or value_of(base).dtype != value_of(node).dtype:
+        if _is_written(node):
+            _refuse(node, f"the program writes to it, and the memory of '{base.name}' is in another order or dtype")
+        base = memory.flat
+    node.args = (base, sizes, strides, _minus(node, offset, memory.start))
+    node.kwargs = {}
+    return None
+
+
+def _is_written(node: fx.Node) -> bool:
+    """Return whether an operator writes to ``node`` or to a view of it."""
+    return any(
+        node in mutated_arguments(user) or (node in may_share_memory_with(user) and _is_written(user))
+        for user in node.users
+    )
+
+
+def _as_strided_scatter(node: fx.Node, memory_of: MemoryOf | None = None) -> fx.Node | None:
     """Rewrite ``as_strided_scatter`` as ``index_put`` on the memory. The result is a view of it, as the argument is."""
     base, source, sizes, strides, *rest = node.args
     if not node.users:
@@ -84,12 +119,14 @@ def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
     if 0 in [stride for size, stride in zip(value.shape, value.stride(), strict=True) if not same_size(size, 1)]:
         _refuse(node, "elements of its argument share memory, as those of an expanded tensor do")
     offset = _offset_of(node, base, rest[0] if rest else node.kwargs.get("storage_offset"))
-    memory = _memory_of(node, base)
+    memory = (memory_of or _memory_of)(node, base)
     _check_bounds(node, memory, value_of(source).shape, strides, offset)
     positions = _positions(node, list(sizes), list(strides), _minus(node, offset, memory.start))  # type: ignore[arg-type]
     positions, source = (emit(node, aten.reshape.default, tensor, [-1]) for tensor in (positions, source))
     written = emit(node, aten.index_put.default, memory.flat, [positions], source)
     shape, strides = [_size_argument(node, size) for size in value.shape], list(value.stride())
+    if memory_of is not None:
+        return emit(node, aten.reshape.default, written, shape)
     return _read(node, _Memory(written, memory.start), shape, strides, value.storage_offset())
 
 
@@ -124,6 +161,13 @@ def _memory_of(node: fx.Node, source: Argument) -> _Memory:
             _refuse(node, f"its argument is {value.dtype}, in memory that was allocated for {base.dtype}")
         start = start * base.element_size() // value.element_size()
     return _Memory(flat, start)
+
+
+def _counted_memory(node: fx.Node, source: Argument) -> _Memory:
+    """Return the memory that ``node`` has from `_flatten`, or from a decomposition, which sets no storage offset."""
+    if len(node.args) < len(node.target._schema.arguments):  # type: ignore[union-attr]
+        return _memory_of(node, source)
+    return _Memory(emit(node, aten.reshape.default, source, [-1]), 0)
 
 
 def _allocation_of(node: fx.Node) -> fx.Node:
@@ -234,6 +278,13 @@ STRIDES: NodeRewrites = {
     aten.as_strided.default: _as_strided,
     aten.as_strided_copy.default: _as_strided,
     aten.as_strided_scatter.default: _as_strided_scatter,
+}
+_FLATTENED: NodeRewrites = {**STRIDES, aten.as_strided.default: _flatten}
+"""Before torch makes a program functional: operators that are no views are rewritten."""
+_OF_FLAT_MEMORY: NodeRewrites = {
+    aten.as_strided.default: functools.partial(_as_strided, memory_of=_counted_memory),
+    aten.as_strided_copy.default: functools.partial(_as_strided, memory_of=_counted_memory),
+    aten.as_strided_scatter.default: functools.partial(_as_strided_scatter, memory_of=_counted_memory),
 }
 
 
