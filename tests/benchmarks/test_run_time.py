@@ -8,7 +8,6 @@ import torch
 from benchmarks import run_time
 from benchmarks.rows import section_of
 from benchmarks.run_time_models import load
-from benchmarks.running import page
 from benchmarks.running.bars import bars
 from benchmarks.running.compiling import Compiling
 from benchmarks.running.roofline import Roofline, flops_and_bytes
@@ -71,6 +70,8 @@ def test_figures_are_beside_what_they_should_be():
 
 
 def test_pages_are_renewed(tmp_path):
+    from benchmarks.running import page  # it imports matplotlib, which takes seconds
+
     (tmp_path / "docs" / "measurements").mkdir(parents=True)
     pages = [tmp_path / "docs" / name for name in ("measurements/calls.md", "measurements/engines.md")]
     for each in pages:

@@ -10,7 +10,6 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from openai import APIStatusError, OpenAI
 
 from fx_importer import UsageError
 from fx_importer.cli.commands.llm_serve import serve
@@ -41,6 +40,8 @@ def url(served_folder):
 
 @pytest.fixture(scope="module")
 def client(url):
+    from openai import OpenAI  # it takes seconds
+
     with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as made:
         yield made
 
@@ -178,6 +179,8 @@ def refused(url, body, status, path="completions", media="application/json"):
 
 
 def test_other_wrong_calls(url, client):
+    from openai import APIStatusError
+
     assert refused(url, b"{", 400)["message"].startswith("the body is not JSON")
     assert refused(url, b"[]", 400)["message"] == "the body is accepted as a JSON object"
     assert refused(url, b"{}", 415, media="text/plain")["message"].startswith("the content type 'text/plain'")
