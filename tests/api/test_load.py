@@ -116,6 +116,7 @@ def test_texts_fit_a_screen(program):
     assert repr(verdict) == "<Verdict passed, linalg-on-tensors: jit passed>"
 
 
+@pytest.mark.slow
 @pytest.mark.new_interpreter
 def test_saved_module_runs_without_the_compiler(tmp_path: Path):
     path = tmp_path / "m.mlirbc"

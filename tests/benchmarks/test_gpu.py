@@ -25,6 +25,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 @needs_xla
 def test_a_tiny_model_on_the_cpu(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rows = [run.measure(name, "fp32", "cpu", ("inductor", "iree"), rounds=1) | run.facts("cpu") for name in NAMES]

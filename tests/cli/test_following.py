@@ -119,7 +119,13 @@ def test_report_of_a_verification(run: Run):
     assert len([each for each in found["stages"] if each["name"] == "importing"]) == 1
 
 
-def test_help_has_every_command_and_an_example(run: Run):
+def _beyond(text: str) -> list[str]:
+    """Return the lines that are cut or longer than 80 columns, after the first, which has the command's synopsis."""
+    return [line for line in text.splitlines()[1:] if line.endswith("...") or len(line) > 80]
+
+
+def test_help_has_every_command_and_an_example_in_eighty_columns(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = run("--help")
     listed = [line.split()[0] for line in out.splitlines() if re.match(r"  [a-z]", line)]
     assert listed == [each for names in SECTIONS.values() for each in names]
@@ -130,6 +136,8 @@ def test_help_has_every_command_and_an_example(run: Run):
         assert out.rstrip().endswith(f"Example:\n  {example}")
         flags = {each for each in example.split() if each.startswith("-")}
         assert all(each in out for each in flags)
+        assert not _beyond(out)
+    assert not _beyond(run("--help")[1]) + _beyond(run("llm", "--help")[1])
     assert {each.split()[0] for each in EXAMPLES} == {each for names in SECTIONS.values() for each in names}
 
 

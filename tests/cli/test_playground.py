@@ -184,6 +184,7 @@ def _interruptible() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 @pytest.mark.new_interpreter
 def test_server_has_no_other_variables(tmp_path: Path):
     """The command's process, whose first variables ``/proc`` shows to programs of the same user."""

@@ -61,6 +61,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow_rows("^(cudnn|efficient)-linalg")
 @pytest.mark.parametrize(
     "case, output_type", [*((name, "linalg-on-tensors") for name in CASES), ("efficient", "stablehlo")]
 )

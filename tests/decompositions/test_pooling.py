@@ -72,6 +72,7 @@ def test_average(sizes: Any, ceil: bool, divisor: int | None, included: bool) ->
             assert_close(pooling.avg_pool(X[:, 0], kernel, stride, padding, ceil, included, divisor), expected)
 
 
+@pytest.mark.slow_rows("^3$")
 @pytest.mark.parametrize("padding", [0, 3])
 def test_windows_larger_than_the_image(padding: int) -> None:
     """The average of everything, as EfficientNet has it: as many terms as there are elements, not as in the window."""

@@ -219,6 +219,7 @@ def test_a_training_step_of_each_rank_reduces_gradients():
     assert lowered.communication().sent == sum(round(2 * 7 / 8 * 4 * size) for size in sizes)
 
 
+@pytest.mark.slow
 def test_llama_of_each_rank():
     torch.manual_seed(0)
     eager = LlamaForCausalLM(LlamaConfig(**SIZES, use_cache=False)).eval()

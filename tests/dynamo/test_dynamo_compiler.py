@@ -305,7 +305,7 @@ def test_names_and_dictionaries_of_buddy_compiler(capsys: pytest.CaptureFixture[
     assert "linalg.generic" in str(linear.importer(torch.exp, torch.ones(2))[0])
 
 
-@pytest.mark.slow_rows("^dynamo_llama$")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dynamo_bert", "dynamo_llama"])
 def test_example(name: str, capsys: pytest.CaptureFixture[str]):
     module, params = importlib.import_module(f"examples.{name}").main()

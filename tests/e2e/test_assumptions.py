@@ -53,6 +53,7 @@ def argument_checks() -> Iterator[None]:
 @pytest.mark.slow_rows(
     "^(sum_the_other_way|number_below|number_of_bfloat16|nan_in_the_example|two_numbers|min|next)$",
     "^(list|int8|bool|int|bits|equal|where|in|sorted|tolist)$",
+    "^(number_of_selected|distinct_rows|repeated|halves|pairs|nan_for_a_number|is_nonzero|two_tensors)$",
 )
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_flips_are_caught_by_the_jit(name: str) -> None:
@@ -332,6 +333,7 @@ def test_integers_beyond_64_bits_violate_the_assumption() -> None:
         lowered(ONES, n * -50)  # the product is positive in int64
 
 
+@pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("output_type", [LINALG, "tosa", "stablehlo"])
 def test_loops_over_positions_hold_for_as_many_others(output_type: str) -> None:
     x, mask = programs.RISING, programs.RISING > 1
@@ -372,6 +374,7 @@ def test_state_written_before_the_question_is_kept_if_it_fails(output_type: str,
         assert torch.equal(caller.state["last"], model.last)
 
 
+@pytest.mark.slow_rows("^(le-0.1|ge--0.3)")
 @pytest.mark.parametrize(("relation", "limit"), [("lt", 0.1), ("le", 0.1), ("gt", -0.3), ("ge", -0.3), ("eq", 0.1)])
 def test_limits_between_two_values_of_the_dtype(relation: str, limit: float) -> None:
     """TOSA computes in float32: it has no float64 to compare in."""

@@ -49,6 +49,7 @@ class Windowed(nn.Module):
     "^rotary-stablehlo$",
     "^multihead-tosa$",
     "^(decoder_layer|encoder_layer_norm_first)-linalg",
+    "^(encoder_layer|windowed|scaled|grouped_queries)-linalg",
 )
 @table(
     Case("plain", lambda: (F.scaled_dot_product_attention, (QUERY, QUERY, QUERY))),

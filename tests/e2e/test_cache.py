@@ -68,6 +68,7 @@ BACKENDS = {"linalg": "jit", "tosa": "tosa_reference", "stablehlo": "stablehlo"}
 RUN = ["linalg", pytest.param("tosa", marks=needs_tosa), "stablehlo"]
 
 
+@pytest.mark.slow_rows("^(raw|torch)$")
 @pytest.mark.parametrize("output_type", OUTPUT_TYPES)
 def test_cached_module_is_equal(output_type: str):
     program = torch.export.export(Net(0), (X,))
@@ -116,7 +117,7 @@ def test_weights_alias_the_model():
     torch.testing.assert_close(lowered.run(torch.ones(1, 3)), torch.full((1, 3), 7.0))
 
 
-@pytest.mark.slow_rows(unless="bert_small-linalg|lstm-stablehlo")
+@pytest.mark.slow_rows("^lstm-stablehlo$", unless="bert_small-linalg|lstm-stablehlo")
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 @pytest.mark.parametrize("name", ["bert_small", "mamba_small", "resnet_small", "swin_small", "lstm"])
 def test_entries_are_independent_of_parameter_values(

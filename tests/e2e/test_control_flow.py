@@ -198,6 +198,7 @@ CASES = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGR
     "^(same_start|true_at_first|swap|number_as_predicate)-0-tosa",
     "^(branch_in_a_loop|loop_in_a_branch)-1-linalg",
     "^branches_of_other_strides-0-linalg",
+    "^((swap|choice|true_at_first|closures|scanned|loop)-0-stablehlo|(mapped|recurrence)-0-tosa)$",
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("program, inputs", [pytest.param(*row, id=name) for *row, name in CASES])

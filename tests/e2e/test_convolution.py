@@ -46,11 +46,12 @@ def smooth(x):
 
 
 def resized_bytes(x):
-    return (
-        *(F.interpolate(x, (5, 9), mode=mode, antialias=True) for mode in ("bilinear", "bicubic")),
-        F.interpolate(x, (6, 5), mode="bilinear"),
-        F.interpolate(x, (9, 7), mode="bilinear", align_corners=True),
-    )
+    return F.interpolate(x, (5, 9), mode="bilinear", antialias=True), F.interpolate(x, (6, 5), mode="bilinear")
+
+
+def resized_bytes_by_other_modes(x):
+    aligned = F.interpolate(x, (9, 7), mode="bilinear", align_corners=True)
+    return F.interpolate(x, (5, 9), mode="bicubic", antialias=True), aligned
 
 
 def convolved_bytes(x):
@@ -113,6 +114,7 @@ def test_convolution(case, output_type):
 
 @pytest.mark.slow_rows(
     "^bytes-(tosa|stablehlo)$",
+    "^bytes_by_other_modes-",
     "grid_sample_of_a_volume",
     "(bilinear|nearest|average|adaptive)\\w*-(tosa|stablehlo)",
     "(adaptive_average_three_axes|adaptive_max_uneven|nearest_beyond_the_end|bicubic)-stablehlo",
@@ -153,6 +155,7 @@ def test_convolution(case, output_type):
     "^adaptive_average_three_axes-",
     "^nearest_beyond_the_end-",
     "^adaptive_average_uneven-",
+    "^(adaptive_max_uneven|nearest_by_scales_that_stay|bicubic|bilinear_aligned|bilinear_by_scales)-linalg",
 )
 @table(
     Case("max", lambda: (nn.MaxPool2d(3, stride=2, padding=1), (IMAGE,))),
@@ -246,6 +249,12 @@ def test_convolution(case, output_type):
     Case(
         "bytes",
         lambda: (resized_bytes, (integers(2, 3, 6, 16, low=0, high=256).to(torch.uint8),)),
+        dynamic_shapes=({0: LENGTH, 3: LENGTH},),
+        others=lambda: [(integers(3, 3, 6, 11, low=0, high=256).to(torch.uint8),)],
+    ),
+    Case(
+        "bytes_by_other_modes",
+        lambda: (resized_bytes_by_other_modes, (integers(2, 3, 6, 16, low=0, high=256).to(torch.uint8),)),
         dynamic_shapes=({0: LENGTH, 3: LENGTH},),
         others=lambda: [(integers(3, 3, 6, 11, low=0, high=256).to(torch.uint8),)],
     ),

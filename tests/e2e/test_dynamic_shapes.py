@@ -182,7 +182,12 @@ SIZES_AND_CHANNELS = [
 ]
 
 
-@pytest.mark.slow_rows("^pool_gradients-", "^resized_by_fractions-(tosa|stablehlo)$", "^resized_by_fractions-linalg")
+@pytest.mark.slow_rows(
+    "^pool_gradients-",
+    "^resized_by_fractions-(tosa|stablehlo)$",
+    "^resized_by_fractions-linalg",
+    "^(squeezed_and_joined-tosa|groups_of_channels-linalg)",
+)
 @pytest.mark.parametrize(
     "case, output_type",
     [
@@ -255,6 +260,7 @@ def test_size_by_rounded_factor():
     "^products_of_halves_and_integers-",
     "^bags_of_a_transposed_table-",
     "^(view_as_example_of_a_branch|image_of_odd_size)-tosa$",
+    "^(encoder_layer|means_of_a_batch|two_axes_into_one|parts_of_a_batch)-",
 )
 @table(
     Case(
@@ -587,6 +593,7 @@ OPERATORS = (
     "^prod_as_complex_any-stablehlo",
     "^avg_pool2d_divided_any-",
     "^bags_any-stablehlo$",
+    "^(avg_pool2d_inside|max_pool2d|max_pool2d_dilated|avg_pool1d|prod_as_complex|smallest|sorted_rows|kthvalue)_any-linalg",
 )
 @pytest.mark.parametrize(
     "case, output_type",
@@ -601,7 +608,9 @@ def test_operators(case, output_type):
     check(case, output_type)
 
 
-@pytest.mark.slow_rows("^orders$", "^padded_tokens$", "^pools$", "^windows$", "^volumes_by_groups$", "^writes$")
+@pytest.mark.slow_rows(
+    "^orders$", "^padded_tokens$", "^pools$", "^windows$", "^volumes_by_groups$", "^writes$", "^(convolutions|pads)$"
+)
 @pytest.mark.parametrize(
     "case",
     [
@@ -726,6 +735,7 @@ class Cross(torch.nn.Module):
         return torch.cross(x, y)
 
 
+@pytest.mark.slow_rows("output_type[12]")
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA])
 @pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
 def test_axis_of_cross_by_a_dynamic_size(output_type):
@@ -749,6 +759,7 @@ def test_axis_of_cross_by_a_dynamic_size(output_type):
     torch.testing.assert_close(after.run(x.mT[:, :, :3], y.mT[:, :, :3]), torch.cross(x[:, :3].mT, y[:, :3].mT))
 
 
+@pytest.mark.slow_rows("tosa")
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA], ids=lambda each: each.value)
 def test_computed_sizes_that_guards_say_are_one(output_type):
     case = Case(

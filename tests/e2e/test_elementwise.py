@@ -208,6 +208,7 @@ def test_operators(case, output_type):
     "^repeat_no_times-stablehlo$",
     "^repeat_no_times-tosa$",
     "^repeat_no_elements-tosa$",
+    "^factors_of_rank_0-(tosa|stablehlo)",
 )
 @table(
     Case("fma", lambda: (_fma, (normal(3), normal(3, seed=2), normal(3, seed=3)))),

@@ -59,6 +59,7 @@ def arithmetic(x: Tensor) -> tuple[Tensor, ...]:
     "^spectrogram-stablehlo$",
     "^lengths_of_any_size-tosa",
     "^lengths_of_any_size-stablehlo",
+    "^filter-stablehlo",
 )
 @table(
     Case("rotation", lambda: (Rotation(), (normal(2, 5, 8),))),

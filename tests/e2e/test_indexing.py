@@ -40,6 +40,7 @@ def indexed_by_a_number(x, rows, i, source):
     "^index_put_accumulate-tosa$",
     "^index_put-tosa$",
     "^nonzero_static-stablehlo$",
+    "^(index_of_rank_0|index_put_at_axes_apart|repeats)-tosa",
 )
 @table(
     Case(
@@ -234,7 +235,14 @@ DATA_DEPENDENT = {
 }
 
 
-@pytest.mark.slow_rows("^places$", "^masked_rows$", "^unique$", "^unique_consecutive$", "^masked_elements$")
+@pytest.mark.slow_rows(
+    "^places$",
+    "^masked_rows$",
+    "^unique$",
+    "^unique_consecutive$",
+    "^masked_elements$",
+    "^(repeated_rows|unique_flags)",
+)
 @pytest.mark.parametrize("name", DATA_DEPENDENT)
 def test_results_of_data_dependent_size(name):
     function = DATA_DEPENDENT[name]

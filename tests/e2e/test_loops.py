@@ -109,6 +109,7 @@ DYNAMIC = {
 }
 
 
+@pytest.mark.slow_rows("^(topk|scatter_add)$")
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_loops_of_dynamic_sizes(name):
     program, inputs, dynamic_shapes = DYNAMIC[name]

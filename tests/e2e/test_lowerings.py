@@ -161,6 +161,7 @@ FORMS: dict[str, Callable[[Row], Any]] = {
     "^plain-builder-stablehlo-dynamic$",
     "^optional-decomposition-linalg-dynamic$",
     "^number-builder-tosa-static$",
+    "^(results-stub|list-external|list_of_results-stub)-",
 )
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("target", TARGETS)

@@ -100,6 +100,7 @@ FAMILIES = (
     "^Gamma-stablehlo$",
     "^Errors-tosa$",
     "^(ModifiedBessel|Errors)-linalg",
+    "^(Parts|Distances)-linalg",
 )
 @table(
     *(Case(family.__name__, lambda family=family: (family(), inputs()), tolerance=(2e-5, 2e-6)) for family in FAMILIES)
@@ -123,6 +124,7 @@ def test_special_of_dynamic_sizes(case: Case, output_type: OutputType) -> None:
     check(case, output_type)
 
 
+@pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
 def test_bessel_and_airy_functions_of_float64(output_type: str) -> None:
     """Compare with mpmath: eager's are off by up to 8e-7, and 3e-6 (Airy), in float64 too."""

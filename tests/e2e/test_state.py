@@ -205,6 +205,7 @@ def test_cache_that_is_a_buffer_and_an_attribute(output_type):
     torch.testing.assert_close(ours.state["rows"], model.cache.rows)
 
 
+@pytest.mark.slow_rows("^stablehlo$")
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 def test_static_cache_of_transformers(output_type):
     config = LlamaConfig(

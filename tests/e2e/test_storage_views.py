@@ -52,6 +52,7 @@ class Bases(torch.nn.Module):
 MODELS = {"reads": Reads(), "diagonals": Diagonals(), "writes": Writes(), "bases": Bases()}
 
 
+@pytest.mark.slow_rows("^reads$")
 @pytest.mark.parametrize("name", MODELS)
 def test_linalg_agrees_with_eager(name):
     results = lower(MODELS[name], X, output_type="linalg").run(X)
@@ -65,6 +66,7 @@ def test_unknown_memory_is_refused(given):
         lower(lambda x: x.as_strided((2, 2), (1, 4), 0) + 1, given, output_type="linalg")
 
 
+@pytest.mark.slow_rows("^(bases|reads)-output_type1")
 @pytest.mark.parametrize("output_type", [OutputType.TOSA, OutputType.STABLEHLO])
 @pytest.mark.parametrize("name", MODELS)
 def test_lowers(name, output_type):

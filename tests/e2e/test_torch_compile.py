@@ -813,6 +813,7 @@ def test_entry_point_is_declared() -> None:
     reason="the metadata of the installed package has no entry point: it was installed before there was one",
 )
 @pytest.mark.new_interpreter
+@pytest.mark.slow
 def test_name_is_found_without_an_import() -> None:
     text = "import torch; print(torch.compile(lambda x: x + 1, backend='fx_importer')(torch.ones(2)).tolist())"
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)

@@ -68,6 +68,7 @@ class Writes(torch.nn.Module):
     "^mask, axis, index$",
     "^broadcast indices$",
     "^rank six$",
+    "^(float16|int8)$",
 )
 @pytest.mark.parametrize("name", INDEX_PUT)
 def test_index_put(name):

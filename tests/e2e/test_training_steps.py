@@ -118,6 +118,7 @@ CASES: dict[str, Case] = {
     "^recurrent-tosa$",
     "^adam-stablehlo$",
     "^adam-tosa$",
+    "^block-linalg",
 )
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")  # from torch, about flags of mkldnn
 @pytest.mark.parametrize("output_type", [LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)

@@ -27,7 +27,13 @@ def lowered_case(case: str, output_type: str) -> fx_importer.Lowered:
     return lower(model, *inputs, output_type=output_type, strict=case in STRICT)
 
 
-@pytest.mark.slow_rows("tosa", "stablehlo", "autotuned_matmul", unless="linalg|operator|in_a_branch|scaled_in_place")
+@pytest.mark.slow_rows(
+    "tosa",
+    "stablehlo",
+    "autotuned_matmul",
+    "(softmax|layer_norm|two_kernels)$",
+    unless="linalg|operator|in_a_branch|scaled_in_place",
+)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
 def test_a_kernel_computes_what_pytorch_does(output_type, case):

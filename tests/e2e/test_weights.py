@@ -250,6 +250,7 @@ def test_program_exported_on_the_meta_device(llama, meta_llama):
     torch.testing.assert_close(found["logits"], llama(IDS).logits)
 
 
+@pytest.mark.slow_rows("^args$")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_dynamic_shapes(policy):
     with torch.device("meta"):

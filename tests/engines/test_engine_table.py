@@ -71,7 +71,7 @@ QUICK = (
 """Each kind of element, and each width in one engine."""
 
 
-@pytest.mark.slow_rows(unless=f"^({'|'.join(QUICK)})$")
+@pytest.mark.slow_rows("^iree-(ui64|f32)$", unless=f"^({'|'.join(QUICK)})$")
 @pytest.mark.parametrize("name, kind, element, dtypes", DTYPES)
 def test_dtypes(parse, name, kind, element, dtypes):
     value = values(dtypes[0])

@@ -14,6 +14,7 @@ pytest.importorskip("iree.compiler")
 X, ROWS, ONES = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 2, 1]), torch.ones(3, 1)
 
 
+@pytest.mark.slow_rows("^(one_axis|scatter|amax)-static$")
 @pytest.mark.parametrize("rows", [None, torch.export.Dim("rows", min=2)], ids=["static", "dynamic"])
 @pytest.mark.parametrize(
     "write",

@@ -94,6 +94,7 @@ def test_results_are_copies_of_state_and_constants(calls, weights):
     torch.testing.assert_close(call.state["total"], model.total)
 
 
+@pytest.mark.slow_rows("^dtype[124]$")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn])
 def test_dtypes(calls, dtype):
     x = torch.arange(32).reshape(4, 8).to(dtype)

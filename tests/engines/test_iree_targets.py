@@ -22,6 +22,7 @@ from tests.engines import vulkan_checks
 pytest.importorskip("iree.compiler", reason="the extra 'iree' is not installed")
 
 
+@pytest.mark.slow_rows("rocm")
 @pytest.mark.parametrize("target", ["cuda:sm_90", "rocm:gfx942", "metal"])
 def test_a_product_compiles_without_a_device(target, tmp_path):
     model = torch.nn.Linear(256, 256, bias=False).to(torch.float16).eval()

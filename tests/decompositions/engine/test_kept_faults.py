@@ -172,6 +172,7 @@ def test_extra_rule_that_writes_to_its_argument() -> None:
         lower(lambda x: torch.relu(x) + x, X, extra={"aten.relu": lambda x: x.clamp_(min=0)})
 
 
+@pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
 def test_kept_operators_broadcast_operands_of_other_ranks(output_type: str) -> None:
     def function(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:

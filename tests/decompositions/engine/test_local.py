@@ -56,7 +56,7 @@ def test_models_decompose_as_by_torch(name: str, dynamic: bool) -> None:
     assert_same_as_torch(export(model, args, kwargs, dynamic_shapes=shapes, strict=False), LINALG)
 
 
-@pytest.mark.slow_rows(unless="True-linalg")
+@pytest.mark.slow_rows("^(elementwise|in place|several results|constants|factories)-True", unless="True-linalg")
 @pytest.mark.parametrize("table", [BASE, LINALG, TOSA, STABLEHLO], ids=["base", "linalg", "tosa", "stablehlo"])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
