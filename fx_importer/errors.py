@@ -260,8 +260,8 @@ def _python_line(output: str) -> str | None:
 
 def _definition(pass_name: str) -> str | None:
     """Return the line that defines a function of the user, whose module and name are in ``pass_name``."""
-    found = re.fullmatch(r"fx-importer-call\{([\w.]+):(\w+)\}", pass_name)
-    function = getattr(sys.modules.get(found[1]), found[2], None) if found else None
+    match_ = re.fullmatch(r"fx-importer-call\{([\w.]+):(\w+)\}", pass_name)
+    function = getattr(sys.modules.get(match_[1]), match_[2], None) if match_ else None
     code = getattr(function, "__code__", None)
     return None if code is None else f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
 

@@ -148,7 +148,7 @@ def stateless_fx_import(
     Raises:
         FxImporterError: as `fx_importer.stateless_fx_import` does.
     """
-    given: dict[str, Any] = {
+    keyword_options: dict[str, Any] = {
         "output_type": output_type,
         "enable_graph_printing": enable_graph_printing,
         "verbose": verbose,
@@ -161,7 +161,7 @@ def stateless_fx_import(
 
     def by_us() -> ir.Module:
         importer = {"fx_importer": fx_importer} if ours else {"hooks": hooks}
-        keywords: dict[str, Any] = {**given, **importer, **options}
+        keywords: dict[str, Any] = {**keyword_options, **importer, **options}
         return api.stateless_fx_import(gm, model_name=model_name, **keywords)
 
     def import_into(importer: FxImporter) -> None:
@@ -170,7 +170,7 @@ def stateless_fx_import(
         with _own_strides_refused(gm.graph):
             importer.import_stateless_graph(gm.graph, func_name=model_name)
 
-    asked = options_of(given)
+    asked = options_of(keyword_options)
     theirs = fx_importer if isinstance(fx_importer, FxImporter) else None
     return _lowered(asked, theirs, hooks, import_into, by_us, by_us_only=ours or bool(options))
 
@@ -213,7 +213,7 @@ def _own_strides_refused(graph: torch.fx.Graph) -> Iterator[None]:
 
 def _lowered(
     options: Options,
-    given: FxImporter | None,
+    importer_given: FxImporter | None,
     hooks: Any,
     import_into: Callable[[FxImporter], None],
     by_us: Callable[[], ir.Module],
@@ -224,16 +224,16 @@ def _lowered(
     kind = options.output_type
     if by_us_only:
         return _without_names(by_us())
-    if given is None and not _is_torch_dialect(kind):
+    if importer_given is None and not _is_torch_dialect(kind):
         try:
             return _without_names(by_us())
         except MutatedStateError:
             pass  # torch-mlir's importer takes the state as constants, and returns new values
-    importer = given or FxImporter(hooks=hooks)
+    importer = importer_given or FxImporter(hooks=hooks)
     legal = FxImportOptions(backend_legal_ops=list(options.lowering.backend_legal_ops))
     finite = BackendLoweringOptions(options.lowering.allow_non_finites)
     printing = options.printing
-    again = given is None and hooks is None
+    again = importer_given is None and hooks is None
     try:
         import_into(importer)
         return _module_lowering(
@@ -287,8 +287,8 @@ def _check_no_crash(module: ir.Module) -> None:
     calls = [op for op in operations(module.operation, ("torch.aten.nonzero",)) if _is_scalar(op.operands[0])]
     if calls:
         reason = "its tensor has rank 0: x.reshape(1).nonzero()[:, :0] is the same"
-        found = [UnsupportedNode("aten.nonzero", f"{reason}, {Place.of(op.location)}") for op in calls]
-        raise UnsupportedProgramError("torch-mlir's pipeline to the backend form crashes at", found)
+        unsupported = [UnsupportedNode("aten.nonzero", f"{reason}, {Place.of(op.location)}") for op in calls]
+        raise UnsupportedProgramError("torch-mlir's pipeline to the backend form crashes at", unsupported)
 
 
 def _is_scalar(value: ir.Value) -> bool:

@@ -263,10 +263,14 @@ def _manifest(facts: Any, types: Types) -> Manifest:
 
 
 def _held(facts: Any) -> Held:
-    held = Held(**fields_from_json(facts))
-    if held.kind not in get_args(HeldKind) or not isinstance(held.type, ValueType) or type(held.persistent) is not bool:
+    value = Held(**fields_from_json(facts))
+    if (
+        value.kind not in get_args(HeldKind)
+        or not isinstance(value.type, ValueType)
+        or type(value.persistent) is not bool
+    ):
         raise ValueError(f"{facts} is not a tensor of a program")
-    return held
+    return value
 
 
 def _weight(facts: Any) -> Weight:

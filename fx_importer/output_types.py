@@ -97,8 +97,8 @@ class OutputType(metaclass=_Kind):
             return spec
         name = spec.name if isinstance(spec, Enum) else spec
         if isinstance(name, str):
-            if found := _find(name):
-                return found
+            if output_type := _find(name):
+                return output_type
             for offer in entry_points(group=ENTRY_POINTS):
                 if _key(offer.name) == _key(name):
                     return _loaded(offer)
@@ -201,8 +201,8 @@ def _loaded(offer: EntryPoint) -> OutputType:
         raise UsageError(
             f"output type '{offer.name}' is of {package}, whose '{offer.value}' cannot be imported: {problem}"
         ) from error
-    if found := _find(offer.name):
-        return found
+    if output_type := _find(offer.name):
+        return output_type
     raise UsageError(
         f"output type '{offer.name}' is of {package}, whose '{offer.value}' defines none: it has to call "
         f"OutputType.define({offer.name!r}, ...)"

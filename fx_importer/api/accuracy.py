@@ -108,26 +108,26 @@ def accuracy(
     program: ExportedProgram | None = None
     with torch.no_grad(), unchanged(quantized, ()), unchanged(reference, ()):
         for call in calls:
-            given = _given(quantized, call)
-            measure(quantized, given, values_of(reference, flat(*call), names), layers)
+            leaves = _given(quantized, call)
+            measure(quantized, leaves, values_of(reference, flat(*call), names), layers)
             if not layers:
                 raise UsageError(_OTHER)
             program = program or exported_quantized(quantized, call)
-            for name, count in steps_from_qdq(program, given).items():
+            for name, count in steps_from_qdq(program, leaves).items():
                 steps[name] = max(count, steps.get(name, 0))
-            result.add(*_results(reference, quantized, call, given))  # both advance their state
-    found = [
+            result.add(*_results(reference, quantized, call, leaves))  # both advance their state
+    measured = [
         LayerAccuracy(name, layer.module, layer.operator, layer.alone.ratio, layer.whole.ratio, steps.get(name))
         for name, layer in layers.items()
     ]
-    ordered = tuple(sorted(found, key=lambda layer: layer.alone))
+    ordered = tuple(sorted(measured, key=lambda layer: layer.alone))
     return Accuracy(result.ratio, ordered, _tried(f, reference, ordered, calls, tries))
 
 
 def _tried(
     f: Any, reference: torch.fx.GraphModule, layers: Sequence[LayerAccuracy], calls: Sequence[Call], tries: int
 ) -> dict[tuple[str, ...], float]:
-    found: dict[tuple[str, ...], float] = {}
+    ratios: dict[tuple[str, ...], float] = {}
     inputs = [_Inputs(*call) for call in calls]
     candidates = [layer.name for layer in layers if layer.operator.startswith("aten.")]
     for count in [2**exponent for exponent in range(tries)]:
@@ -136,8 +136,8 @@ def _tried(
         with torch.no_grad(), unchanged(reference, ()):
             for call in calls:
                 powers.add(*_results(reference, mixed, call, flat(*call)))
-        found[names] = powers.ratio
-    return found
+        ratios[names] = powers.ratio
+    return ratios
 
 
 @dataclass(frozen=True)
@@ -147,19 +147,19 @@ class _Inputs:
 
 
 def _results(
-    reference: torch.fx.GraphModule, quantized: torch.fx.GraphModule, call: Call, given: Sequence[Any]
+    reference: torch.fx.GraphModule, quantized: torch.fx.GraphModule, call: Call, inputs: Sequence[Any]
 ) -> tuple[Tensor, Tensor]:
     """Return the results of both, as one vector each. Both advance their state; inputs stay as they are."""
     scales = quantized.meta.get("result_scales")
     with torch.no_grad():
-        leaves, given = (
-            [part.clone() if isinstance(part, Tensor) else part for part in x] for x in (flat(*call), given)
+        leaves, inputs = (
+            [part.clone() if isinstance(part, Tensor) else part for part in x] for x in (flat(*call), inputs)
         )
         expected = tree_leaves(torch.fx.Interpreter(reference).run(*leaves, enable_io_processing=False))
-        found = tree_leaves(torch.fx.Interpreter(quantized).run(*given, enable_io_processing=False))
+        results = tree_leaves(torch.fx.Interpreter(quantized).run(*inputs, enable_io_processing=False))
     pairs = [
         (layer, result if scale is None else (result.float() - scale[1]) * scale[0])
-        for layer, result, scale in zip(expected, found, scales or [None] * len(found), strict=True)
+        for layer, result, scale in zip(expected, results, scales or [None] * len(results), strict=True)
         if isinstance(layer, Tensor)
     ]
     if any(expected.shape != actual.shape for expected, actual in pairs):
@@ -172,14 +172,14 @@ def _given(quantized: torch.fx.GraphModule, call: Call) -> list[Any]:
     """Return the flat inputs of the quantized model for a call of the float model."""
     leaves = flat(*call)
     scales = quantized.meta.get("input_scales") or [None] * len(leaves)
-    found: list[Any] = []
+    placeholders: list[Any] = []
     for leaf, scale, node in zip(leaves, scales, quantized.graph.find_nodes(op="placeholder"), strict=True):
         if scale is not None:
             kind = next(user.args[5] for user in node.users if kind_of(user) == "dequantize")
             limits = torch.iinfo(kind)
             leaf = (leaf / scale[0] + scale[1]).round().clamp(limits.min, limits.max).to(kind)
-        found.append(leaf)
-    return found
+        placeholders.append(leaf)
+    return placeholders
 
 
 def exported_quantized(quantized: torch.fx.GraphModule, call: Call) -> ExportedProgram:

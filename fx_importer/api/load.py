@@ -65,20 +65,20 @@ def load(
     if path.suffix not in MODULES:
         raise UsageError(f"'{path}' is not a module that was saved: load reads .mlir and .mlirbc files")
     module = read_module(path) if trust else read_untrusted_module(path)
-    found = _manifest(path, module, manifest, types)
-    check_describes(found, module, f"the manifest of '{path}'")
-    exported = {name: _program(entry, trust) for name, entry in _by_function(program, found).items()}
-    _check_programs(exported, found)
-    chosen = _checked_options(options, found) if options else _options_of(found)
+    loaded = _manifest(path, module, manifest, types)
+    check_describes(loaded, module, f"the manifest of '{path}'")
+    exported = {name: _program(entry, trust) for name, entry in _by_function(program, loaded).items()}
+    _check_programs(exported, loaded)
+    chosen = _checked_options(options, loaded) if options else _options_of(loaded)
     admit(chosen.output_type, module.context)
-    lowered = restored(exported, module, found, chosen, None, Trace())
-    if not found.weights:
+    lowered = restored(exported, module, loaded, chosen, None, Trace())
+    if not loaded.weights:
         if weights is not None:
             raise UsageError(f"the weights are in '{path}': only a module without its weights takes others")
         return lowered
-    if weights is None and (exported or not all(weight.file for weight in found.weights.values())):
+    if weights is None and (exported or not all(weight.file for weight in loaded.weights.values())):
         return lowered
-    return replace(lowered, tensors=read_weights(found, weights, path.parent, trust=trust))
+    return replace(lowered, tensors=read_weights(loaded, weights, path.parent, trust=trust))
 
 
 def manifest_of_file(path: Path, module: ir.Module, types: Sequence[type] = ()) -> Manifest | None:
@@ -98,14 +98,14 @@ def manifest_of_file(path: Path, module: ir.Module, types: Sequence[type] = ()) 
 
 
 def _manifest(
-    path: Path, module: ir.Module, given: Manifest | str | os.PathLike[str] | None, types: Sequence[type]
+    path: Path, module: ir.Module, manifest: Manifest | str | os.PathLike[str] | None, types: Sequence[type]
 ) -> Manifest:
-    if given is not None:
+    if manifest is not None:
         take_manifest(module, path)
-        return given if isinstance(given, Manifest) else read_manifest(given, types)
-    found = manifest_of_file(path, module, types)
-    if found is not None:
-        return found
+        return manifest if isinstance(manifest, Manifest) else read_manifest(manifest, types)
+    beside = manifest_of_file(path, module, types)
+    if beside is not None:
+        return beside
     raise UsageError(
         f"'{path}' has no manifest, inside or beside it, which says what its functions take and return: save it again "
         "with this version, or pass the file that `import --manifest` wrote: manifest=..."
@@ -121,20 +121,20 @@ def _by_function(program: Program | Mapping[str, Program] | None, manifest: Mani
             raise UsageError(f"the module has {len(names)} functions: pass program={{{names[0]!r}: ..., ...}}")
         return {names[0]: program}
     if set(program) != set(names):
-        there, given = ", ".join(map(repr, names)), ", ".join(map(repr, program))
-        raise UsageError(f"the functions of the module are {there}, and programs are given for {given or 'none'}")
+        there, offered = ", ".join(map(repr, names)), ", ".join(map(repr, program))
+        raise UsageError(f"the functions of the module are {there}, and programs are given for {offered or 'none'}")
     return {name: program[name] for name in names}
 
 
-def _program(given: Program, trust: bool) -> ExportedProgram:
-    if isinstance(given, ExportedProgram):
-        return given
-    if isinstance(given, str | os.PathLike):
+def _program(program: Program, trust: bool) -> ExportedProgram:
+    if isinstance(program, ExportedProgram):
+        return program
+    if isinstance(program, str | os.PathLike):
         from fx_importer.fx_graph.program_files import read_program  # imports SymPy
 
-        return read_program(Path(given), trust=trust)
+        return read_program(Path(program), trust=trust)
     raise UsageError(
-        f"program= is an exported program or a .pt2 file, and not of type {type(given).__name__}: "
+        f"program= is an exported program or a .pt2 file, and not of type {type(program).__name__}: "
         "torch.export.export(model, args) makes one"
     )
 
@@ -152,15 +152,15 @@ def _check_programs(programs: Mapping[str, ExportedProgram], manifest: Manifest)
 
 def _differences(program: ExportedProgram, function: Function) -> list[str]:
     inputs = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    held = {**program.constants, **program.state_dict}
-    found: list[str] = []
+    tensors = {**program.constants, **program.state_dict}
+    differences: list[str] = []
     for argument in function.arguments:
-        there, name = inputs if argument.kind == "input" else held, argument.placeholder or argument.name
+        there, name = inputs if argument.kind == "input" else tensors, argument.placeholder or argument.name
         if name not in there:
-            found.append(f"it has no {argument.kind} '{name}'")
+            differences.append(f"it has no {argument.kind} '{name}'")
         elif not _fits(there[name], argument):
-            found.append(f"the module has {argument.kind} '{argument.name}' as {spelled_type(argument.type)}")
-    return found
+            differences.append(f"the module has {argument.kind} '{argument.name}' as {spelled_type(argument.type)}")
+    return differences
 
 
 def _fits(value: Any, argument: Argument) -> bool:
@@ -169,9 +169,9 @@ def _fits(value: Any, argument: Argument) -> bool:
     if wanted is None or not hasattr(value, "dtype"):
         return True
     sizes = [
-        (size, given) for size, given in zip(wanted, value.shape, strict=False) if type(given) is type(size) is int
+        (size, actual) for size, actual in zip(wanted, value.shape, strict=False) if type(actual) is type(size) is int
     ]
-    same = len(wanted) == value.ndim and all(size == given for size, given in sizes)
+    same = len(wanted) == value.ndim and all(size == actual for size, actual in sizes)
     return same and str(value.dtype) == f"torch.{argument.type.dtype}"
 
 

@@ -90,9 +90,9 @@ def _are_dicts(facts: Mapping[str, Any], needed: Mapping[str, type]) -> bool:
     return all(isinstance(facts[name], kind) for name, kind in needed.items())
 
 
-def _is_failure(found: Mapping[str, Any]) -> bool:
-    messages = found.get("messages", found.get("said", ()))
-    texts = [found.get("stage"), found.get("kind"), *(messages if isinstance(messages, list | tuple) else [None])]
+def _is_failure(report: Mapping[str, Any]) -> bool:
+    messages = report.get("messages", report.get("said", ()))
+    texts = [report.get("stage"), report.get("kind"), *(messages if isinstance(messages, list | tuple) else [None])]
     return all(isinstance(text, str) for text in texts)
 
 
@@ -114,13 +114,13 @@ def options_of(facts: Mapping[str, Any], directory: Path, *, trust: bool) -> Opt
     Raises:
         UsageError: if they are not valid, or name functions of Python and there is no ``trust``.
     """
-    given = {name: value for name, value in facts["options"].items() if name not in ("dump_dir", "dump_ir", "cache")}
-    lowerings = given.get("lowerings", [])
+    options = {name: value for name, value in facts["options"].items() if name not in ("dump_dir", "dump_ir", "cache")}
+    lowerings = options.get("lowerings", [])
     named = [lowering for lowering in lowerings if ":" in str(lowering)] if isinstance(lowerings, list) else [lowerings]
     if not trust and named:
         _refuse(directory, "calls functions of Python", named)
     try:
-        return options_from_text(given)
+        return options_from_text(options)
     except UsageError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -88,11 +88,11 @@ class Session:
         self._call = request.engine.prepare(example)
         loaded = self._loading_clock()
         del example
-        found = self._call(*self._args, **self._kwargs)
+        outputs = self._call(*self._args, **self._kwargs)
         end = self._loading_clock()
         memory = peak_memory() + largest_child()
-        difference, passed = _compared(found, request.results)
-        del found
+        difference, passed = _compared(outputs, request.results)
+        del outputs
         gc.collect()
         forget_peak()
         return Loaded(loaded - start, end - loaded, memory, difference, passed)
@@ -140,8 +140,8 @@ def use_threads(threads: int, first: int = 0) -> None:
     torch.set_num_threads(threads)
 
 
-def _compared(found: Any, results: Path) -> tuple[float, bool]:
-    leaves = pytree.tree_leaves(found)
+def _compared(actual: Any, results: Path) -> tuple[float, bool]:
+    leaves = pytree.tree_leaves(actual)
     if not results.exists():
         torch.save(leaves, results)
         return 0.0, True

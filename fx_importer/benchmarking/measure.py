@@ -91,34 +91,36 @@ def figure(value: float) -> str:
     return f"{value:#.3g}".rstrip(".") if value < 100 else f"{value:.0f}"
 
 
-def table(found: Sequence[Measurement]) -> Table:
+def table(measurements: Sequence[Measurement]) -> Table:
     """Return a `rich` table of measurements. The first measurement is eager's."""
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in COLUMNS:
         result.add_column(heading, no_wrap=True, justify="left" if heading == COLUMNS[0] else "right")
-    for measurement in found:
+    for measurement in measurements:
         if not measurement.problem:
-            result.add_row(*cells(measurement, found[0]))
+            result.add_row(*cells(measurement, measurements[0]))
     return result
 
 
-def remarks(found: Sequence[Measurement]) -> list[str]:
+def remarks(measurements: Sequence[Measurement]) -> list[str]:
     """Return a line per problem with its engines, and a line per engine whose results are out of tolerance."""
-    problems = dict.fromkeys(measurement.problem for measurement in found if measurement.problem)
+    problems = dict.fromkeys(measurement.problem for measurement in measurements if measurement.problem)
     lines = [
-        f"{', '.join(measurement.engine for measurement in found if measurement.problem == problem)}: {problem}"
+        f"{', '.join(measurement.engine for measurement in measurements if measurement.problem == problem)}: {problem}"
         for problem in problems
     ]
     lines += [
-        f"{measurement.engine}: its results are out of tolerance (!)" for measurement in found if not measurement.passed
+        f"{measurement.engine}: its results are out of tolerance (!)"
+        for measurement in measurements
+        if not measurement.passed
     ]
     return lines
 
 
-def recommendation(found: Sequence[Measurement]) -> str:
+def recommendation(measurements: Sequence[Measurement]) -> str:
     """Return a sentence that recommends an engine. Engines whose results are out of tolerance are excluded."""
-    eager = found[0]
-    ran = [measurement for measurement in found if not measurement.problem and measurement.passed]
+    eager = measurements[0]
+    ran = [measurement for measurement in measurements if not measurement.problem and measurement.passed]
     best = min(ran, key=lambda measurement: measurement.median)
     if best is eager:
         return "Recommended: eager PyTorch; no engine is faster."

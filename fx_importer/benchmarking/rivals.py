@@ -65,8 +65,8 @@ def openvino(example: Example) -> Callable[..., Any]:
     inputs = [input_.any_name for input_ in compiled.inputs]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        found = compiled(exported.arrays(inputs, args, kwargs))
-        return _tensors(found[i] for i in range(len(compiled.outputs)))
+        outputs = compiled(exported.arrays(inputs, args, kwargs))
+        return _tensors(outputs[i] for i in range(len(compiled.outputs)))
 
     return call
 
@@ -93,8 +93,8 @@ class _Exported:
 
     def arrays(self, names: list[str], args: Any, kwargs: Any) -> dict[str, Any]:
         """Return the inputs of a call that ONNX kept, by name."""
-        given = dict(zip(self._names, pytree.tree_leaves((args, kwargs)), strict=True))
-        return {name: given[name].numpy() for name in names}
+        tensors = dict(zip(self._names, pytree.tree_leaves((args, kwargs)), strict=True))
+        return {name: tensors[name].numpy() for name in names}
 
 
 def _check_pure(program: ExportedProgram, rival: str) -> None:

@@ -49,13 +49,13 @@ class CallPlan:
         UsageError: if the nested inputs have an unknown type.
     """
 
-    def __init__(self, name: str, manifest: Manifest, loaded: Loaded, held: HeldTensors):
+    def __init__(self, name: str, manifest: Manifest, loaded: Loaded, values: HeldTensors):
         function = manifest.functions[name]
         scalars_are_tensors = OutputType.get(manifest.output_type).root in _SCALARS_ARE_TENSORS
         self._name = name
         self._function = function
         kinds = {record.kind for record in (*function.arguments, *function.results)}
-        self._lock = held.lock if kinds & {"state", "gradient"} else None
+        self._lock = values.lock if kinds & {"state", "gradient"} else None
         keeps: Loaded | None = getattr(loaded, "keep_state", None)
         self._loaded = keeps or loaded
         self._flattener = Flattener(function)
@@ -79,9 +79,9 @@ class CallPlan:
         self._takes_leaves = in_order and not numbers
         """Whether the arguments are exactly the input leaves, in order."""
         self._arguments = [
-            _read(argument, held, scalars_are_tensors, keeps is not None) for argument in function.arguments
+            _read(argument, values, scalars_are_tensors, keeps is not None) for argument in function.arguments
         ]
-        self._results: list[Store] = [_store(result, held) for result in function.results]
+        self._results: list[Store] = [_store(result, values) for result in function.results]
         self._checks = [(i, result.name) for i, result in enumerate(function.results) if result.kind == "check"]
         self._padded = [(leaf, [*axes.items()]) for leaf, axes in function.padded_axes.items()]
         leaves = function.outputs.leaves
@@ -192,14 +192,14 @@ def _written(function: Function) -> list[tuple[str, int]]:
     ]
 
 
-def _read(argument: Argument, held: HeldTensors, scalars_are_tensors: bool, on_device: bool) -> Read:
+def _read(argument: Argument, values: HeldTensors, scalars_are_tensors: bool, on_device: bool) -> Read:
     name, leaf = argument.name, argument.leaf or 0
     read: Read
     if argument.kind == "state":
-        state = held.state.held if on_device else held.state
+        state = values.state.held if on_device else values.state
         read = lambda leaves: state[name]  # noqa: E731
     elif argument.kind == "weight":
-        read = lambda leaves: held.weights[name]  # noqa: E731
+        read = lambda leaves: values.weights[name]  # noqa: E731
     elif scalars_are_tensors:
         read = lambda leaves: _scalar_as_tensor(leaves[leaf])  # noqa: E731
     else:
@@ -213,7 +213,7 @@ def _scalar_as_tensor(value: Any) -> Any:
     return torch.tensor(value, dtype=_SCALAR_DTYPES[type(value)]) if type(value) in _SCALAR_DTYPES else value
 
 
-def _store(result: Result, held: HeldTensors) -> Store:
+def _store(result: Result, values: HeldTensors) -> Store:
     kind, name, leaf, is_number = result.kind, result.name, result.leaf, result.type.shape is None
     declared = getattr(torch, result.type.dtype)
 
@@ -232,9 +232,9 @@ def _store(result: Result, held: HeldTensors) -> Store:
         if kind == "output" and leaf is not None:
             outputs[leaf] = value
         elif kind == "state":
-            held.state[name] = value
+            values.state[name] = value
         elif kind == "gradient":
-            held.gradients[name] = value
+            values.gradients[name] = value
         elif kind == "input" and leaf is not None:
             with torch.no_grad():
                 leaves[leaf].copy_(value)

@@ -94,21 +94,21 @@ class Advisor:
 
     def _decomposing(self, operators: Mapping[str, None]) -> Iterator[Change]:
         """Yield the options without those that keep ``operators`` from being decomposed."""
-        given, lowering = self._options.decompositions, self._options.lowering
-        for option, names in (("keep", given.keep), ("backend_legal_ops", lowering.backend_legal_ops)):
+        decompositions, lowering = self._options.decompositions, self._options.lowering
+        for option, names in (("keep", decompositions.keep), ("backend_legal_ops", lowering.backend_legal_ops)):
             kept = [name for name in names if any(f"{op}.".startswith(f"{name}.") for op in operators)]
             if not kept:
                 continue
             left = tuple(name for name in names if name not in kept)
             options = (
-                replace(self._options, decompositions=replace(given, keep=left))
+                replace(self._options, decompositions=replace(decompositions, keep=left))
                 if option == "keep"
                 else replace(self._options, lowering=replace(lowering, backend_legal_ops=left))
             )
             listed = repr(kept[0]) if len(kept) == 1 else str(kept)
             yield Change(f"without {option}={listed}: {_count(kept, 'it has a decomposition', 'they have')}", options)
-        if given.table is not None:
-            options = replace(self._options, decompositions=replace(given, table=None))
+        if decompositions.table is not None:
+            options = replace(self._options, decompositions=replace(decompositions, table=None))
             yield Change("without decomposition_table: the output type's own decomposes it", options)
         if lowering.narrow_integers:
             options = replace(self._options, lowering=replace(lowering, narrow_integers=False))
@@ -117,12 +117,14 @@ class Advisor:
     def _with_other_inputs(self, dynamic: bool) -> Iterator[Change]:
         """Yield the models with narrower or wider floating-point numbers, and with static sizes."""
         for dtypes in (_WIDE, _HALF):
-            found = dict.fromkeys(
+            changes = dict.fromkeys(
                 dtype for call in self._calls.values() for dtype in _dtypes_of(call) if dtype in dtypes
             )
-            calls = {name: _with_dtypes(call, dtypes) for name, call in self._calls.items()} if found else {}
-            if found and all(calls.values()):
-                new, old = (" and ".join(dict.fromkeys(map(_name, names))) for names in (map(dtypes.get, found), found))
+            calls = {name: _with_dtypes(call, dtypes) for name, call in self._calls.items()} if changes else {}
+            if changes and all(calls.values()):
+                new, old = (
+                    " and ".join(dict.fromkeys(map(_name, names))) for names in (map(dtypes.get, changes), changes)
+                )
                 yield Change(f"{new} instead of {old}", self._options, calls)  # type: ignore[arg-type]
         static = {name: _with_static_sizes(call) for name, call in self._calls.items()}
         if dynamic and all(static.values()):
@@ -142,7 +144,7 @@ class Advisor:
 
         A decomposition computes the same numbers, so it is left out where their range is the cause.
         """
-        lowering, given = self._options.lowering, self._options.decompositions
+        lowering, decompositions = self._options.lowering, self._options.decompositions
         if lowering.unsupported is not Unsupported.OUTLINE and operators:
             what = _count(
                 operators,
@@ -159,7 +161,7 @@ class Advisor:
             rules = {overload: _zeros_instead_of(overload) for overload in overloads.values()}
             listed = ", ".join(f"torch.ops.{name}: function" for name in operators)
             own = _count(operators, "a decomposition", "decompositions")
-            extra = replace(given, extra={**given.extra, **rules})
+            extra = replace(decompositions, extra={**decompositions.extra, **rules})
             yield Change(f"{own} of your own, extra={{{listed}}}", replace(self._options, decompositions=extra))
 
 

@@ -32,15 +32,15 @@ def through_the_cache(
     """Return the result from the cache, or lower the programs and cache the result if possible."""
     with trace.stage("cache") as record:
         place = place_of(exported.given, importer, compilation.options, record.remarks.append)
-        found = place.read(importer.module) if place else None
-        if found is not None:
-            record.remarks += [*([WeightsRead(found[1])] if found[1] else []), f"taken from {place}"]
+        entry = place.read(importer.module) if place else None
+        if entry is not None:
+            record.remarks += [*([WeightsRead(entry[1])] if entry[1] else []), f"taken from {place}"]
     if place is None:
         return lower(exported, importer, compilation, trace, report=report)
-    if found is None:
+    if entry is None:
         return _lower_and_keep(place, exported, importer, compilation, trace, lower, report=report)
 
-    return restored(exported.given, importer.module, found[0], compilation.options, importer, trace)
+    return restored(exported.given, importer.module, entry[0], compilation.options, importer, trace)
 
 
 def _lower_and_keep(

@@ -152,9 +152,9 @@ def _check_integer(options: Options) -> None:
 
 def _check_fallback(options: Options) -> None:
     """Raise `UsageError` unless the output types of the fallback, and the one they help, can be mixed."""
-    given, able = options.lowering.fallback, ", ".join(output_type.value for output_type in EXECUTABLE)
-    mixed = (*given, options.output_type) if given else ()
+    fallback, able = options.lowering.fallback, ", ".join(output_type.value for output_type in EXECUTABLE)
+    mixed = (*fallback, options.output_type) if fallback else ()
     if wrong := [output_type.value for output_type in mixed if default_engine(output_type) is None]:
         raise UsageError(f"fallback: parts of a module can be of {able}, and not of {', '.join(wrong)}")
-    if options.output_type in given:
+    if options.output_type in fallback:
         raise UsageError(f"fallback: {options.output_type.value} is what is asked for, and cannot be its own fallback")

@@ -113,10 +113,10 @@ def all_unsupported(
         return UnsupportedProgramError(headline, error.unsupported_nodes)
     # Without outlined layers, unsupported operators are listed for each layer.
     inlined = replace(compilation, importing=replace(compilation.importing, outline_layers=False))
-    found = expected_of(canonical, inlined, import_canonical, prober_for(compilation), SEARCH_SECONDS, advisor)
+    unsupported = expected_of(canonical, inlined, import_canonical, prober_for(compilation), SEARCH_SECONDS, advisor)
     if headline == not_imported(len(error.unsupported_nodes)):
-        headline = not_imported(len(found.unsupported_nodes))
-    return UnsupportedProgramError(headline, found.unsupported_nodes, found.causes, found.remark)
+        headline = not_imported(len(unsupported.unsupported_nodes))
+    return UnsupportedProgramError(headline, unsupported.unsupported_nodes, unsupported.causes, unsupported.remark)
 
 
 def _has_dynamic_inputs(module: ir.Operation) -> bool:

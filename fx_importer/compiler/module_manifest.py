@@ -40,12 +40,12 @@ def _weights(imported: ImportResult, policy: Weights) -> Mapping[str, Weight]:
     weights = imported.manifest.weights
     if policy is not Weights.EXTERNAL:
         return weights
-    found: dict[str, Weight] = {}
+    weights_used: dict[str, Weight] = {}
     for key in dict.fromkeys(key_of(value) for _, _, value in resources_in(imported.module.operation)):
         name = key
         while name not in weights and (shorter := re.sub(r"_\d+$", "", name)) != name:
             name = shorter
         if name in weights:
-            found[key] = weights[name]
+            weights_used[key] = weights[name]
     order = {weight: number for number, weight in enumerate(weights.values())}
-    return dict(sorted(found.items(), key=lambda item: order[item[1]]))
+    return dict(sorted(weights_used.items(), key=lambda item: order[item[1]]))

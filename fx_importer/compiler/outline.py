@@ -75,8 +75,8 @@ def lower_imported(
         return OutlineOutcome(stubs)
     with trace.stage("fallback", module):
         fallback.link(module)
-    taken = operators_lowered_to(options.output_type, trace.imported) if trace.imported else []
-    return OutlineOutcome(stubs, (*fallback.operator_output_types, *taken))
+    lowered = operators_lowered_to(options.output_type, trace.imported) if trace.imported else []
+    return OutlineOutcome(stubs, (*fallback.operator_output_types, *lowered))
 
 
 def _runner(module: ir.Module, compilation: Compilation, prober: Prober | None) -> RunStage:
@@ -124,12 +124,12 @@ def _outlined(
     """
     by_call = {cause.call: cause for cause in causes}
     again = imported.clone()
-    taken = fallback.taking(outline(again, by_call.keys()), by_call)
-    if not outlines and taken.left:
+    outlined = fallback.taking(outline(again, by_call.keys()), by_call)
+    if not outlines and outlined.left:
         again = imported.clone()
-        taken = fallback.taking(outline(again, by_call.keys() - taken.left), by_call)
-    fallback.take(taken)
-    return again if taken.modules or (outlines and taken.left) else None
+        outlined = fallback.taking(outline(again, by_call.keys() - outlined.left), by_call)
+    fallback.take(outlined)
+    return again if outlined.modules or (outlines and outlined.left) else None
 
 
 _INLINE = "builtin.module(inline{default-pipeline=},symbol-dce)"
@@ -164,18 +164,18 @@ class Fallback:
         operator_output_types: list[OperatorOutputType] = []
         left: set[str] = set()
         for name, layer in defined.items():
-            found = self._lowered(layer.module) if layer.module else None
-            if found is None:
+            lowered = self._lowered(layer.module) if layer.module else None
+            if lowered is None:
                 left.add(layer.call)
             else:
-                output_type, modules[name] = found
+                output_type, modules[name] = lowered
                 operator_output_types.append(taken_by_fallback(output_type, causes[layer.call]))
         return Taken(modules, tuple(operator_output_types), frozenset(left))
 
-    def take(self, taken: Taken) -> None:
+    def take(self, outlined: Taken) -> None:
         """Link the lowered functions into their calls with `link`."""
-        self.modules |= taken.modules
-        self.operator_output_types += taken.operator_output_types
+        self.modules |= outlined.modules
+        self.operator_output_types += outlined.operator_output_types
 
     def take_defined(self, defined: Mapping[str, StubDefinition], module: ir.Operation) -> None:
         """Lower functions from user rules that ``module`` calls. Raises the errors of `run_pipeline`."""
@@ -187,8 +187,10 @@ class Fallback:
             assert layer.module is not None
             assert layer.into is not None
             self.modules[name] = self._run(layer.module, layer.into, new_trace(self.compilation.options, ()))
-            found = tuple(places[name])
-            self.operator_output_types.append(OperatorOutputType(layer.call, layer.into, len(found), reason, found))
+            functions = tuple(places[name])
+            self.operator_output_types.append(
+                OperatorOutputType(layer.call, layer.into, len(functions), reason, functions)
+            )
 
     def _lowered(self, defined: ir.Module) -> tuple[OutputType, ir.Module] | None:
         """Return the first output type that supports a function, and the lowered function."""

@@ -149,14 +149,14 @@ def _naming_operators(options: Options) -> list[str]:
     """Return the names of the options that change how operators in floating point are lowered."""
     rules = (rule for layer in layers(options.lowering.lowerings) for rule in layer)
     namespaces = {operator.namespace for rule in rules for operator in rule.operators}
-    given = {
+    names = {
         "decomposition_table": options.decompositions.table is not None,
         "keep": bool(options.decompositions.keep),
         "extra": bool(options.decompositions.extra),
         "backend_legal_ops": bool(options.lowering.backend_legal_ops),
         "lowerings": bool(namespaces - {INTEGER_LIBRARY}),
     }
-    return [name for name, is_given in given.items() if is_given]
+    return [name for name, is_given in names.items() if is_given]
 
 
 def _has_quantized_module(model: Any) -> bool:

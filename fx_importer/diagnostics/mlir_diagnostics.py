@@ -122,25 +122,25 @@ def _leaves(location: ir.Location) -> Iterator[str | tuple[str, int]]:
             yield from _leaves(part)
 
 
-def deduplicated(found: Iterable[tuple[ir.Location, str]]) -> Iterator[tuple[ir.Location, str]]:
+def deduplicated(messages: Iterable[tuple[ir.Location, str]]) -> Iterator[tuple[ir.Location, str]]:
     """Yield each message once, at its first location, with the number of occurrences."""
     counts: dict[str, tuple[int, ir.Location]] = {}
-    for location, sentence in found:
+    for location, sentence in messages:
         count, first = counts.get(sentence, (0, location))
         counts[sentence] = count + 1, first
     for sentence, (count, location) in counts.items():
         yield location, sentence + (f", {count} times" if count > 1 else "")
 
 
-def emit_errors(found: Iterable[tuple[ir.Location, str]]) -> None:
+def emit_errors(messages: Iterable[tuple[ir.Location, str]]) -> None:
     """Emit each message as an MLIR error at its location."""
-    for location, sentence in found:
+    for location, sentence in messages:
         location.emit_error(sentence)
 
 
-def emit_warnings(found: Iterable[tuple[ir.Location, str]]) -> None:
+def emit_warnings(messages: Iterable[tuple[ir.Location, str]]) -> None:
     """Emit each message as a `ContractWarning` with the user's source line."""
-    for location, sentence in found:
+    for location, sentence in messages:
         frame = user_frame(read_location(location)[0])
         warnings.warn(sentence + (f" (at {frame[0]}:{frame[1]})" if frame else ""), ContractWarning, stacklevel=2)
 

@@ -29,14 +29,14 @@ def options_from_text(values: Mapping[str, Any]) -> Options:
     return Options(output_type=OutputType.get(values.get("output_type", Options.output_type)), **groups)
 
 
-def _read(given: Any, hint: Any) -> Any:
+def _read(value: Any, hint: Any) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint.get(given)  # type: ignore[attr-defined]
+        return hint.get(value)  # type: ignore[attr-defined]
     if hint == tuple[OutputType, ...]:
-        return tuple(OutputType.get(name) for name in given)
+        return tuple(OutputType.get(name) for name in value)
     if hint == TosaTarget | None:
-        return None if given is None else TosaTarget.get(given)
-    return tuple(given) if isinstance(given, list) else given
+        return None if value is None else TosaTarget.get(value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def options_to_text(options: Options) -> dict[str, Any]:

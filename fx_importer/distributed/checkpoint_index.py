@@ -65,10 +65,10 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _places(found: Any, folder: Path) -> dict[tuple[str, tuple[int, ...]], tuple[Path, int, int]]:
+def _places(entries: Any, folder: Path) -> dict[tuple[str, tuple[int, ...]], tuple[Path, int, int]]:
     """Return the file, offset and length of each chunk, by the name and the offsets of the tensor."""
     places = {}
-    for key, value in _pairs(found):
+    for key, value in _pairs(entries):
         index = _fields(key, _CLASSES, "MetadataIndex")
         if index.get("offset") is None:  # of an object that is not a tensor
             continue

@@ -66,15 +66,15 @@ def process_groups(programs: Iterable[ExportedProgram], mesh: Mesh) -> Mapping[s
     Raises:
         UsageError: if a group is not known in this process, or is not a group along axes of ``mesh``.
     """
-    found: dict[str, ProcessGroup] = {}
+    groups: dict[str, ProcessGroup] = {}
     for node in calls_in(programs):
         name = group_name(node)
         if not isinstance(name, str):
             raise UsageError(f"'{node.name}' has the process group {name!r}: only named ones can be lowered")
-        if name not in found:
+        if name not in groups:
             axes = axes_of_group(name, node, mesh)
-            found[name] = ProcessGroup(axes, mesh.groups(axes))
-    return found
+            groups[name] = ProcessGroup(axes, mesh.groups(axes))
+    return groups
 
 
 def axes_of_group(name: str, node: fx.Node, mesh: Mesh) -> tuple[str, ...]:

@@ -137,8 +137,8 @@ def of_hlo(text: str, mesh: Mesh) -> Communication:
     return _counted(_in_hlo(text, mesh), mesh)
 
 
-def _counted(found: Iterable[_Found], mesh: Mesh) -> Communication:
-    rows = Counter(found)
+def _counted(communication: Iterable[_Found], mesh: Mesh) -> Communication:
+    rows = Counter(communication)
     made = [
         Collective(kind, type_, max(map(len, groups)), _axes(kind, groups, mesh), count, nbytes)
         for (kind, type_, groups, nbytes), count in rows.items()
@@ -207,19 +207,19 @@ def _numbers(text: str) -> list[int]:
 
 def _groups_of_hlo(text: str, mesh: Mesh) -> Groups:
     """Return groups, which XLA lists, writes as a transposed range, or as axes of a mesh of its own."""
-    if found := _LISTED.search(text):
-        return tuple(tuple(_numbers(group)) for group in re.findall(r"\{([\d,]*)\}", found["groups"]))
-    if found := _IOTA.search(text):
-        shape = _numbers(found["shape"])
-        flat = _range(_numbers(found["sizes"]), _numbers(found["order"] or ""))
+    if match_ := _LISTED.search(text):
+        return tuple(tuple(_numbers(group)) for group in re.findall(r"\{([\d,]*)\}", match_["groups"]))
+    if match_ := _IOTA.search(text):
+        shape = _numbers(match_["shape"])
+        flat = _range(_numbers(match_["sizes"]), _numbers(match_["order"] or ""))
         return tuple(tuple(flat[at : at + shape[-1]]) for at in range(0, len(flat), shape[-1]))
-    if found := _MESH.search(text):
-        axes = tuple((name, int(size)) for name, size in re.findall(r"'(\w+)'=(\d+)", found["axes"]))
-        devices = _range(_numbers(found["sizes"] or "") or [mesh.size], _numbers(found["order"] or ""))
-        along = re.findall(r"'(\w+)'", found["along"])
+    if match_ := _MESH.search(text):
+        axes = tuple((name, int(size)) for name, size in re.findall(r"'(\w+)'=(\d+)", match_["axes"]))
+        devices = _range(_numbers(match_["sizes"] or "") or [mesh.size], _numbers(match_["order"] or ""))
+        along = re.findall(r"'(\w+)'", match_["along"])
         return tuple(tuple(devices[at] for at in group) for group in Mesh(axes).groups(along))
-    if (given := re.search(r"replica_groups=(?!\{\})\S*", text)) is not None:
-        raise UsageError(f"XLA writes groups of devices as '{given[0]}', which is not known here")
+    if (match_ := re.search(r"replica_groups=(?!\{\})\S*", text)) is not None:
+        raise UsageError(f"XLA writes groups of devices as '{match_[0]}', which is not known here")
     return (tuple(range(mesh.size)),)
 
 

@@ -49,7 +49,7 @@ class MeshProgram:
         Raises:
             UsageError: listing the weights that are missing, or have another shape; or for other ranks.
         """
-        shapes = {name: tuple(held.shape) for name, held in self.program.state_dict.items()}
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.program.state_dict.items()}
         chosen = range(self.mesh.size) if ranks is None else _ranks_of(self.mesh, ranks)
         return [read_shards(weights, self.layouts, shapes, self.mesh, rank) for rank in chosen]
 
@@ -104,14 +104,14 @@ def plan_on_mesh(build: Build, mesh: Any) -> Plan:
     """
     axes = Mesh.get(mesh)
     with _built(build, axes, 0) as (module, _, _):
-        placed = {name: held for name, held in module.state_dict().items() if is_dtensor(held)}
-        placements = {name: _placements(held, axes) for name, held in placed.items()}
+        placed = {name: tensor for name, tensor in module.state_dict().items() if is_dtensor(tensor)}
+        placements = {name: _placements(tensor, axes) for name, tensor in placed.items()}
     return Plan.get(placements, axes)
 
 
-def _placements(held: Any, mesh: Mesh) -> list[Any]:
+def _placements(tensor: Any, mesh: Mesh) -> list[Any]:
     """Return the placement of a DTensor along each axis of ``mesh``; None along those that its own mesh lacks."""
-    known = dict(zip(held.device_mesh.mesh_dim_names, held.placements, strict=True))
+    known = dict(zip(tensor.device_mesh.mesh_dim_names, tensor.placements, strict=True))
     return [known.get(axis) for axis, _ in mesh.axes]
 
 
@@ -140,7 +140,7 @@ def _exported(build: Build, mesh: Mesh, rank: int, gradients: Sequence[str] | No
     if not pytree.is_constant_class(DTensorSpec):
         pytree.register_constant(DTensorSpec)
     with _built(build, mesh, rank) as (module, inputs, device_mesh):
-        layouts = {name: _layout(name, held, mesh) for name, held in module.state_dict().items()}
+        layouts = {name: _layout(name, tensor, mesh) for name, tensor in module.state_dict().items()}
         if strange := [name for name, buffer in module.named_buffers() if is_dtensor(buffer) and name not in layouts]:
             raise UsageError(f"the buffers {', '.join(map(repr, strange))} are DTensors and not in the state dict")
         of_copies = warnings_filtered("ignore", ".*LeafSpec", FutureWarning)  # torch warns of its own copies
@@ -205,9 +205,9 @@ def _forget_meshes() -> None:
     _redistribute._gen_transform_infos.cache_clear()
 
 
-def _layout(name: str, held: Any, mesh: Mesh) -> Layout:
+def _layout(name: str, tensor: Any, mesh: Mesh) -> Layout:
     """Return for each axis of ``mesh`` the dimension of a weight that is divided along it."""
-    placements = _placements(held, mesh) if is_dtensor(held) else [None] * len(mesh.axes)
+    placements = _placements(tensor, mesh) if is_dtensor(tensor) else [None] * len(mesh.axes)
     layout: list[int | None] = []
     for (axis, _), placement in zip(mesh.axes, placements, strict=True):
         if placement is not None and not placement.is_shard() and not placement.is_replicate():
@@ -215,17 +215,17 @@ def _layout(name: str, held: Any, mesh: Mesh) -> Layout:
         dim = placement.dim if placement is not None and placement.is_shard() else None
         layout.append(dim)
         along = [size for (_, size), placement in zip(mesh.axes, layout, strict=False) if placement == dim]
-        if dim is not None and held.shape[dim] % torch.Size(along).numel():
+        if dim is not None and tensor.shape[dim] % torch.Size(along).numel():
             raise UsageError(
-                f"the mesh {mesh} does not divide dimension {dim} of '{name}', of size {held.shape[dim]}: ranks would "
-                "have parts of different sizes, and so different programs"
+                f"the mesh {mesh} does not divide dimension {dim} of '{name}', of size {tensor.shape[dim]}: ranks "
+                "would have parts of different sizes, and so different programs"
             )
     return tuple(layout)
 
 
 def refuse_dtensors(program: ExportedProgram) -> None:
     """Raise `UsageError` for a program with weights that are DTensors, which `export_on_mesh` did not export."""
-    if named := [name for name, held in program.state_dict.items() if is_dtensor(held)]:
+    if named := [name for name, tensor in program.state_dict.items() if is_dtensor(tensor)]:
         more = f" and {len(named) - 3} more are DTensors" if len(named) > 3 else ", DTensors"
         raise UsageError(
             f"the program has {', '.join(map(repr, named[:3]))}{more}: this rank's parts of weights, and slices that "
@@ -239,9 +239,9 @@ def _without_values(program: ExportedProgram) -> ExportedProgram:
     return program
 
 
-def _without_value(held: torch.Tensor) -> torch.Tensor:
-    empty = torch.empty(held.shape, dtype=held.dtype, device="meta")
-    return torch.nn.Parameter(empty, requires_grad=False) if isinstance(held, torch.nn.Parameter) else empty
+def _without_value(tensor: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+    return torch.nn.Parameter(empty, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else empty
 
 
 # --- comparison -----------------------------------------------------------------------------------------------------

@@ -37,27 +37,27 @@ def export_gradients(
     """
     if unknown := [axis for axis in averaged if axis not in mesh.mesh_dim_names]:
         raise UsageError(f"gradients= names {', '.join(unknown)}, and the mesh has {', '.join(mesh.mesh_dim_names)}")
-    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
-    found: list[str] = []
+    names: list[str] = []
 
-    def step(parts: Mapping[str, torch.Tensor], *given: Any) -> list[torch.Tensor]:
-        state = {name: as_dtensor(part.detach(), held[name]) for name, part in parts.items()}
+    def step(parts: Mapping[str, torch.Tensor], *inputs: Any) -> list[torch.Tensor]:
+        state = {name: as_dtensor(part.detach(), tensors[name]) for name, part in parts.items()}
         leaves = [state[name].requires_grad_() for name in trained]
         with torch.enable_grad():
-            loss = torch.func.functional_call(module, state, given)
+            loss = torch.func.functional_call(module, state, inputs)
             _check_loss(loss)
             loss = loss.full_tensor() if is_dtensor(loss) else loss
             gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         by_name = {name: gradient for name, gradient in zip(trained, gradients, strict=True) if gradient is not None}
-        found[:] = by_name
-        placed = [_placed(tensor, held[name], mesh, averaged) for name, tensor in by_name.items()]
+        names[:] = by_name
+        placed = [_placed(tensor, tensors[name], mesh, averaged) for name, tensor in by_name.items()]
         return [_averaged(loss.detach(), mesh, averaged), *placed]
 
-    parts = {name: local(tensor.detach()) for name, tensor in held.items()}
+    parts = {name: local(tensor.detach()) for name, tensor in tensors.items()}
     graph = make_fx(step, tracing_mode="fake")(parts, *inputs)
     program = torch.export.export(_Step(module, parts, graph), tuple(inputs))
-    return _with_gradients(program, found)
+    return _with_gradients(program, names)
 
 
 def _check_loss(loss: Any) -> None:
@@ -104,8 +104,8 @@ class _Step(torch.nn.Module):
                 owner.register_buffer(last, part, persistent=name in saved)
 
         def forward(*inputs: Any) -> Any:
-            held = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-            return graph({name: held[name] for name in parts}, *inputs)
+            tensors = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+            return graph({name: tensors[name] for name in parts}, *inputs)
 
         forward.__signature__ = inspect.signature(module.forward)  # for names of inputs
         self.forward = forward

@@ -35,12 +35,12 @@ def with_local_tensors(program: ExportedProgram) -> ExportedProgram:
     """
     traces: dict[Any, fx.Graph] = {}
     made = with_rewritten_graphs(program, lambda graph, owner: _rewrite(graph, owner, traces))
-    held = {name: local(value) for name, value in program.state_dict.items()}
+    tensors = {name: local(value) for name, value in program.state_dict.items()}
     made._state_dict = {
         name: torch.nn.Parameter(value, program.state_dict[name].requires_grad)
         if isinstance(program.state_dict[name], torch.nn.Parameter)
         else value
-        for name, value in held.items()
+        for name, value in tensors.items()
     }
     made._constants = {name: local(value) for name, value in program.constants.items()}
     return made
@@ -53,8 +53,8 @@ def _rewrite(graph: fx.Graph, owner: fx.GraphModule, traces: dict[Any, fx.Graph]
         used = (node, *node.all_input_nodes)
         if _is_call(node, owner) and any(is_dtensor(leaf) for of in used for leaf in pytree.tree_leaves(values[of])):
             parts[node] = _of_parts(node, values, parts, traces)
-        elif isinstance(found := parts.get(node.args[0]) if node.target is operator.getitem else None, list | tuple):
-            parts[node] = found[node.args[1]]
+        elif isinstance(of_part := parts.get(node.args[0]) if node.target is operator.getitem else None, list | tuple):
+            parts[node] = of_part[node.args[1]]
         else:
             node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda source: parts.get(source, source))
             if "val" in node.meta:
@@ -87,8 +87,10 @@ def _of_parts(
     key = repr((node.target, arguments, [_kind(values[input_]) for input_ in inputs]))
     if key not in traces:
 
-        def compute(*given: torch.Tensor) -> Any:
-            whole = {input_: as_dtensor(part, values[input_]) for input_, part in zip(inputs, given, strict=True)}
+        def compute(*parts_passed: torch.Tensor) -> Any:
+            whole = {
+                input_: as_dtensor(part, values[input_]) for input_, part in zip(inputs, parts_passed, strict=True)
+            }
             args, kwargs = map_arg((node.args, node.kwargs), {**known, **whole}.__getitem__)
             called: Any = node.target
             return pytree.tree_map(local, called(*args, **kwargs))
@@ -101,10 +103,10 @@ def _of_parts(
     copies: dict[fx.Node, Any] = {
         placeholder: parts.get(input_, input_) for placeholder, input_ in zip(placeholders, inputs, strict=True)
     }
-    given = set(copies.values())
+    before = set(copies.values())
     with node.graph.inserting_before(node):
         results = node.graph.graph_copy(traces[key], copies)
-    for copy in set(copies.values()) - given:
+    for copy in set(copies.values()) - before:
         copy.meta |= {name: node.meta[name] for name in ("stack_trace", "nn_module_stack") if name in node.meta}
     return results
 

@@ -29,32 +29,32 @@ class Mesh:
     """Names and sizes."""
 
     @classmethod
-    def get(cls, given: Any) -> Self:
+    def get(cls, mesh: Any) -> Self:
         """Return the mesh of a text or of a ``torch.distributed.DeviceMesh``.
 
         Raises:
             UsageError: for any other value, and for a `DeviceMesh` whose devices have another order.
         """
-        if isinstance(given, cls):
-            return given
-        if isinstance(given, str):
-            return cls._parsed(given)
-        ranks = getattr(given, "mesh", None)
+        if isinstance(mesh, cls):
+            return mesh
+        if isinstance(mesh, str):
+            return cls._parsed(mesh)
+        ranks = getattr(mesh, "mesh", None)
         if ranks is None:
-            raise UsageError(f"mesh={given!r} is not a mesh: pass a DeviceMesh, or axes and sizes as 'dp=2,tp=4'")
+            raise UsageError(f"mesh={mesh!r} is not a mesh: pass a DeviceMesh, or axes and sizes as 'dp=2,tp=4'")
         if ranks.flatten().tolist() != list(range(_world_size(ranks.numel()))):
             raise UsageError(
                 f"the mesh has the ranks {ranks.tolist()}: a mesh has all ranks in row-major order, as "
                 "init_device_mesh makes it; of a part of a mesh, pass the whole one"
             )
-        names = given.mesh_dim_names or [f"dim_{axis}" for axis in range(ranks.ndim)]
+        names = mesh.mesh_dim_names or [f"dim_{axis}" for axis in range(ranks.ndim)]
         return cls(tuple(zip(names, ranks.shape, strict=True)))
 
     @classmethod
     def _parsed(cls, text: str) -> Self:
-        found = [_AXIS.fullmatch(part.strip()) for part in text.split(",")]
-        axes = tuple((axis["name"], int(axis["size"])) for axis in found if axis)
-        if len(axes) != len(found) or len(dict(axes)) != len(axes):
+        matches = [_AXIS.fullmatch(part.strip()) for part in text.split(",")]
+        axes = tuple((axis["name"], int(axis["size"])) for axis in matches if axis)
+        if len(axes) != len(matches) or len(dict(axes)) != len(axes):
             raise UsageError(f"mesh={text!r} is not a mesh: write different axes with their sizes, as 'dp=2,tp=4'")
         return cls(axes)
 
@@ -68,12 +68,12 @@ class Mesh:
 
     def groups(self, names: Sequence[str]) -> Groups:
         """Return the groups of devices whose places differ along the axes ``names`` only."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        members: dict[tuple[int, ...], list[int]] = {}
         places = itertools.product(*(range(size) for _, size in self.axes))
         for device, place in enumerate(places):
             others = tuple(at for at, (name, _) in zip(place, self.axes, strict=True) if name not in names)
-            found.setdefault(others, []).append(device)
-        return tuple(map(tuple, found.values()))
+            members.setdefault(others, []).append(device)
+        return tuple(map(tuple, members.values()))
 
     def axes_of(self, ranks: Sequence[int]) -> tuple[str, ...] | None:
         """Return the axes whose groups have ``ranks``, in this order, as one of them; None if there are none.

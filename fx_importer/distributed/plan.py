@@ -28,7 +28,7 @@ class Plan:
     parts. An axis that is not there divides none: along it, the tensor is repeated."""
 
     @classmethod
-    def get(cls, given: Any, mesh: Mesh) -> Self:
+    def get(cls, plan: Any, mesh: Mesh) -> Self:
         """Return the plan of a mapping or of its JSON.
 
         Args:
@@ -39,18 +39,18 @@ class Plan:
         Raises:
             UsageError: listing the entries that are none.
         """
-        if isinstance(given, cls):
-            return given
-        if isinstance(given, str):
+        if isinstance(plan, cls):
+            return plan
+        if isinstance(plan, str):
             try:
-                given = parse_json(given)
+                plan = parse_json(plan)
             except ValueError as error:
                 raise UsageError(f"the plan is not JSON: {error}") from None
-        if not isinstance(given, Mapping):
-            raise UsageError(f"plan={given!r} is not a plan: pass a mapping from names to placements")
+        if not isinstance(plan, Mapping):
+            raise UsageError(f"plan={plan!r} is not a plan: pass a mapping from names to placements")
         entries: dict[str, Mapping[str, int]] = {}
         wrong: list[str] = []
-        for name, placements in given.items():
+        for name, placements in plan.items():
             try:
                 entries[str(name)] = _dimensions(placements, mesh)
             except ValueError as error:
@@ -63,11 +63,12 @@ class Plan:
     def of(cls, functions: Mapping[str, Function]) -> Self | None:
         """Return the plan that `sharded` made the shardings of ``functions`` from; None if they have none."""
         sided = [argument for function in functions.values() for argument in (*function.arguments, *function.results)]
-        found = {argument.name: argument.sharding for argument in sided if argument.sharding is not None}
+        shardings = {argument.name: argument.sharding for argument in sided if argument.sharding is not None}
         entries = {
-            name: {axis: dim for dim, axes in enumerate(sharding) for axis in axes} for name, sharding in found.items()
+            name: {axis: dim for dim, axes in enumerate(sharding) for axis in axes}
+            for name, sharding in shardings.items()
         }
-        return cls(entries) if found else None
+        return cls(entries) if shardings else None
 
     def __str__(self) -> str:
         return json.dumps(self.entries)
@@ -107,9 +108,9 @@ class Plan:
             arguments = tuple(
                 dataclasses.replace(argument, sharding=sharding(argument)) for argument in function.arguments
             )
-            held = {(argument.kind == "input", argument.name): argument.sharding for argument in arguments}
-            given = [_of_result(result, held, sharding) for result in function.results]
-            results = tuple(map(_with_sharding, function.results, given))
+            of_arguments = {(argument.kind == "input", argument.name): argument.sharding for argument in arguments}
+            shardings = [_of_result(result, of_arguments, sharding) for result in function.results]
+            results = tuple(map(_with_sharding, function.results, shardings))
             made[name] = dataclasses.replace(function, arguments=arguments, results=results)
         if wrong:
             raise UsageError(f"the plan does not fit the program on the mesh {mesh}: {'; '.join(wrong)}")
@@ -120,12 +121,12 @@ def _with_sharding(result: Result, sharding: Sharding | None) -> Result:
     return dataclasses.replace(result, sharding=sharding)
 
 
-def _of_result(result: Result, held: Mapping[tuple[bool, str], Sharding | None], sharding: Any) -> Sharding | None:
+def _of_result(result: Result, shardings: Mapping[tuple[bool, str], Sharding | None], sharding: Any) -> Sharding | None:
     """Return the sharding of the tensor whose new value or gradient ``result`` is; of an output, that of its entry."""
     if result.kind == "output":
         return sharding(result)
     of_input, other = (result.kind == "input", result.name), (result.kind != "input", result.name)
-    return held.get(of_input, held.get(other))
+    return shardings.get(of_input, shardings.get(other))
 
 
 def _matches(pattern: str, name: str) -> bool:
@@ -154,24 +155,24 @@ def _sharding(of: Argument | Result, entry: Mapping[str, int], mesh: Mesh) -> tu
 # --- placements -----------------------------------------------------------------------------------------------------
 
 
-def _dimensions(given: Any, mesh: Mesh) -> dict[str, int]:
+def _dimensions(entry: Any, mesh: Mesh) -> dict[str, int]:
     """Return the dimension that each axis divides. Raises ValueError, with the end of a sentence, for other values."""
     names = [name for name, _ in mesh.axes]
-    if isinstance(given, Mapping):
-        if unknown := [str(axis) for axis in given if axis not in names]:
+    if isinstance(entry, Mapping):
+        if unknown := [str(axis) for axis in entry if axis not in names]:
             raise ValueError(f"names {', '.join(unknown)}, which the mesh does not have")
-        placements = list(given.items())
-    elif isinstance(given, Sequence) and not isinstance(given, str):
-        if len(given) != len(names):
-            raise ValueError(f"has {len(given)} placements, and the mesh {len(names)} axes")
+        placements = list(entry.items())
+    elif isinstance(entry, Sequence) and not isinstance(entry, str):
+        if len(entry) != len(names):
+            raise ValueError(f"has {len(entry)} placements, and the mesh {len(names)} axes")
         # DTensor's strided ones divide what the axes behind them have divided
-        in_order = list(zip(names, given, strict=True))
+        in_order = list(zip(names, entry, strict=True))
         placements = sorted(in_order, key=lambda item: type(item[1]).__name__ == "_StridedShard")
     else:
         larger = [name for name, size in mesh.axes if size > 1] or names
         if len(larger) != 1:
-            raise ValueError(f"says not along which axis: write {{'{larger[0]}': {given!r}}}")
-        placements = [(larger[0], given)]
+            raise ValueError(f"says not along which axis: write {{'{larger[0]}': {entry!r}}}")
+        placements = [(larger[0], entry)]
     return dict(_divided(placements))
 
 

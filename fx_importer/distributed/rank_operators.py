@@ -50,8 +50,8 @@ def permute_operator(x: torch.Tensor, targets: list[int], group_name: str) -> to
     rank, flat = torch.distributed.get_rank(group), x.contiguous().flatten()
     sends = [flat.numel() if target == targets[rank] else 0 for target in range(len(targets))]
     receives = [flat.numel() if target == rank else 0 for target in targets]
-    given = flat if any(sends) else flat[:0]
-    received = torch.ops._c10d_functional.all_to_all_single(given, receives, sends, group_name)
+    blocks = flat if any(sends) else flat[:0]
+    received = torch.ops._c10d_functional.all_to_all_single(blocks, receives, sends, group_name)
     received = torch.ops._c10d_functional.wait_tensor(received)
     return received.reshape(x.shape).clone() if any(receives) else torch.zeros_like(x)
 

@@ -38,12 +38,12 @@ def is_sharded(module: ir.Module) -> bool:
 def take_shardings(module: ir.Module) -> Mapping[str, tuple[list[Sharding | None], list[Sharding | None]]]:
     """Remove the shardings from ``module``; return the shardings of arguments and results by function."""
     _update(module.operation.attributes, {_MESHES: None}, module.context)
-    found: dict[str, tuple[list[Sharding | None], list[Sharding | None]]] = {}
+    shardings: dict[str, tuple[list[Sharding | None], list[Sharding | None]]] = {}
     for function in _functions(module):
         arguments, results = (_read(function, key) for key in ("arg_attrs", "res_attrs"))
-        found[function.name.value] = arguments, results
+        shardings[function.name.value] = arguments, results
         _set(function, None, {"arg_attrs": [None] * len(arguments), "res_attrs": [None] * len(results)})
-    return found
+    return shardings
 
 
 # --- notations ------------------------------------------------------------------------------------------------------
@@ -97,16 +97,16 @@ def _dictionaries(function: func_d.FuncOp, key: str) -> list[dict[str, ir.Attrib
     if key not in function.attributes:
         return [{} for _ in _types(function, key)]
     return [
-        {attribute.name: attribute.attr for attribute in ir.DictAttr(found)}
-        for found in ir.ArrayAttr(function.attributes[key])
+        {attribute.name: attribute.attr for attribute in ir.DictAttr(dictionary)}
+        for dictionary in ir.ArrayAttr(function.attributes[key])
     ]
 
 
 def _set(function: func_d.FuncOp, mesh: Mesh | None, shardings: Mapping[str, list[Sharding | None]]) -> None:
     context = function.context
-    for key, given in shardings.items():
+    for key, values in shardings.items():
         made = _dictionaries(function, key)
-        for attributes, type_, sharding in zip(made, _types(function, key), given, strict=True):
+        for attributes, type_, sharding in zip(made, _types(function, key), values, strict=True):
             attributes.pop(_GSPMD, None)
             if sharding is not None and mesh is not None:
                 rank = ir.RankedTensorType(type_).rank  # a complex tensor has an axis of two parts
@@ -119,8 +119,8 @@ def _set(function: func_d.FuncOp, mesh: Mesh | None, shardings: Mapping[str, lis
 
 
 def _read(function: func_d.FuncOp, key: str) -> list[Sharding | None]:
-    found = [_frontend(dictionary).get(_SHARDY) for dictionary in _dictionaries(function, key)]
-    return [None if attribute is None else _of_shardy(ir.StringAttr(attribute).value) for attribute in found]
+    texts = [_frontend(dictionary).get(_SHARDY) for dictionary in _dictionaries(function, key)]
+    return [None if attribute is None else _of_shardy(ir.StringAttr(attribute).value) for attribute in texts]
 
 
 def _frontend(attributes: Mapping[str, ir.Attribute]) -> dict[str, ir.Attribute]:

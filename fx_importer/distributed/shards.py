@@ -93,7 +93,7 @@ def _shards(
     mesh: Mesh,
     rank: int,
 ) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+    shards: dict[str, torch.Tensor] = {}
     wrong = [f"'{name}' is missing" for name in shapes if name not in names]
     for name, shape in shapes.items():
         if name not in names:
@@ -108,10 +108,10 @@ def _shards(
             wrong.append(f"'{name}' has shape {sizes}, and is not {list(shape)} for each rank")
             continue
         part = whole[tuple(slice(size * at, size * (at + 1)) for size, (at, _) in zip(shape, bounds, strict=True))]
-        found[name] = part.contiguous()
+        shards[name] = part.contiguous()
     if wrong:
         raise UsageError(f"the weights do not fit the program on {mesh}: {'; '.join(wrong)}")
-    return found
+    return shards
 
 
 def _bounds(layout: Layout, shape: tuple[int, ...], mesh: Mesh, rank: int) -> list[tuple[int, int]]:

@@ -144,12 +144,12 @@ class _Functions:
     def _run(self, name: str, module: fx.GraphModule, values: Sequence[Any]) -> Any:
         """Run a graph in eager PyTorch for its aliases and autograd, and write the function's numbers into it."""
         graph = self._graphs[name]
-        held = {origin.name: values[i] for i, origin in enumerate(graph.inputs) if isinstance(origin, HeldInput)}
+        tensors = {origin.name: values[i] for i, origin in enumerate(graph.inputs) if isinstance(origin, HeldInput)}
         passed = [i for i, origin in enumerate(graph.inputs) if isinstance(origin, PassedInput)]
         arguments = copied([values[i] for i in passed])
         state = self._caller.state
-        for path in state.keys() & held.keys():
-            state[path].copy_(held[path])
+        for path in state.keys() & tensors.keys():
+            state[path].copy_(tensors[path])
         results = list(module.forward(*values))
         returned = list(self._caller[name](*arguments))
         pairs = [(f"output[{i}]", results[i], returned[i]) for i in range(len(results))]
@@ -160,7 +160,7 @@ class _Functions:
             for i, value in zip(passed, arguments, strict=True)
             if i not in graph.written
         ]
-        pairs += [(f"state '{path}'", held[path], state[path]) for path in state.keys() & held.keys()]
+        pairs += [(f"state '{path}'", tensors[path], state[path]) for path in state.keys() & tensors.keys()]
         number = sum(function == name for function, _, _ in self.calls)
         self.calls.append(
             (

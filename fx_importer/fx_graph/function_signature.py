@@ -245,21 +245,21 @@ def _check_leaf(value: Argument | Result, tree: Tree) -> None:
         raise ValueError(f"'{value.name}' is leaf {value.leaf!r} of {len(tree.leaves)}")
 
 
-def _symbols(found: Any) -> dict[str, tuple[int, int | None]]:
-    symbols = {name: (least, greatest) for name, (least, greatest) in found.items()}
+def _symbols(facts: Any) -> dict[str, tuple[int, int | None]]:
+    symbols = {name: (least, greatest) for name, (least, greatest) in facts.items()}
     for name, (least, greatest) in symbols.items():
         if type(least) is not int or (greatest is not None and type(greatest) is not int):
             raise ValueError(f"'{name}' has no range")
     return symbols
 
 
-def _guards(found: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(SizeExpression(text).text for text in names_from_json(found.get("guards", ())))
+def _guards(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(SizeExpression(text).text for text in names_from_json(facts.get("guards", ())))
 
 
-def fields_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
+def fields_from_json(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a JSON object, with its type parsed."""
-    fields = dict(found)
+    fields = dict(facts)
     if (type_ := fields.get("type")) is not None:
         fields["type"] = type_from_json(type_)
     if (sharding := fields.get("sharding")) is not None:
@@ -272,9 +272,9 @@ def fields_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def type_from_json(found: Mapping[str, Any]) -> ValueType:
+def type_from_json(facts: Mapping[str, Any]) -> ValueType:
     """Return the type of a JSON object; raise ValueError if its dtype or shape is none."""
-    dtype, shape = found["dtype"], found.get("shape")
+    dtype, shape = facts["dtype"], facts.get("shape")
     check_dtype(dtype)
     if shape is None:
         return ValueType(dtype)
@@ -292,15 +292,15 @@ def check_dtype(name: str) -> None:
         raise ValueError(f"{name!r} is not a dtype")
 
 
-def name_from_json(found: Any) -> str:
-    """Return ``found``; raise ValueError unless it is text."""
-    if not isinstance(found, str):
-        raise ValueError(f"{found!r} is not a name")
-    return found
+def name_from_json(text: Any) -> str:
+    """Return ``text``; raise ValueError unless it is text."""
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is not a name")
+    return text
 
 
-def names_from_json(found: Any) -> tuple[str, ...]:
-    """Return ``found``; raise ValueError unless it is a list of text."""
-    if not isinstance(found, list | tuple):
-        raise ValueError(f"{found!r} is not a list of names")
-    return tuple(map(name_from_json, found))
+def names_from_json(names: Any) -> tuple[str, ...]:
+    """Return ``names``; raise ValueError unless it is a list of text."""
+    if not isinstance(names, list | tuple):
+        raise ValueError(f"{names!r} is not a list of names")
+    return tuple(map(name_from_json, names))

@@ -39,23 +39,23 @@ class CallArguments:
         dtypes = node.meta.get("model_dtypes")
         return cls(build, iter([str(dtype).removeprefix("torch.") for dtype in dtypes]) if dtypes else None)
 
-    def argument(self, given: Any) -> OperatorArgument:
+    def argument(self, argument_value: Any) -> OperatorArgument:
         """Return the record of an argument of the operator, and add the operands of the function for it."""
-        if isinstance(given, list | tuple):
-            return tuple(self.argument(argument) for argument in given)
-        if isinstance(given, fx.Node):
-            example = self.build.example(given)
+        if isinstance(argument_value, list | tuple):
+            return tuple(self.argument(argument) for argument in argument_value)
+        if isinstance(argument_value, fx.Node):
+            example = self.build.example(argument_value)
             if isinstance(example, list | tuple):
-                binding = self.build.environment.binding(given)
+                binding = self.build.environment.binding(argument_value)
                 if not isinstance(binding, tuple):
                     raise UnsupportedNodeError(
                         "a list of tensors that another operator made goes into it: take it apart before"
                     )
                 return tuple(self._passed(value, part) for value, part in zip(binding, example, strict=True))
-            return self._passed(self.build.value(given), example)
-        if isinstance(given, torch.dtype | torch.layout | torch.memory_format):
-            return _CODES[given]
-        return str(given) if isinstance(given, torch.device) else given
+            return self._passed(self.build.value(argument_value), example)
+        if isinstance(argument_value, torch.dtype | torch.layout | torch.memory_format):
+            return _CODES[argument_value]
+        return str(argument_value) if isinstance(argument_value, torch.device) else argument_value
 
     def _passed(self, value: Any, example: Any) -> Passed:
         build = self.build

@@ -124,10 +124,10 @@ class NodeBuilder:
             type(value),
             value if value == value and value != 0 else repr(value),
         )  # NaN differs from itself, and -0.0 equals 0.0
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = constant_op(self, value)
-        return found
+        value_of_key = self._constants.get(key)
+        if value_of_key is None:
+            value_of_key = self._constants[key] = constant_op(self, value)
+        return value_of_key
 
     def list_of(self, elements: Sequence[ir.Value], type_: ir.Type | None = None) -> ir.Value:
         """Return a list of the elements. Its type is derived from theirs by default."""
@@ -161,11 +161,11 @@ class NodeBuilder:
             attribute = weights.external(tensor, name) if external and name else weights.attribute(tensor, name)
         except (UnimportableTensor, UnknownDtype) as error:
             raise UnsupportedNodeError(str(error)) from None
-        found = self._literals.get(attribute)
-        if found is None:
-            found = self.op("torch.vtensor.literal", [self.types.of(tensor)], (), {"value": attribute}).result
-            self._literals[attribute] = found
-        return found
+        result = self._literals.get(attribute)
+        if result is None:
+            result = self.op("torch.vtensor.literal", [self.types.of(tensor)], (), {"value": attribute}).result
+            self._literals[attribute] = result
+        return result
 
     def scalar_tensor(self, value: Any, dtype: torch.dtype) -> ir.Value:
         """Return a Python number, or the value of a scalar node, as a rank-0 tensor of ``dtype``."""

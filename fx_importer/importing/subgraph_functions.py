@@ -46,12 +46,12 @@ class Callees:
             return known
         importer = self._importer
         inputs = module.graph.find_nodes(op="placeholder")
-        held = [
+        is_constant = [
             node.meta.get(SAME_IN_ALL_CALLS)
             and (not isinstance(value.owner, ir.Block) and value.owner.name == _LITERAL)
             for node, value in zip(inputs, operands, strict=True)
         ]
-        passed = [position for position, is_held in enumerate(held) if not is_held]
+        passed = [position for position, is_held in enumerate(is_constant) if not is_held]
         types = [operands[position].type for position in passed]
         with importer.context, importer.locations.unknown, ir.InsertionPoint(importer.module.body):
             function = func_d.FuncOp(f"{build.outlines}.{name}", (types, []), visibility="private")
@@ -66,7 +66,7 @@ class Callees:
             inner.op(_LITERAL, [value.type], (), {"value": value.owner.attributes["value"]}).result
             if is_held
             else next(arguments)
-            for value, is_held in zip(operands, held, strict=True)
+            for value, is_held in zip(operands, is_constant, strict=True)
         ]
         results = importer.import_subgraph(module.graph, inner, values)
         build.unsupported.extend(inner.unsupported)

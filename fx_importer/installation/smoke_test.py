@@ -146,8 +146,8 @@ def _lowers(output_type: str) -> str:
 def _runs(backend: str) -> str:
     output_type = engine_named(backend).accepts[0]
     model = _Tiny()
-    found = lower(model, *_INPUT, output_type=output_type).caller(backend=backend)(*_INPUT)
-    difference = float((found - model(*_INPUT)).abs().max().detach())
+    result = lower(model, *_INPUT, output_type=output_type).caller(backend=backend)(*_INPUT)
+    difference = float((result - model(*_INPUT)).abs().max().detach())
     if not difference < 1e-5:
         raise ArithmeticError(f"a small program differs from eager PyTorch by {difference:.1e}")
     return f"ran a small program in {OutputType.get(output_type).value}"

@@ -87,12 +87,12 @@ class SourceModel(BatchModel):
             UsageError: if a text has no source, and as `LanguageModel.score` and `encode` do.
         """
         listed = [texts] if isinstance(texts, str) else list(texts)
-        given = [sources] if isinstance(sources, str) else list(() if sources is None else sources)
-        if len(given) != len(listed):
-            raise UsageError(f"{len(listed)} texts and {len(given)} sources: pass the source of each text")
+        sources_given = [sources] if isinstance(sources, str) else list(() if sources is None else sources)
+        if len(sources_given) != len(listed):
+            raise UsageError(f"{len(listed)} texts and {len(sources_given)} sources: pass the source of each text")
         start = self._start(None)
         targets = [self.tokenizer(text_target=text)["input_ids"] for text in listed]
-        self.encode([self._inputs(source) for source in given])
+        self.encode([self._inputs(source) for source in sources_given])
         rows = self._log_probabilities([[*start, *target] for target in targets])
         return [
             Score((start[-1], *target), probabilities[len(start) - 1 :])

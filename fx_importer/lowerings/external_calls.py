@@ -61,5 +61,5 @@ def nested(
             return [next(values) for _ in example]
         return constant(None) if example is None and constant is not None else next(values)
 
-    found = [one(example) for example in examples]
-    return found[0] if len(found) == 1 else found
+    results = [one(example) for example in examples]
+    return results[0] if len(results) == 1 else results

@@ -51,7 +51,7 @@ def handlers_for(
                     if into is output_type or operator.namespace not in BUILT_IN:
                         rules.setdefault(operator, []).append((rule, into))
     built_in = _BuiltIn(tuple(dict.fromkeys(kind.root for kind in (output_type, *fallback))), refuses)
-    return {operator: _handler(found, output_type, built_in) for operator, found in rules.items()}
+    return {operator: _handler(rule, output_type, built_in) for operator, rule in rules.items()}
 
 
 BUILT_IN = ("aten", "prims")
@@ -122,8 +122,8 @@ def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: 
     update_function_type(function)
 
     stem = "fallback_" + re.sub(r"\W", "_", str(node.target))
-    found = import_call_of(External(rule.operators, stem), node, build)
-    call = next(iter(tree_leaves(found))).owner
+    outputs = import_call_of(External(rule.operators, stem), node, build)
+    call = next(iter(tree_leaves(outputs))).owner
     name = ir.FlatSymbolRefAttr(call.attributes["callee"])
     if [operand.type for operand in call.operands] != types:
         raise UnsupportedNodeError(
@@ -131,7 +131,7 @@ def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: 
         )
     function.attributes["sym_name"] = ir.StringAttr.get(name.value, context)
     importer.defined.setdefault(name.value, StubDefinition(str(node.target), module, into))
-    return found
+    return outputs
 
 
 class _RuleCall:

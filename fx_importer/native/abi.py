@@ -234,13 +234,13 @@ def _value(kind: str, described: Argument | Result, names: list[str], written: b
 def _sizes(function: Function, arguments: Sequence[Value], names: list[str]) -> tuple[Size, ...]:
     """Return the symbols that sizes of inputs are made of, in order."""
     ranges: Mapping[str, tuple[int, int | None]] = function.symbols
-    found: list[Size] = []
+    declared: list[Size] = []
     for value in arguments:
         for size in value.shape or ():
             for symbol in sorted(SizeExpression(size).symbols) if isinstance(size, str) else ():
-                if symbol not in [size.name for size in found]:
+                if symbol not in [size.name for size in declared]:
                     least, greatest = ranges.get(symbol, (0, None))
                     c_name = identifier(symbol, names)
                     names.append(c_name)
-                    found.append(Size(symbol, c_name, least, greatest))
-    return tuple(found)
+                    declared.append(Size(symbol, c_name, least, greatest))
+    return tuple(declared)

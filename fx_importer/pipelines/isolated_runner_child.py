@@ -58,11 +58,11 @@ class Runner:
         return ran
 
     def _probe(
-        self, given: str | bytes, stages: Sequence[tuple[str, str]], result: bool
+        self, source: str | bytes, stages: Sequence[tuple[str, str]], result: bool
     ) -> tuple[str, list[Warning], Exception | None, bytes | None]:
-        """Run stages on the module ``given``. Return the name of the last stage, its outcome, and the module."""
+        """Run stages on the module ``source``. Return the name of the last stage, its outcome, and the module."""
         try:
-            module = ir.Module.parse(given, self._context)
+            module = ir.Module.parse(source, self._context)
         except ir.MLIRError as error:
             raise UsageError(f"not a module: {error}") from None
         name, warned = "", []

@@ -19,8 +19,8 @@ class Pass:
     options: Mapping[str, Option] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
-        given = " ".join(f"{key}={option_text(value)}" for key, value in self.options.items())
-        return f"{self.name}{{{given}}}" if given else self.name
+        listed = " ".join(f"{key}={option_text(value)}" for key, value in self.options.items())
+        return f"{self.name}{{{listed}}}" if listed else self.name
 
 
 @dataclass(frozen=True)

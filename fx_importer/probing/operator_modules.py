@@ -53,29 +53,29 @@ def probes_of(module: ir.Operation) -> list[Probe]:
 
     An operator with regions comes after the operators in them. ``module`` is in the torch dialect, as imported.
     """
-    found: dict[str, Probe] = {}
+    probes: dict[str, Probe] = {}
     for function in module.regions[0].blocks[0].operations:
         if isinstance(function.operation.opview, func_d.FuncOp):
             for region in function.regions:
-                _collect(region, function.operation, found)
-    return list(found.values())
+                _collect(region, function.operation, probes)
+    return list(probes.values())
 
 
-def _collect(region: ir.Region, function: ir.Operation, found: dict[str, Probe]) -> list[Probe]:
+def _collect(region: ir.Region, function: ir.Operation, by_text: dict[str, Probe]) -> list[Probe]:
     probes = []
     for block in region.blocks:
         for view in block.operations:
             op = view.operation
-            inside = [probe for inner_op in op.regions for probe in _collect(inner_op, function, found)]
+            inside = [probe for inner_op in op.regions for probe in _collect(inner_op, function, by_text)]
             if not _has_probe(op):
                 continue
             text = extract(op, function)
             blamed = _producer(op)
-            probe = found.get(text)
+            probe = by_text.get(text)
             numbers = {inner_op: None for inner_op in _closure(op) if inner_op != op and _reads_scalar(inner_op)}
             if probe is None:
                 fixed = extract(op, function, numbers) if numbers else None
-                probe = found[text] = Probe(text, overload(blamed), call_of(blamed), inside=inside, fixed=fixed)
+                probe = by_text[text] = Probe(text, overload(blamed), call_of(blamed), inside=inside, fixed=fixed)
             probe.calls[blamed] = None
             probe.numbers |= numbers
             probes.append(probe)

@@ -43,13 +43,13 @@ def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, StubDefin
         if op.name.startswith("torch.") and any(map(is_used, op.results)) and call_of(op) in calls
     ]
     stubs = OperatorStubs(module)
-    found: dict[str, StubDefinition] = {}
+    definitions: dict[str, StubDefinition] = {}
     for op in outlined:
         try:
-            _replace(op, stubs, found)
+            _replace(op, stubs, definitions)
         except _NotOutlinable:
             continue
-    return found
+    return definitions
 
 
 @dataclass
@@ -81,13 +81,13 @@ class _CallSite:
 
     def tensor(self, value: ir.Value) -> ValueType:
         """Return the model's type of the next tensor, ``value``."""
-        found = _tensor_type(value.type)
+        kind = _tensor_type(value.type)
         if self.dtypes is None:
-            return found
-        dtype, shape = next(self.dtypes, None), found.shape or ()
+            return kind
+        dtype, shape = next(self.dtypes, None), kind.shape or ()
         if dtype is None:
             raise _NotOutlinable
-        paired = dtype.startswith("complex") and not found.dtype.startswith("complex")
+        paired = dtype.startswith("complex") and not kind.dtype.startswith("complex")
         return ValueType(dtype, shape[:-1] if paired else shape)
 
 
@@ -98,9 +98,9 @@ def _replace(op: ir.Operation, stubs: OperatorStubs, defined: dict[str, StubDefi
     site = _CallSite(_model_dtypes(op))
     arguments = tuple(site.argument(operand) for operand in op.operands)
     results = [
-        found
+        entry
         for position, result in enumerate(op.results)
-        for found in _results(result, () if len(schema.returns) == 1 else (position,))
+        for entry in _results(result, () if len(schema.returns) == 1 else (position,))
     ]
     if site.dtypes is not None and any(map(_is_list, op.results)):
         raise _NotOutlinable  # unused elements of the list have no recorded dtype
@@ -165,10 +165,10 @@ def _model_dtypes(op: ir.Operation) -> Iterator[str] | None:
 
 def _schema(name: str) -> Any:
     """Return the schema of an overload. Raises `_NotOutlinable` if it is unknown or mutates its arguments."""
-    found = operator_named(name)
-    if not isinstance(found, OpOverload) or found._schema.is_mutable:
+    operator = operator_named(name)
+    if not isinstance(operator, OpOverload) or operator._schema.is_mutable:
         raise _NotOutlinable
-    return found._schema
+    return operator._schema
 
 
 def _constant(op: ir.Operation) -> OperatorArgument:
@@ -192,15 +192,15 @@ def _results(value: ir.Value, path: tuple[int, ...]) -> list[tuple[ir.Value, tup
     """Return the used tensors of a result with their paths in it; lists are unpacked."""
     if not _is_list(value):
         return [(value, path)]
-    found: list[tuple[ir.Value, tuple[int, ...]]] = []
+    uses: list[tuple[ir.Value, tuple[int, ...]]] = []
     for user in [use.owner for use in value.uses]:
         if user.name == "torch.prim.ListUnpack":
-            found += [(result, (*path, i)) for i, result in enumerate(user.results)]
+            uses += [(result, (*path, i)) for i, result in enumerate(user.results)]
         elif user.name == "torch.aten.__getitem__.t" and (index := maker_of(user.operands[1])):
-            found.append((user.results[0], (*path, ir.IntegerAttr(index.attributes["value"]).value)))
+            uses.append((user.results[0], (*path, ir.IntegerAttr(index.attributes["value"]).value)))
         else:
             raise _NotOutlinable
-    return found
+    return uses
 
 
 def _is_list(value: ir.Value) -> bool:
@@ -221,12 +221,12 @@ def _dtype(element: str) -> str:
         return "bool"
     if element == "bf16":
         return "bfloat16"
-    if found := re.fullmatch(r"complex<f(\d+)>", element):
-        return f"complex{2 * int(found[1])}"
-    if found := re.fullmatch(r"f8(\w+)", element):
-        return f"float8_{found[1].lower()}"
-    if found := re.fullmatch(r"([su]i|f)(\d+)", element):
-        return {"si": "int", "ui": "uint", "f": "float"}[found[1]] + found[2]
+    if match_ := re.fullmatch(r"complex<f(\d+)>", element):
+        return f"complex{2 * int(match_[1])}"
+    if match_ := re.fullmatch(r"f8(\w+)", element):
+        return f"float8_{match_[1].lower()}"
+    if match_ := re.fullmatch(r"([su]i|f)(\d+)", element):
+        return {"si": "int", "ui": "uint", "f": "float"}[match_[1]] + match_[2]
     raise _NotOutlinable
 
 

@@ -200,8 +200,8 @@ def causes_in(
     return _causes(causes)
 
 
-def _causes(found: Mapping[str, tuple[Cause, Iterable[ir.Operation]]]) -> list[Cause]:
-    return [replace(cause, places=tuple(map(_place, calls))) for cause, calls in found.values()]
+def _causes(calls_by_cause: Mapping[str, tuple[Cause, Iterable[ir.Operation]]]) -> list[Cause]:
+    return [replace(cause, places=tuple(map(_place, calls))) for cause, calls in calls_by_cause.values()]
 
 
 def _place(call: ir.Operation) -> Place:
@@ -243,7 +243,7 @@ def _no_match_reason(call: ir.Operation) -> str:
 
 def _data_dependent_remark(op: str, call: str) -> str:
     """Return a remark if a result of the call has a data-dependent size, with a semicolon; or an empty string."""
-    given, _, returned = call.partition(" -> ")
+    call_text, _, returned = call.partition(" -> ")
     dynamic = re.compile(r"\?|\b(int|list<int>)[,\])]")
-    depends = torch.Tag.dynamic_output_shape in getattr(operator_named(op), "tags", ()) or not dynamic.search(given)
+    depends = torch.Tag.dynamic_output_shape in getattr(operator_named(op), "tags", ()) or not dynamic.search(call_text)
     return "the result has a data-dependent size; " if "?" in returned and depends else ""

@@ -89,5 +89,5 @@ def anonymous_memory(process: int) -> int:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
         return 0  # it has ended, or this system has no /proc
-    _, found, rest = status.partition("RssAnon:")
-    return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0
+    _, key, rest = status.partition("RssAnon:")
+    return int(rest.split(maxsplit=1)[0]) * 1024 if key else 0

@@ -28,10 +28,10 @@ def minimized(items: Sequence[T], persists: Callable[[Sequence[T]], bool]) -> li
         chunks = [kept[len(kept) * i // parts : len(kept) * (i + 1) // parts] for i in range(parts)]
         others = [[i for i in kept if i not in set(chunk)] for chunk in chunks]
         # With two parts, the complement of each is the other part.
-        if found := next((chunk for chunk in (chunks if parts == 2 else []) if holds(chunk)), None):
-            kept, parts = found, 2
-        elif found := next((other for other in others if holds(other)), None):
-            kept, parts = found, max(parts - 1, 2)
+        if smaller := next((chunk for chunk in (chunks if parts == 2 else []) if holds(chunk)), None):
+            kept, parts = smaller, 2
+        elif smaller := next((other for other in others if holds(other)), None):
+            kept, parts = smaller, max(parts - 1, 2)
         elif parts < len(kept):
             parts = min(2 * parts, len(kept))
         else:

@@ -38,7 +38,7 @@ def lowered_weights(
         read: the names of the weights from which constants were computed.
         manifest: of the module, which has the other weights too, except for state and those that it names.
     """
-    held = {
+    tensors = {
         name: tensor
         for program in programs.values()
         for name, tensor in {**program.constants, **program.state_dict}.items()
@@ -47,7 +47,7 @@ def lowered_weights(
     outside = {*manifest.state, *manifest.weights_by_name}
     return tuple(
         LoweredWeight(tensor, tensor._version, name in read)
-        for name, tensor in held.items()
+        for name, tensor in tensors.items()
         if name in read or name not in outside
     )
 

@@ -305,8 +305,8 @@ class Lowered(LoweredOnMesh):
         from fx_importer.results.verify import inputs_given, verify_lowered
         from fx_importer.verification import Tolerance
 
-        given = inputs_given(args, kwargs)
-        return verify_lowered(self, given, inputs, backends, Tolerance(rtol, atol), isolate, bisect)
+        call = inputs_given(args, kwargs)
+        return verify_lowered(self, call, inputs, backends, Tolerance(rtol, atol), isolate, bisect)
 
     def bisect(
         self,
@@ -340,5 +340,5 @@ class Lowered(LoweredOnMesh):
         from fx_importer.results.verify import bisect_lowered, inputs_given
         from fx_importer.verification import Tolerance
 
-        given = inputs_given(args, kwargs)
-        return bisect_lowered(self, given, inputs, backend, Tolerance(rtol, atol), isolate)
+        call = inputs_given(args, kwargs)
+        return bisect_lowered(self, call, inputs, backend, Tolerance(rtol, atol), isolate)

@@ -54,8 +54,8 @@ class LoweredOnMesh(LoweredRecord):
             raise UsageError(
                 f"the program has a plan, and takes whole tensors: run it with caller(backend={default!r})"
             )
-        held = self.held({*self.manifest.state, *self.manifest.weights_by_name})
-        initial = {name: tensor for name, tensor in held.items() if not tensor.is_meta}
+        tensors = self.held({*self.manifest.state, *self.manifest.weights_by_name})
+        initial = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}
         module = self.linked
         load = loaders.get(backend or default)
         if load is None:
@@ -63,13 +63,13 @@ class LoweredOnMesh(LoweredRecord):
             raise UsageError(f"backend={backend!r} does not run the program of each rank: {accepted} do")
         loaded = {name: load(module, name) for name in self.manifest.functions}
         devices = len(next(iter(loaded.values())).ranks)
-        given = [initial] * devices if states is None else states
-        if len(given) != devices:
+        states_passed = [initial] * devices if states is None else states
+        if len(states_passed) != devices:
             raise UsageError(
-                f"the mesh has {devices} devices in this process, and states= has {len(given)} values: pass one for "
-                "each"
+                f"the mesh has {devices} devices in this process, and states= has {len(states_passed)} values: pass "
+                "one for each"
             )
-        return MeshCaller(self.manifest, loaded, [{**initial, **state} for state in given])
+        return MeshCaller(self.manifest, loaded, [{**initial, **state} for state in states_passed])
 
     def on_mesh(self, mesh: Any, plan: Mapping[str, Any] | str | Plan) -> Self:
         """Return the program of whole tensors divided as ``plan`` says, without lowering it again.

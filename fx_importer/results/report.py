@@ -125,16 +125,16 @@ def _outputs(check: Check) -> Iterator[Contents]:
         }
 
 
-def contents_of_divergence(found: Divergence) -> Contents:
-    """Return the node, its place, and the text of ``found``."""
-    path, _, line = (found.where or "").rpartition(":")
-    place = {"file": path, "line": int(line), "module": found.module or None} if line.isdecimal() else None
+def contents_of_divergence(divergence: Divergence) -> Contents:
+    """Return the node, its place, and the text of ``divergence``."""
+    path, _, line = (divergence.where or "").rpartition(":")
+    place = {"file": path, "line": int(line), "module": divergence.module or None} if line.isdecimal() else None
     return {
-        "node": found.node,
-        "operator": found.operator,
-        "backend": found.backend,
-        "cause": found.cause.value,
-        "detail": str(found),
+        "node": divergence.node,
+        "operator": divergence.operator,
+        "backend": divergence.backend,
+        "cause": divergence.cause.value,
+        "detail": str(divergence),
         "places": [place] if place else [],
     }
 

@@ -54,8 +54,8 @@ def caller_of(
     in_place = False
     if isinstance(backend, TakesWeights) and lowered.options.importing.weights is Weights.EXTERNAL:
         in_place = not getattr(backend, "copies_weights", False)
-        held, module = lowered.weight_values(), lowered.module  # nothing is compiled in
-        passed = {key: as_passed(held[weight.name], weight) for key, weight in lowered.manifest.weights.items()}
+        values, module = lowered.weight_values(), lowered.module  # nothing is compiled in
+        passed = {key: as_passed(values[weight.name], weight) for key, weight in lowered.manifest.weights.items()}
         backend = backend.with_weights(passed)
     else:
         module = lowered.linked

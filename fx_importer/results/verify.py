@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def verify_lowered(
     lowered: Lowered,
-    given: Inputs | None,
+    call: Inputs | None,
     inputs: Sequence[Inputs],
     backends: Sequence[str | Backend] | None,
     tolerance: Tolerance,
@@ -39,7 +39,7 @@ def verify_lowered(
     Raises:
         UsageError: as `Lowered.verify` does.
     """
-    if given and inputs:
+    if call and inputs:
         raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
     _check_comparable(lowered)
     check_weights(lowered.weights, lowered.module)
@@ -49,14 +49,14 @@ def verify_lowered(
     if backends is None:
         backends = _default_backends(lowered.manifest)
         required = backends[0]
-    calls = [given] if given else inputs or example_inputs(lowered.exported)
+    calls = [call] if call else inputs or example_inputs(lowered.exported)
     verdict = verify(lowered, calls, backends, tolerance, isolate, required)
     if not bisect:
         return verdict
     ran = [check for check in reversed(verdict.checks) if check.backend != CAPTURE]
     wrong = {check.backend: check for check in ran if check.status is Status.MISMATCH}
-    found = (_wrong_pass(lowered, check, calls, backends, tolerance) for check in wrong.values())
-    return replace(verdict, wrong_passes=tuple(check for check in found if check is not None))
+    checks = (_wrong_pass(lowered, check, calls, backends, tolerance) for check in wrong.values())
+    return replace(verdict, wrong_passes=tuple(check for check in checks if check is not None))
 
 
 def _wrong_pass(
@@ -78,7 +78,7 @@ def _wrong_pass(
 
 def bisect_lowered(
     lowered: Lowered,
-    given: Inputs | None,
+    call: Inputs | None,
     inputs: Inputs | None,
     backend: str | Backend | None,
     tolerance: Tolerance,
@@ -89,10 +89,10 @@ def bisect_lowered(
     Raises:
         UsageError: as `Lowered.bisect` does.
     """
-    if given and inputs:
+    if call and inputs:
         raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
     _check_comparable(lowered)
-    chosen = inputs or given or example_inputs(lowered.exported)[0]
+    chosen = inputs or call or example_inputs(lowered.exported)[0]
     backend = default_backend(lowered.manifest) if backend is None else backend
     return bisect(lowered, lowered.recompile, chosen, backend, tolerance, isolate)
 

@@ -103,10 +103,10 @@ class Target:
         from fx_importer.decompositions.engine.library_composites import library_composites
         from fx_importer.lowerings import table_with
 
-        given, kind = options.decompositions, self.output_type
-        changes = Overrides.of(given.keep, given.extra)
-        if given.table is not None:
-            table = expand_packets(given.table)
+        decompositions, kind = options.decompositions, self.output_type
+        changes = Overrides.of(decompositions.keep, decompositions.extra)
+        if decompositions.table is not None:
+            table = expand_packets(decompositions.table)
             left = [operator for operator in self.decompositions if operator not in table]
             table = leaving(table, left, kind, "decomposition_table=", because="not in decomposition_table")
         else:

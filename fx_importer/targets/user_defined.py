@@ -32,9 +32,9 @@ def _decompositions(output_type: OutputType, base: Target) -> DecompositionTable
     """Return the decompositions of ``output_type``. Raises UsageError if they are not a table."""
     from fx_importer.decompositions import expand_packets
 
-    given = output_type.decompositions
+    rules = output_type.decompositions
     table = (
-        base.decompositions if given is None else given if isinstance(given, Mapping) else given(base.decompositions)
+        base.decompositions if rules is None else rules if isinstance(rules, Mapping) else rules(base.decompositions)
     )
     if not isinstance(table, Mapping):
         raise UsageError(f"{output_type!r}: its decompositions are no table but {type(table).__name__}")

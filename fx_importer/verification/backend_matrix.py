@@ -36,10 +36,10 @@ class Row:
         """
         if self.verdict is None:
             return dict.fromkeys(self.backends, ("crashed" if self.signal else "not lowered", None))
-        found: dict[str, list[Check]] = {}
+        checks_by_backend: dict[str, list[Check]] = {}
         for check in self.verdict.checks:
-            found.setdefault(check.backend, []).append(check)
-        return {name: (_worst(checks).value, _error(checks)) for name, checks in found.items()}
+            checks_by_backend.setdefault(check.backend, []).append(check)
+        return {name: (_worst(checks).value, _error(checks)) for name, checks in checks_by_backend.items()}
 
     @property
     def passed(self) -> bool:
@@ -84,11 +84,11 @@ class Matrix:
 
     def remarks(self) -> list[str]:
         """Return a line for each problem."""
-        found: list[str] = []
+        texts: list[str] = []
         for row in self.rows:
             lines = [f"not lowered: {row.problem}"] if row.verdict is None else row.verdict.remarks()
-            found += [f"{row.output_type.value}, {line}" for line in lines]
-        return found
+            texts += [f"{row.output_type.value}, {line}" for line in lines]
+        return texts
 
     def __str__(self) -> str:
         return as_text(self.table(), self.remarks())

@@ -85,11 +85,11 @@ def _results_and_once_more(subject: Subject, calls: Sequence[Inputs], observe: O
     """Return the results of the exported programs, and of one more call with the first inputs if it does not fail."""
     again = calls[:1] if subject.originals else ()
     results = results_in_turn(subject, [*calls, *again], subject.exported, observe)
-    found = [next(results) for _ in calls]
+    results_of_calls = [next(results) for _ in calls]
     try:
-        return [*found, *results]
+        return [*results_of_calls, *results]
     except Exception:  # state that has advanced may refuse the inputs
-        return found
+        return results_of_calls
 
 
 def _model_results(
@@ -103,8 +103,8 @@ def _model_results(
         return None, ""
     ((name, original),) = subject.originals.items()
     program = subject.exported[name]
-    held = {**program.constants, **program.state_dict}
-    tensors = {key: value for key, value in held.items() if isinstance(value, torch.Tensor)}
+    values = {**program.constants, **program.state_dict}
+    tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
     initial = subject.initial_state()
     state = {key: initial[key].detach().clone() for key in subject.manifest.state}
     function = subject.manifest.functions[name]
@@ -168,15 +168,15 @@ def _integers_against(
     programs: Mapping[str, ExportedProgram],
 ) -> Comparisons:
     """Compare results in integers with the model's."""
-    found: dict[tuple[str, int], tuple[OutputCheck, ...]] = {}
+    checks: dict[tuple[str, int], tuple[OutputCheck, ...]] = {}
     for call, number, values, wanted in zip(calls, numbers, integers, of_model, strict=False):
         name = call.function or ""
         steps = steps_of_results(programs[name])
-        found[name, number] = tuple(
+        checks[name, number] = tuple(
             OutputCheck(f"{what}, of the model", compare_quantized(value, other, steps[at] if at < len(steps) else 0.0))
             for at, ((what, value), (_, other)) in enumerate(zip(values, wanted, strict=True))
         )
-    return found
+    return checks
 
 
 LARGEST_ERROR = 0.25
@@ -192,25 +192,25 @@ def compare_quantized(actual: Any, expected: Any, step: float = 0.0) -> Comparis
     It passes if no element differs by more than one ``step`` (1 for int8, uint8 and int16), or within `LEAST_RATIO`
     and `LARGEST_ERROR`. Of other integers and bools, `LEAST_EQUAL` elements are equal, and a single one is.
     """
-    found = compare(actual, expected)
-    if found.passed or found.problem or not isinstance(expected, torch.Tensor):
-        return found
-    if expected.dtype in TOLERANCES and not (found.nan_positions_equal and found.infinities_equal):
-        return found
+    check = compare(actual, expected)
+    if check.passed or check.problem or not isinstance(expected, torch.Tensor):
+        return check
+    if expected.dtype in TOLERANCES and not (check.nan_positions_equal and check.infinities_equal):
+        return check
     if expected.dtype not in _QUANTIZED and expected.dtype not in TOLERANCES:
-        equal = 1 - found.out_of_tolerance / found.elements
-        return replace(found, out_of_tolerance=0) if found.elements > 1 and equal >= LEAST_EQUAL else found
+        equal = 1 - check.out_of_tolerance / check.elements
+        return replace(check, out_of_tolerance=0) if check.elements > 1 and equal >= LEAST_EQUAL else check
     step = 1.0 if expected.dtype in _QUANTIZED else step
-    if found.max_absolute <= step * 1.001:
-        return replace(found, out_of_tolerance=0)
+    if check.max_absolute <= step * 1.001:
+        return replace(check, out_of_tolerance=0)
     ratio = _ratio(actual, expected)
-    if ratio >= LEAST_RATIO and found.max_absolute <= LARGEST_ERROR * found.magnitude:
-        return replace(found, out_of_tolerance=0)
+    if ratio >= LEAST_RATIO and check.max_absolute <= LARGEST_ERROR * check.magnitude:
+        return replace(check, out_of_tolerance=0)
     return replace(
-        found,
+        check,
         problem=f"signal to noise relative to the quantized program in eager PyTorch is {ratio:.1f} dB, and the "
-        f"largest difference is {found.max_absolute:.3g}. Accepted are one step, or {LEAST_RATIO:.0f} dB and at most "
-        f"{LARGEST_ERROR} of the largest magnitude, {found.magnitude:.3g}",
+        f"largest difference is {check.max_absolute:.3g}. Accepted are one step, or {LEAST_RATIO:.0f} dB and at most "
+        f"{LARGEST_ERROR} of the largest magnitude, {check.magnitude:.3g}",
     )
 
 

@@ -47,7 +47,7 @@ class OriginalModel:
         """Return the model with the weights of the program in place of its own."""
         return replace(self, weights_given=True)
 
-    def copied(self, held: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> ModelCopy:
+    def copied(self, values: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> ModelCopy:
         """Return a copy with its own Python attributes, which shares all tensors except ``state``.
 
         A function is not copied: `ModelCopy.restored` restores what it refers to.
@@ -66,26 +66,26 @@ class OriginalModel:
         if isinstance(self.function, types.FunctionType):
             if self.weights_given:
                 raise UsageError("a function has its own weights, and not those that were given")
-            return ModelCopy(self, self.function, {name: held[name] for name in state}, (), held, {})
+            return ModelCopy(self, self.function, {name: values[name] for name in state}, (), values, {})
         memo: dict[int, Any] = {}
         of_state: dict[str, torch.Tensor] = {}
         names = _names(self.function)
-        by_place = {storage_view_key(tensor): name for name, tensor in held.items() if _has_place(tensor)}
+        by_place = {storage_view_key(tensor): name for name, tensor in values.items() if _has_place(tensor)}
         for tensor in tensors:
             name = names.get(id(tensor), "")
-            if name not in held and _has_place(tensor):
+            if name not in values and _has_place(tensor):
                 name = by_place.get(storage_view_key(tensor), "")
             memo[id(tensor)] = tensor
             if name in state:
                 of_state[name] = memo[id(tensor)] = _like(tensor, state[name])
-            elif name in held and (self.weights_given or is_fake_or_meta(tensor)):
-                memo[id(tensor)] = _like(tensor, held[name])
+            elif name in values and (self.weights_given or is_fake_or_meta(tensor)):
+                memo[id(tensor)] = _like(tensor, values[name])
         function = copy.deepcopy(self.function, memo)
         if isinstance(function, torch.nn.Module):
             for module, training in zip(function.modules(), self.training, strict=False):
                 module.training = training
-        others = {name: held[name] for name in state if name not in of_state}  # of a global variable, perhaps
-        return ModelCopy(self, function, of_state | others, list(of_state.values()), held, names)
+        others = {name: values[name] for name in state if name not in of_state}  # of a global variable, perhaps
+        return ModelCopy(self, function, of_state | others, list(of_state.values()), values, names)
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,12 @@ class ModelCopy:
             return {name: _summary(value) for name, value in variables_of(function).items()}
         owner = function if isinstance(function, torch.nn.Module) else getattr(function, "__self__", None)
         modules = owner.named_modules() if isinstance(owner, torch.nn.Module) else [("", owner)]
-        found: dict[str, Any] = {}
+        summaries: dict[str, Any] = {}
         for path, module in modules:
             for name, value in getattr(module, "__dict__", {}).items():
                 if name not in _OF_MODULES:
-                    found[f"{path}.{name}" if path else name] = _summary(value)
-        return found
+                    summaries[f"{path}.{name}" if path else name] = _summary(value)
+        return summaries
 
 
 def _summary(value: Any) -> Any:

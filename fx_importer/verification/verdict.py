@@ -153,16 +153,16 @@ class Verdict:
 
     def remarks(self) -> list[str]:
         """Return a line for each problem, and how to bisect it."""
-        found: list[str] = [self.reference] if self.reference else []
+        texts: list[str] = [self.reference] if self.reference else []
         for check in self.checks:
             if check.reason:
-                found.append(f"{check.backend} {check.status.value}: {check.reason}")
-            found += [
+                texts.append(f"{check.backend} {check.status.value}: {check.reason}")
+            texts += [
                 f"{check.backend}, {output.name}: {output.comparison}"
                 for output in check.outputs
                 if not output.comparison.passed
             ]
-        lines = list(dict.fromkeys(found))
+        lines = list(dict.fromkeys(texts))
         if any(check.backend == CAPTURE for check in self.checks):
             lines.append("torch.export captured another program: bisect compares with that, and not with the model")
         elif wrong := next((check for check in self.checks if check.status is Status.MISMATCH), None):

@@ -43,7 +43,7 @@ def read_weights(
     if weights is None:
         return _read_indexed(manifest, Path(base), trust)
     offered = tensors_of(weights)
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     missing: list[str] = []
     problems: list[str] = []
     for weight in manifest.weights.values():
@@ -53,14 +53,14 @@ def read_weights(
         elif problem := mismatch(offered[names[0]], weight.type):
             problems.append(f"'{names[0]}' {problem}")
         else:
-            found[weight.name] = _tensor(offered[names[0]], weight.type)
-            others = [name for name in names[1:] if not _is_equal(found[weight.name], offered[name], weight.type)]
+            tensors[weight.name] = _tensor(offered[names[0]], weight.type)
+            others = [name for name in names[1:] if not _is_equal(tensors[weight.name], offered[name], weight.type)]
             problems += [f"'{name}' is not '{names[0]}', and they are one tensor in the module" for name in others]
     if missing or problems:
         needed = {name for weight in manifest.weights.values() for name in (weight.name, *weight.also)}
         unused = [repr(name) for name in offered if missing and name not in needed]
         _raise_mismatch([*missing, *problems], unused=unused)
-    return found
+    return tensors
 
 
 def check_manifest(manifest: object) -> None:
@@ -101,9 +101,9 @@ def mismatch(offered: Any, wanted: ValueType) -> str | None:
         return f"is of type {type(offered).__name__}, and no tensor, {needed}"
     if offered.layout is not torch.strided or offered.is_quantized:
         return f"is not a dense tensor, {needed}"
-    found = ValueType(str(offered.dtype).removeprefix("torch."), tuple(offered.shape))
-    if found != wanted:
-        return f"is {spelled(found)}, {needed}"
+    actual = ValueType(str(offered.dtype).removeprefix("torch."), tuple(offered.shape))
+    if actual != wanted:
+        return f"is {spelled(actual)}, {needed}"
     return missing_values(offered)
 
 
@@ -126,7 +126,7 @@ def _read_indexed(manifest: Manifest, base: Path, trust: bool) -> dict[str, torc
         )
     problems: list[str] = []
     files: dict[Path, Mapped] = {}
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for weight in manifest.weights.values():
         assert weight.file is not None
         path = base / weight.file.path
@@ -137,11 +137,11 @@ def _read_indexed(manifest: Manifest, base: Path, trust: bool) -> dict[str, torc
         if problem := _indexed_problem(stored, weight):
             problems.append(problem)
         else:
-            found[weight.name] = stored.read(weight.type)
+            tensors[weight.name] = stored.read(weight.type)
     if problems:
         outside = "; for files elsewhere: --trust, or trust=True" if any(map(_OUTSIDE.search, problems)) else ""
         _raise_mismatch(problems, hint=f"; to take other weights, pass them{outside}")
-    return found
+    return tensors
 
 
 _OUTSIDE = re.compile("is outside of the manifest's directory$")

@@ -72,13 +72,13 @@ class Stored:
 
     def sha256(self) -> str:
         """Return the hash of the bytes. They are read in pieces, since mapping would keep all of them in memory."""
-        found, left = hashlib.sha256(), self.nbytes
+        digest, left = hashlib.sha256(), self.nbytes
         with self.file.path.open("rb") as file:
             file.seek(self.offset)
             while left and (piece := file.read(min(left, _PIECE))):
-                found.update(piece)
+                digest.update(piece)
                 left -= len(piece)
-        return found.hexdigest()
+        return digest.hexdigest()
 
 
 def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
@@ -89,10 +89,10 @@ def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
     """
     path = Path(path).absolute()
     if path.is_dir():
-        found = [path / name for name in (f"model{SAFETENSORS}", INDEX) if (path / name).is_file()]  # as transformers
-        if not found:
+        files = [path / name for name in (f"model{SAFETENSORS}", INDEX) if (path / name).is_file()]  # as transformers
+        if not files:
             raise UsageError(f"no weights in '{path}': accepted is {accepted()}")
-        path = found[0]
+        path = files[0]
     _check_exists(path)
     if path.name.endswith(f"{SAFETENSORS}.index.json"):
         return _read_index(path)
@@ -140,24 +140,24 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
             (size,) = struct.unpack("<Q", file.read(8))
             header = parse_json(file.read(size))
         mapped = Mapped(path)
-        found = {name: _stored(entry, mapped, 8 + size) for name, entry in header.items() if name != "__metadata__"}
+        tensors = {name: _stored(entry, mapped, 8 + size) for name, entry in header.items() if name != "__metadata__"}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"'{path}' is not a whole safetensors file: {error}") from None
     except RuntimeError as error:  # of safetensors, if the file cannot be mapped
         raise UsageError(f"'{path}' cannot be read: {error}") from None
-    _check_inside(found, path)
-    return found
+    _check_inside(tensors, path)
+    return tensors
 
 
 def _read_gguf(path: Path) -> dict[str, Stored]:
     """Return the tensors of a GGUF file; quantized tensors are uint8, rows of blocks."""
     mapped = Mapped(path)
-    found = {
+    tensors = {
         name: Stored(mapped, tensor.offset, tensor.nbytes, ValueType(tensor.dtype, tensor.stored_sizes))
         for name, tensor in gguf_files.read_header(path).tensors.items()
     }
-    _check_inside(found, path)
-    return found
+    _check_inside(tensors, path)
+    return tensors
 
 
 def _stored(entry: Any, mapped: Mapped, start: int) -> Stored:
@@ -166,10 +166,10 @@ def _stored(entry: Any, mapped: Mapped, start: int) -> Stored:
     return Stored(mapped, start + first, end - first, type_)
 
 
-def _check_inside(found: Mapping[str, Stored], path: Path) -> None:
+def _check_inside(tensors: Mapping[str, Stored], path: Path) -> None:
     """Raise `UsageError` for tensors that are not within the file."""
     size = path.stat().st_size
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         if tensor.offset < 0 or tensor.nbytes < 0 or tensor.offset + tensor.nbytes > size:
             raise UsageError(f"'{path}' is too short: '{name}' is not within the file")
 
@@ -207,6 +207,6 @@ def _read_archive(path: Path, archive: WeightFiles) -> dict[str, Stored]:
         raise
     except Exception as error:  # of the engine that reads it
         raise UsageError(f"'{path}' is not a complete file ({archive.description}): {error}") from None
-    found = {name: Stored(mapped, offset, size, None) for name, (offset, size) in entries.items()}
-    _check_inside(found, path)
-    return found
+    tensors = {name: Stored(mapped, offset, size, None) for name, (offset, size) in entries.items()}
+    _check_inside(tensors, path)
+    return tensors

@@ -66,11 +66,11 @@ def check_place(path: Path) -> None:
 
 def _file(weight: Weight, stored: Mapping[str, Stored], base: Path) -> File:
     name = next(name for name in (weight.name, *weight.also) if name in stored)
-    found = stored[name]
-    path = found.file.path.absolute()
+    source = stored[name]
+    path = source.file.path.absolute()
     inside = path.is_relative_to(base.absolute())
     written = str(path.relative_to(base.absolute()) if inside else path)
-    return File(written, name, found.offset, found.nbytes, found.sha256())
+    return File(written, name, source.offset, source.nbytes, source.sha256())
 
 
 def write_weights(tensors: Mapping[str, torch.Tensor], path: Path) -> None:

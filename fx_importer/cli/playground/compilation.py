@@ -92,10 +92,10 @@ def compile_source(
 def _parsed(result: str) -> tuple[str, bool]:
     """Return the message, and whether there is a page. Raises `ValueError` for anything else than these."""
     try:
-        found = json.loads(result)
+        answer = json.loads(result)
     except RecursionError:
         raise ValueError(f"'{_RESULT}' is nested too deeply") from None
-    match found:
+    match answer:
         case {"message": str(message), "page": bool(page)}:
             return message, page
     raise ValueError(f"'{_RESULT}' does not hold a message and whether there is a page")

@@ -47,11 +47,11 @@ class CacheEntry:
         try:
             header, _, bytecode = data.partition(b"\n")
             manifest = Manifest.from_json(json.loads(header))
-            found = ir.Module.parse(bytecode, module.context)
-            link_elided(found, self.elided.weights)
+            parsed = ir.Module.parse(bytecode, module.context)
+            link_elided(parsed, self.elided.weights)
         except Exception:  # an unusable entry counts as missing, for any reason
             return None
-        replace_contents(module, found.operation)
+        replace_contents(module, parsed.operation)
         return manifest, names
 
     def give_weights(self, module: ir.Module) -> None:

@@ -30,11 +30,11 @@ def options_text(options: Options) -> str:
         NotCached: for user functions, whose sources do not determine their behaviour, and for options that print,
             dump or warn.
     """
-    lowering, given = options.lowering, options.decompositions
+    lowering, decompositions = options.lowering, options.decompositions
     reasons = {
         f"the output type {options.output_type.value} is the user's": options.output_type not in TARGETS,
-        "decomposition_table is given": given.table is not None,
-        "extra is given": bool(given.extra),
+        "decomposition_table is given": decompositions.table is not None,
+        "extra is given": bool(decompositions.extra),
         "lowerings are given": bool(lowering.lowerings),
         "a pipeline is given": lowering.pipeline is not None,
         "a fallback is given": bool(lowering.fallback),
@@ -47,9 +47,9 @@ def options_text(options: Options) -> str:
         "stages are dumped": options.running.dump_ir is not None,
         "a library has changed torch's decompositions": not _is_stock(options.output_type),
     }
-    if found := [reason for reason, holds in reasons.items() if holds]:
-        raise NotCached(", ".join(found))
-    parts = [given.keep, options.export.quantized, options.importing, lowering]
+    if reasons_met := [reason for reason, holds in reasons.items() if holds]:
+        raise NotCached(", ".join(reasons_met))
+    parts = [decompositions.keep, options.export.quantized, options.importing, lowering]
     return repr([options.output_type.value, *map(_plain, parts)])
 
 

@@ -129,10 +129,10 @@ class Digest:
 
     def _target(self, node: fx.Node) -> str:
         target: Any = node.target
-        found = self._targets.get(target)
-        if found is None:
-            found = self._targets[target] = _target_text(target)
-        return found
+        text = self._targets.get(target)
+        if text is None:
+            text = self._targets[target] = _target_text(target)
+        return text
 
     def _value(self, value: Any) -> Any:
         """Return the part of the example value of a node that is in the key."""

@@ -180,7 +180,7 @@ def _refused(view: ExplorerView, recorder: Recorder, sites: Sequence[Site], prob
 
     Where no line has the name of the operator, as after a conversion to another dialect, all from its place count.
     """
-    found: set[int] = set()
+    rows_refused: set[int] = set()
     at = [{sites[number] for number in members} for members in recorder.sites.sets]
     for problem in problems:
         name = ".".join(problem["operator"].split(".")[:2])
@@ -194,8 +194,8 @@ def _refused(view: ExplorerView, recorder: Recorder, sites: Sequence[Site], prob
             if any(places.intersection(site.frames) and modules & {site.module, None} for site in at[place])
         ]
         named = [row for row in rows if name in view.lines[row]]
-        found.update(named or (rows if "node" in problem else []))
-    return sorted(found)
+        rows_refused.update(named or (rows if "node" in problem else []))
+    return sorted(rows_refused)
 
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert)

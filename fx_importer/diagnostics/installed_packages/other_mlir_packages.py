@@ -38,8 +38,8 @@ def _neighbours() -> Iterator[Neighbour]:
             spec = None
         loaded = name in sys.modules
         if spec is not None or loaded:
-            found = [*(spec.submodule_search_locations or ())] if spec else []
-            yield Neighbour(name, found[0] if found else (spec.origin if spec else None) or "", loaded)
+            folders = [*(spec.submodule_search_locations or ())] if spec else []
+            yield Neighbour(name, folders[0] if folders else (spec.origin if spec else None) or "", loaded)
 
 
 def torch_mlir_here() -> Finding:
@@ -49,8 +49,8 @@ def torch_mlir_here() -> Finding:
         installed = Path(str(metadata.distribution("torch-mlir").locate_file(name))).resolve()
     except metadata.PackageNotFoundError:
         return Finding(name, False, "the distribution torch-mlir is not installed")
-    found = [Path(folder or ".", name) for folder in sys.path]
-    there = [path.resolve() for path in found if path.is_dir() or path.with_suffix(".py").is_file()]
+    candidates = [Path(folder or ".", name) for folder in sys.path]
+    there = [path.resolve() for path in candidates if path.is_dir() or path.with_suffix(".py").is_file()]
     before = there[: there.index(installed)] if installed in there else there
     if before:
         names = ", ".join(map(str, dict.fromkeys(before)))

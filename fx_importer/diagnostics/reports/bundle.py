@@ -198,8 +198,8 @@ def _portable(options: Options) -> dict[str, Any]:
 
 def _not_recorded(options: Options) -> list[str]:
     """Return the names of given options that are Python objects, which a report cannot hold."""
-    given, default = options.decompositions, DecompositionOptions()
-    not_recorded = [name for name in ("table", "extra") if getattr(given, name) != getattr(default, name)]
+    decompositions, default = options.decompositions, DecompositionOptions()
+    not_recorded = [name for name in ("table", "extra") if getattr(decompositions, name) != getattr(default, name)]
     not_recorded += ["lowerings"] * any(not isinstance(lowering, str) for lowering in options.lowering.lowerings)
     return not_recorded if options.lowering.pipeline is None else [*not_recorded, "pipeline"]
 

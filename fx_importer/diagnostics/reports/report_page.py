@@ -78,8 +78,8 @@ def _reproduce(facts: Mapping[str, Any]) -> list[str]:
         lines += ["It calls a Python function, which must be importable (`PYTHONPATH`), and runs with `--trust`.", ""]
     lines += [f"- {sentence}" for sentence in facts["files"].values()]
     if facts["not_recorded"]:
-        given = " and ".join(f"`{name}`" for name in facts["not_recorded"])
-        lines.append(f"- The call had {given} with Python functions, which are not recorded.")
+        options = " and ".join(f"`{name}`" for name in facts["not_recorded"])
+        lines.append(f"- The call had {options} with Python functions, which are not recorded.")
     return [*lines, "- `report.json` has the data of this page."]
 
 

@@ -64,30 +64,30 @@ class _Function:
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         if len(arguments) != len(self.function.arguments):
             raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
-        given = {
+        by_name = {
             key_of(argument): as_model_argument(argument, value)
             for argument, value in zip(self.function.arguments, arguments, strict=True)
         }
         with torch.no_grad():
-            returned = fx.Interpreter(self.program.graph_module).run(*placeholder_values(self.program, given))
-            results, values = results_of(self.program, self.function, returned, given)
+            returned = fx.Interpreter(self.program.graph_module).run(*placeholder_values(self.program, by_name))
+            results, values = results_of(self.program, self.function, returned, by_name)
             results = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in results)
             for argument in self.function.arguments:
                 if argument.overwritten:
-                    given[key_of(argument)].copy_(values[key_of(argument)])
+                    by_name[key_of(argument)].copy_(values[key_of(argument)])
         return results
 
 
 def results_of(
-    program: ExportedProgram, function: Function, returned: Sequence[Any], given: Named
+    program: ExportedProgram, function: Function, returned: Sequence[Any], arguments: Named
 ) -> tuple[tuple[Any, ...], Named]:
     """Return the results of ``function`` among the values that ``program`` returned, and all named values.
 
-    Mutated values that the program does not return are in ``given``. None, strings and tensors without elements may be
-    missing from the results of the function.
+    Mutated values that the program does not return are in ``arguments``. None, strings and tensors without elements may
+    be missing from the results of the function.
     """
     outputs: list[Any] = []
-    named = dict(given)
+    named = dict(arguments)
     inputs = _leaves_of_inputs(program)
     for spec, value in zip(program.graph_signature.output_specs, returned, strict=True):
         if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
@@ -116,15 +116,15 @@ def _sizes(function: Function, outputs: Sequence[Any]) -> dict[tuple[str, str | 
     return sizes
 
 
-def placeholder_values(program: ExportedProgram, given: Named) -> list[Any]:
+def placeholder_values(program: ExportedProgram, arguments: Named) -> list[Any]:
     """Return the values of the placeholders of ``program``.
 
-    ``given`` has the inputs and the state. Other values are held by the program, or are inputs without elements.
+    ``arguments`` has the inputs and the state. Other values are held by the program, or are inputs without elements.
     """
     nodes = program.graph.find_nodes(op="placeholder")
     leaves = _leaves_of_inputs(program)
     return [
-        _placeholder_value(program, spec, node, given, leaves.get(spec.arg.name))
+        _placeholder_value(program, spec, node, arguments, leaves.get(spec.arg.name))
         for spec, node in zip(program.graph_signature.input_specs, nodes, strict=True)
     ]
 
@@ -135,20 +135,22 @@ def _leaves_of_inputs(program: ExportedProgram) -> dict[str, int]:
     return {spec.arg.name: leaf for leaf, spec in enumerate(specs)}
 
 
-def _placeholder_value(program: ExportedProgram, spec: InputSpec, node: fx.Node, given: Named, leaf: int | None) -> Any:
+def _placeholder_value(
+    program: ExportedProgram, spec: InputSpec, node: fx.Node, arguments: Named, leaf: int | None
+) -> Any:
     """Return the value of a placeholder. Python scalars are constants of the export."""
     if spec.kind is InputKind.TOKEN:
         return torch.empty(0)
     if spec.kind is InputKind.USER_INPUT:
         if isinstance(spec.arg, ConstantArgument):
             return spec.arg.value
-        if ("input", leaf) in given:
-            return given["input", leaf]
+        if ("input", leaf) in arguments:
+            return arguments["input", leaf]
         return torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype)
     target = spec.target or ""
     for kind in ("state", "weight"):
-        if (kind, target) in given:
-            return given[kind, target]
+        if (kind, target) in arguments:
+            return arguments[kind, target]
     return held_value(program, spec)
 
 

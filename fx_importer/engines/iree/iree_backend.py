@@ -281,8 +281,8 @@ class _Array(OnDevice):
         return tuple(self.array.shape)
 
     def tensor(self) -> torch.Tensor:
-        found = self.array.to_host() if self.device is None else to_host(self.array, self.device)
-        return _tensor(found.astype(np.int64, copy=False) if self.dtype == torch.int64 else found, self.kind)
+        host_array = self.array.to_host() if self.device is None else to_host(self.array, self.device)
+        return _tensor(host_array.astype(np.int64, copy=False) if self.dtype == torch.int64 else host_array, self.kind)
 
 
 def _tensor(array: Any, kind: TensorKind) -> torch.Tensor:

@@ -138,8 +138,8 @@ class ArtifactFunction:
             for one in self.arguments
             if one["kind"] == "input"
         ]
-        held = {"state": program.state, "weight": program.weights}
-        self._held = [(held[one["kind"]], one["name"]) if one["kind"] in held else None for one in self.arguments]
+        values = {"state": program.state, "weight": program.weights}
+        self._held = [(values[one["kind"]], one["name"]) if one["kind"] in values else None for one in self.arguments]
         """Where each argument is that is not an input."""
         self._weights = [program.weights[weight] for weight in program._names[name]]
         shapes = [shape_of(one["type"], one.get("passed_as")) for one in self.arguments]
@@ -163,7 +163,7 @@ class ArtifactFunction:
             passed.append(take(value, ordered))
             ordered = ordered and not isinstance(value, torch.Tensor)  # one that waits is enough
         with program.turn:  # of the old state, whose memory the new one takes
-            values = [passed.pop(0) if held is None else held[0][held[1]] for held in self._held]
+            values = [passed.pop(0) if entry is None else entry[0][entry[1]] for entry in self._held]
             shards = self._execute([*values, *self._weights]).disassemble_into_single_device_arrays()
             results = [(kind, name, value) for (kind, name), (value,) in zip(self._kinds, shards, strict=True)]
             if broken := [name for kind, name, value in results if kind == "check" and not value]:
@@ -410,14 +410,14 @@ def _weights(program: ArtifactProgram, folder: Path, passed: Mapping[str, Any] |
     needed = sum(math.prod(one["type"]["shape"]) * shape_of(one["type"])[1].itemsize for one in records.values())
     if program.order_after_torch((passed or {}).values()) is None:
         check_memory(program.device, needed, "the weights")
-    found: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
     for key, one in records.items():
         value = _of_file(folder, one) if passed is None else passed.get(one["name"], passed.get(key))
         if value is None:
             raise ArtifactError(f"no weight is passed for '{one['name']}'")
         what = f"the weight '{one['name']}'"
-        found[key] = taker(what, *shape_of(one["type"], one.get("passed_as")), program.device)(value, True)
-    return found
+        weights[key] = taker(what, *shape_of(one["type"], one.get("passed_as")), program.device)(value, True)
+    return weights
 
 
 def _of_file(folder: Path, record: Any) -> Any:

@@ -94,7 +94,7 @@ def equal_modules(model: nn.Module) -> tuple[list[EqualModules], dict[str, str]]
         different = {keys.key(module): (path, module) for path, module in members}
         if len(members) > 1 and (reason := keys.difference([*different.values()])) is not None:
             reasons.setdefault(type(members[0][1]).__name__, reason)
-    found: list[EqualModules] = []
+    equal: list[EqualModules] = []
     copied: set[str] = set()
     for key, several in sorted(groups.items(), key=lambda group: -keys.size(group[1][0][1])):
         members = [
@@ -103,9 +103,9 @@ def equal_modules(model: nn.Module) -> tuple[list[EqualModules], dict[str, str]]
             if copied.isdisjoint(_parents(path))
         ]
         if len(members) > 1 and keys.reason(key) is None:
-            found.append(EqualModules(members, _numbers(members)))
+            equal.append(EqualModules(members, _numbers(members)))
             copied.update(member.path for member in members[1:])
-    return found, reasons
+    return equal, reasons
 
 
 class _Keys:

@@ -47,10 +47,10 @@ def weights_outside(
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     for name, node, is_resource in (*passed, *named):
         tensor = held_value(program, specs[node.name])
-        given = as_node_dtype(node, tensor)
-        passed_as = None if given.dtype == tensor.dtype else str(given.dtype).removeprefix("torch.")
+        tensor_passed = as_node_dtype(node, tensor)
+        passed_as = None if tensor_passed.dtype == tensor.dtype else str(tensor_passed.dtype).removeprefix("torch.")
         also = tuple(other for other in names.get(storage_view_key(tensor), ()) if other != name)
-        key = key_of(weights.external(given, name)) if is_resource else name
+        key = key_of(weights.external(tensor_passed, name)) if is_resource else name
         yield key, manifest.Weight(name, value_type(tensor), passed_as, also)
 
 

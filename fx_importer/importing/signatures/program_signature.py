@@ -184,14 +184,14 @@ def _function_record(
     in_spec, out_spec = call_structure(program)
     inputs, outputs = tree_of(in_spec, "args", "kwargs"), tree_of(out_spec, "output")
     specs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
-    given = [s.arg.value if isinstance(s.arg, ConstantArgument) else nodes[s.arg.name] for s in specs]
+    passed = [s.arg.value if isinstance(s.arg, ConstantArgument) else nodes[s.arg.name] for s in specs]
     returned: Any = program.graph.output_node().args[0]
     kinds = zip(program.graph_signature.output_specs, returned, strict=True)
     sizes = result_sizes(program)
     user = [value for spec, value in kinds if RESULT_KINDS.get(spec.kind) == "output"]
     inputs, outputs = (
         replace(tree, leaves=(*map(_leaf, tree.leaves, values), *tree.leaves[len(values) :]))
-        for tree, values in ((inputs, given), (outputs, user[: len(user) - len(sizes)]))
+        for tree, values in ((inputs, passed), (outputs, user[: len(user) - len(sizes)]))
     )
     outputs = replace(outputs, leaves=_with_sizes(outputs.leaves, sizes))
     records = tuple(map(_argument_record, arguments))

@@ -86,11 +86,11 @@ def _without_pad(x: fx.Node, of_x: Params, sides: Sequence[int], most: Sequence[
     if x.target is aten.constant_pad_nd.default and x.args[2] == of_x.zero_point:
         source, widths, *_ = x.args
         by_side: list[int] = [*widths, 0, 0, 0, 0][:4]  # type: ignore[misc, list-item]
-        found = [*by_side[2:], *by_side[:2]]
+        padding = [*by_side[2:], *by_side[:2]]
         bounds = [number for number in most for _ in range(2)]
-        fits = all(by >= 0 and by + at <= bound for by, at, bound in zip(found, sides, bounds, strict=True))
+        fits = all(by >= 0 and by + at <= bound for by, at, bound in zip(padding, sides, bounds, strict=True))
         if fits and len(widths) <= 4:  # type: ignore[arg-type]
-            return source, found  # type: ignore[return-value]
+            return source, padding  # type: ignore[return-value]
     return x, [0, 0, 0, 0]
 
 

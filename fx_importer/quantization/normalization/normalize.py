@@ -97,10 +97,10 @@ class _Constants:
 
     def _computed(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
-            found: Any = self._module
+            attribute: Any = self._module
             for part in str(node.target).split("."):
-                found = getattr(found, part)
-            return found.detach() if isinstance(found, Tensor) else None
+                attribute = getattr(attribute, part)
+            return attribute.detach() if isinstance(attribute, Tensor) else None
         target = node.target
         if node.op != "call_function" or not isinstance(target, OpOverload) or target._schema.is_mutable:
             return None

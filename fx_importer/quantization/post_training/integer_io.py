@@ -33,10 +33,10 @@ def outer_scales(program: ExportedProgram) -> tuple[dict[int, tuple[float, int]]
         written = [_written_scale(value) if isinstance(value, fx.Node) else None for value in outputs]
     except UsageError:  # a scale is zero or no number: the program is computed in floating point, with a remark
         return {}, {}
-    (taken, made) = (
+    (taken_scales, made) = (
         {leaf: scale for leaf, scale in enumerate(scales) if scale is not None} for scales in (read, written)
     )
-    return taken, made
+    return taken_scales, made
 
 
 def _read_scale(node: fx.Node) -> Scale:

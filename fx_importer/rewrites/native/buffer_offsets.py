@@ -34,18 +34,18 @@ def place(buffers: Sequence[Lifetime]) -> tuple[list[int], int]:
     bound = most_in_use(buffers)
     order = sorted(range(len(buffers)), key=lambda at: -buffers[at].nbytes)
     offsets, size = _place_in_order(buffers, order)
-    found, best = offsets, size
+    offsets_tried, best = offsets, size
     for number in range(min(_PLANS, _STEPS // max(len(buffers), 1) ** 3)):
         if best <= bound:
             break
-        last = max(range(len(order)), key=lambda at: (found[order[at]] + buffers[order[at]].nbytes, -at))
+        last = max(range(len(order)), key=lambda at: (offsets_tried[order[at]] + buffers[order[at]].nbytes, -at))
         before = [at for at in range(last) if buffers[order[at]].overlaps(buffers[order[last]])]
         if not before:
             break
         order.insert(before[number % len(before)], order.pop(last))
-        found, size = _place_in_order(buffers, order)
+        offsets_tried, size = _place_in_order(buffers, order)
         if size < best:
-            offsets, best = found, size
+            offsets, best = offsets_tried, size
     return offsets, best
 
 

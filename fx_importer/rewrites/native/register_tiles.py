@@ -384,18 +384,18 @@ def _is_contiguous(buffer: ir.Type) -> bool:
 def _sizes(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[Size] | None:
     """Return the number of iterations of each loop; None if an index that is arithmetic alone tells."""
     emit = LoopEmitter.before(op)
-    found: dict[int, Size] = {}
+    by_loop: dict[int, Size] = {}
     for operand, map_ in zip(op.operands, maps, strict=True):
         kind = ir.MemRefType(operand.type)
         for axis, expression in enumerate(map_.results):
-            if (loop := loop_of(expression)) is None or isinstance(found.get(loop), int):
+            if (loop := loop_of(expression)) is None or isinstance(by_loop.get(loop), int):
                 continue
             if not kind.is_dynamic_dim(axis):
-                found[loop] = kind.get_dim_size(axis)
-            elif loop not in found:
-                found[loop] = emit.index(emit.size(operand, axis))
+                by_loop[loop] = kind.get_dim_size(axis)
+            elif loop not in by_loop:
+                by_loop[loop] = emit.index(emit.size(operand, axis))
     loops = range(maps[0].n_dims)
-    return [found[loop] for loop in loops] if all(loop in found for loop in loops) else None
+    return [by_loop[loop] for loop in loops] if all(loop in by_loop for loop in loops) else None
 
 
 def _indices(emit: LoopEmitter, map_: ir.AffineMap, counters: Sequence[ir.Value]) -> list[ir.Value]:

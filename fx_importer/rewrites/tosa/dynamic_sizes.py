@@ -26,10 +26,10 @@ _DTYPES = {"f32": np.float32, "f64": np.float64}
 
 
 def _cat(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
-    kind, axis, given = tensor_type_of(op.results[0]), constant_of(op.operands[1]), list_of(op.operands[0])
-    if kind is None or axis is None or given is None:
+    kind, axis, operands = tensor_type_of(op.results[0]), constant_of(op.operands[1]), list_of(op.operands[0])
+    if kind is None or axis is None or operands is None:
         return None
-    parts = [emit.builtin(value) for value in given]
+    parts = [emit.builtin(value) for value in operands]
     known = [part for part in parts if part is not None and len(emit.shape(part)) == len(kind[0])]
     if len(known) < len(parts):
         return None
@@ -214,8 +214,8 @@ _LOWERINGS: dict[str, Callable[[ir.Operation, TosaSizeOps], ir.Value | None]] = 
 @rewrite("fx-importer-dynamic-sizes-to-tosa", ops={*_LOWERINGS, *DYNAMIC_REDUCTIONS}, emitter=TosaSizeOps)
 def dynamic_sizes_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> None:
     """Lower data movement, conversions and reductions of tensors with dynamic sizes, and sizes as data."""
-    tensors = [found for operand in (*op.operands, *op.results) if (found := tensor_type_of(operand))]
-    listed = [found for operand in op.operands for part in list_of(operand) or () if (found := tensor_type_of(part))]
+    tensors = [type_ for operand in (*op.operands, *op.results) if (type_ := tensor_type_of(operand))]
+    listed = [type_ for operand in op.operands for part in list_of(operand) or () if (type_ := tensor_type_of(part))]
     if not any(None in shape for shape, _ in (*tensors, *listed)) and op.name != "torch.prim.NumToTensor.Scalar":
         return
     if any(0 in shape and None in shape for shape, _ in (*tensors, *listed)):

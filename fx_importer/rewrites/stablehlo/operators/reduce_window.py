@@ -194,11 +194,11 @@ def _avg_pool(axes: int) -> OperatorLowering:
 
 
 def _terms(
-    emit: TensorEmitter, taken: Sequence[Size], sizes: Sequence[Size], windows: Sequence[_Windows], count_padding: bool
+    emit: TensorEmitter, counts: Sequence[Size], sizes: Sequence[Size], windows: Sequence[_Windows], count_padding: bool
 ) -> ir.Value:
-    """Emit the number of elements per window, given the input sizes ``taken`` and the result sizes ``sizes``."""
+    """Emit the number of elements per window, given the input sizes ``counts`` and the result sizes ``sizes``."""
     terms: ir.Value | None = None
-    for axis, (window, size) in enumerate(zip(windows, taken, strict=True)):
+    for axis, (window, size) in enumerate(zip(windows, counts, strict=True)):
         indices = emit.iota(0, sizes[axis : axis + 1])
 
         def number(value: Size, indices: ir.Value = indices) -> ir.Value:
