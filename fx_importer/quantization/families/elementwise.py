@@ -11,6 +11,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
@@ -93,6 +94,8 @@ def fold_table(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     if len(sources) != 1:
         raise NoIntegerForm(f"it is a function of {len(sources)} tensors, and tables are of one")
     ((x, of_x),) = sources
+    for _ in range(value_of(node).dim() - value_of(x).dim()):  # constants of one element may add axes
+        x = scope.call(node, aten.unsqueeze.default, x, 0)
 
     def function(x: Tensor) -> Tensor:
         values: dict[fx.Node, Tensor] = dict.fromkeys(leaves, x)
