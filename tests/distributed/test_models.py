@@ -13,6 +13,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.export.experimental import _export_forward_backward
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+from transformers.modeling_outputs import CausalLMOutput
 
 from fx_importer import Lowered, lower
 from fx_importer.distributed import Mesh, Plan, export_on_mesh, fake_process_group
@@ -131,6 +132,20 @@ class LanguageLoss(torch.nn.Module):
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
+class Perceptron(torch.nn.Module):
+    """A language model of one layer without attention, under the names of Llama's weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens, self.lm_head = torch.nn.Embedding(64, 16), torch.nn.Linear(16, 64, bias=False)
+        self.up_proj, self.down_proj = torch.nn.Linear(16, 32, bias=False), torch.nn.Linear(32, 16, bias=False)
+
+    def forward(self, input_ids: torch.Tensor) -> CausalLMOutput:
+        x = self.embed_tokens(input_ids)
+        logits = self.lm_head(x + self.down_proj(self.up_proj(x).tanh()))
+        return CausalLMOutput(logits=logits)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make, plan, mesh",
@@ -162,10 +177,15 @@ def test_a_training_step_of_the_whole_program(make: Any, plan: dict[str, Any], m
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's own
-@pytest.mark.slow_rows("mixtral")
+@pytest.mark.slow_rows("mixtral|llama")
 @pytest.mark.parametrize(
     "make, plan",
     [
+        pytest.param(
+            Perceptron,
+            {"*.up_proj.weight": {"tp": 0}, "*.down_proj.weight": {"tp": 1}, "*lm_head.weight": {"tp": 0}},
+            id="perceptron",
+        ),
         pytest.param(lambda: LlamaForCausalLM(LlamaConfig(**SIZES, use_cache=False)), LLAMA, id="llama"),
         pytest.param(
             lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=4, use_cache=False)),

@@ -14,7 +14,7 @@ from fx_importer import lower
 from fx_importer.distributed import export_on_mesh
 from fx_importer.errors import UsageError
 from tests.distributed.parallel_layers import parallel_gpt2, parallelized, unfused
-from tests.distributed.test_models import SIZES, LanguageLoss, gpt2, tokens_of
+from tests.distributed.test_models import SIZES, LanguageLoss, Perceptron, gpt2, tokens_of
 
 
 def llama() -> Any:
@@ -35,10 +35,11 @@ class Normed(torch.nn.Sequential):
         return super().forward(input).relu().square().mean()
 
 
-@pytest.mark.slow_rows("mixtral|gpt2")
+@pytest.mark.slow_rows("mixtral|gpt2|llama")
 @pytest.mark.parametrize(
     "make, divided, mesh",
     [
+        pytest.param(Perceptron, partial(parallelized, embedding=True), "dp=2,tp=4", id="perceptron"),
         pytest.param(llama, partial(parallelized, embedding=True), "dp=2,tp=4", id="llama"),
         pytest.param(mixtral, parallelized, "dp=2,tp=4", id="mixtral"),
         pytest.param(gpt2, parallel_gpt2, "dp=4,tp=2", id="gpt2"),
