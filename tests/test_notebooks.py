@@ -33,7 +33,7 @@ SHOWN = {
 """What the results of each notebook contain."""
 
 
-@pytest.mark.slow_rows("^llm_to_iree$", *(f"^{name}$" for name in STORED))  # pages have the same jobs
+@pytest.mark.slow_rows("^(llm_to_iree|vision_to_tosa)$", *(f"^{name}$" for name in STORED))  # pages have the same jobs
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.ipynb")))
 def test_notebook(name: str, monkeypatch: pytest.MonkeyPatch):
     for package in NEEDS.get(name, ()):

@@ -79,7 +79,7 @@ FORMS: dict[str, Callable[[Any, Tensor], Any]] = {
 }
 
 
-@pytest.mark.slow_rows("^strict$")
+@pytest.mark.slow_rows("^strict$", "^decomposed$")
 @pytest.mark.filterwarnings("ignore:.*LeafSpec")  # torch's own, of run_decompositions
 @pytest.mark.parametrize("form", FORMS)
 def test_quantized_programs_are_integer(net: tuple[nn.Module, list[Tensor], Any], form: str) -> None:

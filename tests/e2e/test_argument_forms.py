@@ -107,6 +107,7 @@ def products_of_three(x, y, z):
     return *lacking, aten._trilinear(x, y, z, [], [], [0], [1], 0), aten._trilinear(x, y, z, [], [], [0], [0, 1], 0)
 
 
+@pytest.mark.slow_rows("^gradients-tosa$")
 @table(
     Case("shifts", lambda: (shifts, (integers(2, 4, low=-90, high=90), AMOUNTS))),
     Case("quotients", lambda: (quotients, (integers(3, 4, low=-5, high=6), normal(3, 4)))),

@@ -156,6 +156,7 @@ def test_convolution(case, output_type):
     "^nearest_beyond_the_end-",
     "^adaptive_average_uneven-",
     "^(adaptive_max_uneven|nearest_by_scales_that_stay|bicubic|bilinear_aligned|bilinear_by_scales)-linalg",
+    "^unbatched-linalg",
 )
 @table(
     Case("max", lambda: (nn.MaxPool2d(3, stride=2, padding=1), (IMAGE,))),

@@ -184,6 +184,7 @@ def bags(weight: torch.Tensor, indices: torch.Tensor, scale: torch.Tensor):
     "^bag-tosa$",
     "^bag_of_weighted-tosa$",
     "^bag_max-tosa$",
+    "^bags-linalg",
 )
 @table(
     Case("bags", lambda: (bags, (normal(10, 3), torch.tensor([1, 2, 4, 5, 4, 3, 2]), normal(7)))),

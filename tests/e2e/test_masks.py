@@ -124,6 +124,7 @@ def test_rows_that_depend_on_values(dtype):
         assert_same(lowered.run(x), at_rows(x), None)
 
 
+@pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA], ids=lambda each: each.value)
 def test_addition_of_no_rows(output_type):
     x, index, rows = normal(3, 2), torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2)
@@ -156,6 +157,7 @@ def written_slices(x):
     return rows, columns, inner
 
 
+@pytest.mark.slow_rows("^written_slices-(tosa|stablehlo)$")
 @OUTPUT_TYPES
 @pytest.mark.parametrize("function", [coupling_layer, written_slices])
 def test_writes_at_constants_with_a_dynamic_batch(function, output_type):

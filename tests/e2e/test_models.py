@@ -114,6 +114,7 @@ class Mixer(nn.Module):
     "^language-tosa$",
     "^patches-tosa$",
     "^(patches|mixer|speech)-linalg",
+    "^unet-stablehlo$",
 )
 @table(
     Case(

@@ -26,7 +26,13 @@ class Unrolled(nn.Module):
 X = normal(3, 2, 4)
 
 
-@pytest.mark.slow_rows("^unrolled-tosa$", "^unrolled-stablehlo$", "^gru-tosa$", "^lstm_stacked_both_ways-tosa$")
+@pytest.mark.slow_rows(
+    "^unrolled-tosa$",
+    "^unrolled-stablehlo$",
+    "^gru-tosa$",
+    "^lstm_stacked_both_ways-tosa$",
+    "^(lstm_stacked_both_ways-stablehlo|lstm_with_state-tosa|lstm_cell-stablehlo|rnn-tosa)$",
+)
 @table(
     Case("lstm", lambda: (nn.LSTM(4, 3), (X,))),
     Case("lstm_stacked_both_ways", lambda: (nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True), (X,))),

@@ -78,6 +78,7 @@ def text(model: torch.nn.Module, output_type: str, policy: str) -> str:
     "^stablehlo-external$",
     "^torch-external$",
     "^linalg-on-tensors-external$",
+    "^torch-args$",
 )
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("output_type", TYPES)
@@ -95,6 +96,7 @@ def test_module_does_not_depend_on_values(output_type, policy):
     "^tosa-args$",
     "^raw-external$",
     "^stablehlo-args$",
+    "^torch-(external|args)$",
 )
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("output_type", TYPES)

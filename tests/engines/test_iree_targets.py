@@ -42,6 +42,7 @@ def small() -> Lowered:
     return lower(torch.nn.Linear(4, 2).eval(), torch.ones(3, 4), output_type="linalg-on-tensors")
 
 
+@pytest.mark.slow_rows("^(x86-64-v3|riscv32)-")
 @pytest.mark.parametrize("target, machine", [("riscv32", 243), ("cortex-m4", 40), ("aarch64", 183), ("x86-64-v3", 62)])
 def test_a_c_module_and_its_kernels_compile_for_other_processors(small, target, machine, tmp_path):
     compiled = small.compile(target, kind="c")
