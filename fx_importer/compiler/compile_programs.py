@@ -182,8 +182,8 @@ def warn_of_assumptions(manifest: Manifest, captured: Collection[str], options: 
     if lines:
         count = "1 assumption" if len(lines) == 1 else f"{len(lines)} assumptions"
         warnings.warn(
-            f"torch.export refuses the model; it was captured under {count} on the values of its inputs, which each "
-            "call checks:\n" + "\n".join([*lines, 'capture="assume" accepts this, capture="export" is an error']),
+            f"the model was captured under {count} on the values of its inputs, which each call checks:\n"
+            + "\n".join([*lines, 'capture="assume" accepts this; capture="export" has only what torch.export asserts']),
             AssumptionWarning,
             stacklevel=4,
         )

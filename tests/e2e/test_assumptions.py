@@ -102,6 +102,20 @@ def test_numbers_that_are_sizes_are_assumed_without_dynamic_sizes(
     assert linalg.manifest.functions["main"].assumptions == ()
 
 
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
+def test_sizes_that_the_program_works_for_are_assumed(output_type: str) -> None:
+    def decided(n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return n[n > 0] + torch.arange(2), torch.bincount(n, minlength=2).reshape(3), n.unique().reshape(1, 2)
+
+    lowered = lower(decided, programs.whole(1, 2), output_type=output_type, capture="export")
+    caller = lowered.caller(backend="jit")
+    torch.testing.assert_close(caller(programs.whole(2, 1)), decided(programs.whole(2, 1)))
+    with pytest.raises(AssumptionError, match="`size 0 of aten.index.Tensor, in return .*` is 2, at "):
+        caller(programs.whole(0, 2))  # one element, which eager repeats
+    with pytest.raises(AssumptionError, match="bincount"):
+        caller(programs.whole(1, 3))
+
+
 @torch.library.custom_op("assumed::positive", mutates_args=())
 def positive(n: torch.Tensor) -> torch.Tensor:
     return n[n > 0].clone()

@@ -59,8 +59,8 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
         _remove_numbers(graph)
         for node in graph.find_nodes(op="call_function", target=aten.scalar_tensor.default):
             _with_counted_number(node, counted)
-        for node in [node for node in graph.nodes if node.target in _LISTS and node.users]:
-            _with_assumed_number(node)
+        for node in [node for node in graph.nodes if node.target in LISTS and node.users]:
+            list_assumed_number(node)
 
     program = with_rewritten_graphs(program, rewrite)
     if unchecked := [question for text, question in questions_of.items() if text not in checked]:
@@ -68,8 +68,8 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
     return program
 
 
-def _with_assumed_number(node: fx.Node) -> None:
-    """Give a call of `_LISTS` the number of elements that the capture assumes, if it does."""
+def list_assumed_number(node: fx.Node) -> None:
+    """Give a call of `LISTS` the number of elements that the capture assumes, if it does."""
     (operand,) = node.args
     parts = [] if node.target is aten.nonzero.default else list(node.users)
     size = value_of(parts[0] if parts else node).shape[0]
@@ -99,7 +99,7 @@ def _is_number_of_rows(node: fx.Node) -> bool:
     return node.target is aten.sym_size.int and node.args[1:] == (0,)
 
 
-_LISTS = (aten.nonzero.default, aten.where.default, aten.nonzero_numpy.default)
+LISTS = (aten.nonzero.default, aten.where.default, aten.nonzero_numpy.default)
 """Operators that list the elements of a tensor that are not zero."""
 
 

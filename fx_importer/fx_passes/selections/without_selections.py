@@ -20,6 +20,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.frontend.assumptions.assumed_values import LISTS, list_assumed_number
 from fx_importer.fx_graph.aliasing import graphs_of
 from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten
@@ -37,7 +38,8 @@ def without_selections(program: ExportedProgram, context: FxContext) -> Exported
     calls = (node.target for graph in graphs_of(program.graph_module) for node in graph.nodes)
     if operators := {target for target in calls if isinstance(target, OpOverload) and target.name() in _COMPOSITES}:
         program = context.decompose_calls(program, operators)
-    if not any(_selects(node) for graph in graphs_of(program.graph_module) for node in graph.nodes):
+    nodes = [node for graph in graphs_of(program.graph_module) for node in graph.nodes]
+    if not any(_selects(node) or _lists_as_many(node) for node in nodes):
         return program
     program = context.functionalize(program)
     kinds = [spec.kind for spec in program.graph_signature.output_specs]
@@ -74,6 +76,11 @@ def _selects(node: fx.Node) -> bool:
     return _is_data_dependent(node)
 
 
+def _lists_as_many(node: fx.Node) -> bool:
+    """Return whether ``node`` lists as many elements as the program works for, which an assumption checks."""
+    return node.target in LISTS and bool(node.users) and not _is_data_dependent(node)
+
+
 def _is_data_dependent(node: fx.Node) -> bool:
     tensors = [leaf for leaf in tree_leaves(value_of(node)) if isinstance(leaf, Tensor)]
     return any(isinstance(size, SymInt) and free_unbacked_symbols(size) for leaf in tensors for size in leaf.shape)
@@ -90,6 +97,9 @@ def rewrite(graph: fx.Graph) -> Selections | None:
             continue
         if node.target is aten.sym_size.int:
             _size(node, state)
+            continue
+        if _lists_as_many(node):
+            list_assumed_number(node)
             continue
         inputs = node.all_input_nodes
         touched = any(input_ in state.selected or input_ in state.sizes for input_ in inputs)
