@@ -97,6 +97,7 @@ def test_operators_of_core_aten() -> None:
     assert max(steps) <= 2, steps
 
 
+@pytest.mark.slow_rows("^True$")
 @pytest.mark.filterwarnings("ignore:XNNPACKQuantizer is deprecated")
 @needs_tosa
 @pytest.mark.parametrize("qat", [False, True])
