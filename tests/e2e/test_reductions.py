@@ -8,6 +8,7 @@ from .harness import Case, check, integers, normal, table
 X = normal(2, 3, 4)
 POWSUM = torch.ops.aten.linalg__powsum
 # Ties: the first index is returned.
+NARROW = (*(torch.tensor([1, 100, 100, 100]).to(dtype) for dtype in (torch.int8, torch.uint8, torch.int16)),)
 TIES = integers(3, 6, low=0, high=4)
 ROWS = normal(3, 5).sort(-1)[0]
 
@@ -61,6 +62,7 @@ def test_reductions(case, output_type):
     Case("cumsum", lambda: (lambda x: (x.cumsum(0), x.cumsum(-1)), (X,))),
     Case("cumsum_of_integers", lambda: (lambda x: x.cumsum(1), (TIES,))),
     Case("cumprod", lambda: (lambda x: x.cumprod(1), (X,))),
+    Case("cumsum_of_bytes", lambda: (lambda *given: [x.cumsum(0, dtype=x.dtype) for x in given], NARROW)),
     Case("running", lambda: (lambda x, t: (x.cummax(1), t.cummin(0), (x * 1000).logcumsumexp(1)), (X, TIES))),
     Case("sort_stable", lambda: (lambda x: x.sort(dim=0, stable=True), (TIES,))),
     Case("kthvalue", lambda: (lambda x: x.kthvalue(2, 1), (X,))),

@@ -89,6 +89,14 @@ def cumsum_integers(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
 
 
 @decomposes(aten.cumsum.default)
+def cumsum_in_narrow_integers(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Accumulate in int32 for a result of 8 or 16 bits, which wraps around."""
+    if dtype not in (torch.int8, torch.uint8, torch.int16):
+        return NotImplemented
+    return torch.cumsum(x.to(dtype).to(torch.int32), dim, dtype=torch.int32).to(dtype)
+
+
+@decomposes(aten.cumsum.default)
 def cumsum_beside_dynamic_axes(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     """Return the cumulative sum along an axis of static size, if another one is dynamic, by a scan."""
     kind = dtype or (x.dtype if x.is_floating_point() else torch.int64)

@@ -118,6 +118,7 @@ STABLEHLO = (
         *low_precision.in_float32(aten.cumsum.default, aten.cumprod.default, aten.gelu.default),
         because="the C++ lowerings compute it in low precision",
     )
+    .preferring(cumulative.cumsum_in_narrow_integers, because="the C++ lowering ends the process for 8 bits")
     .preferring(*COMPLEX_OPERATORS, because="it has no C++ lowering of complex dtypes")
     .preferring(bools.add_bools, because="the C++ lowering adds bools in one bit")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")

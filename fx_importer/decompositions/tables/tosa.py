@@ -151,6 +151,7 @@ TOSA = (
         sum_mean_prod.sum_integers,
         sum_mean_prod.prod_integers,
         cumulative.cumsum_integers,
+        cumulative.cumsum_in_narrow_integers,
         clamp.clamp_integers,
         clamp.hardtanh_of_integers,
         activations.relu_integers,
