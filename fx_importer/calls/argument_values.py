@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 
 from fx_importer.calls.call_signature import Signature
 from fx_importer.calls.memref import dense
-from fx_importer.calls.recurring_calls import RecurringCall, has_memory
+from fx_importer.calls.recurring_calls import PLAIN, RecurringCall, has_memory
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Argument, Result
 
@@ -46,6 +48,40 @@ def check_writable(name: str, value: Any) -> None:
                 f"(shape {tuple(value.shape)}, strides {value.stride()}): pass a copy, {name}.clone()"
             )
         furthest += (size - 1) * stride
+
+
+def check_apart(written: Sequence[tuple[str, int]], leaves: Sequence[Any]) -> None:
+    """Raise `UsageError` if a tensor of ``leaves`` overlaps in memory with an input that is written."""
+    by_storage: dict[int, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        if _lies_in_memory(leaf):
+            by_storage.setdefault(leaf.untyped_storage().data_ptr(), []).append(i)
+    for name, position in written:
+        value = leaves[position]
+        sharing = by_storage[value.untyped_storage().data_ptr()] if _lies_in_memory(value) else ()
+        if any(i != position and _overlap(value, leaves[i]) for i in sharing):
+            raise UsageError(
+                f"the input '{name}' is written, and another input shares its memory, which the program was not "
+                f"captured for: pass a copy, {name}.clone()"
+            )
+
+
+def _lies_in_memory(value: Any) -> bool:
+    return type(value) in PLAIN and value.layout is torch.strided and 0 not in (value.numel(), value.data_ptr())
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors of a storage may share elements: their bytes overlap, and their strides meet."""
+    if one.dtype == other.dtype:
+        steps = [stride for x in (one, other) for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1]
+        if (one.storage_offset() - other.storage_offset()) % (math.gcd(*steps) or sys.maxsize):
+            return False
+    ends = [x.data_ptr() + x.element_size() * (1 + _furthest(x)) for x in (one, other)]
+    return one.data_ptr() < ends[1] and other.data_ptr() < ends[0]
+
+
+def _furthest(x: torch.Tensor) -> int:
+    return sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
 
 
 def as_argument(argument: Argument, value: Any) -> Any:

@@ -10,7 +10,14 @@ from typing import Any, Protocol
 
 import torch
 
-from fx_importer.calls.argument_values import as_argument, check_dtype, check_shape, check_writable, with_declared_dtype
+from fx_importer.calls.argument_values import (
+    as_argument,
+    check_apart,
+    check_dtype,
+    check_shape,
+    check_writable,
+    with_declared_dtype,
+)
 from fx_importer.calls.backend import Loaded
 from fx_importer.calls.nested_inputs import UNKNOWN_TYPE, Flattener, builder
 from fx_importer.calls.recurring_calls import RecurringCall
@@ -100,6 +107,8 @@ class CallPlan:
         leaves = self._flattener.flat(args, kwargs)
         if leaves is None or not self._recurring.matches(leaves):
             leaves = self._checked_leaves(args, kwargs)
+        if self._writable and len(leaves) > 1:
+            check_apart(self._writable, leaves)
         if self._lock is not None:
             with self._lock:
                 return self._outputs(leaves, self._returned([read(leaves) for read in self._arguments]))

@@ -376,6 +376,11 @@ def test_written_input_whose_elements_share_memory_is_an_error(mutation):
         torch.testing.assert_close(call(strided, torch.ones(2)), torch.full((3, 2), 4.0))
         torch.testing.assert_close(strided, torch.full((3, 2), 2.0))
     assert call(torch.ones(3, 2), torch.ones(1).expand(2)).shape == (3, 2)  # which is only read
+    memory = torch.ones(8)
+    for other in (memory[5:7], memory[0:6:4]):
+        with pytest.raises(UsageError, match=r"the input 'x' is written, and another input shares its memory"):
+            call(memory[:6].view(3, 2), other)
+    assert torch.equal(call(memory[:6].view(3, 2), memory[6:]), torch.full((3, 2), 4.0))
 
 
 @pytest.mark.parametrize(
