@@ -117,7 +117,8 @@ def _restore(container: Container, old: Container) -> list[str]:
     """
     items, before = (_items(content) for content in (container, old))
     values = [value for item in (*items, *before) for value in item]
-    if not any(isinstance(value, torch.Tensor) for value in values) and "_modules" not in container:
+    of_module = isinstance(container, dict) and "_modules" in container  # lists may hold arrays
+    if not any(isinstance(value, torch.Tensor) for value in values) and not of_module:
         return []
     if len(items) == len(before) and all(map(operator.is_, values, [value for item in before for value in item] * 2)):
         return []
