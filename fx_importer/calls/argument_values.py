@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
 from fx_importer.calls.call_signature import Signature
@@ -51,37 +51,37 @@ def check_writable(name: str, value: Any) -> None:
 
 
 def check_apart(written: Sequence[tuple[str, int]], leaves: Sequence[Any]) -> None:
-    """Raise `UsageError` if a tensor of ``leaves`` overlaps in memory with an input that is written."""
-    by_storage: dict[int, list[int]] = {}
-    for i, leaf in enumerate(leaves):
-        if _lies_in_memory(leaf):
-            by_storage.setdefault(leaf.untyped_storage().data_ptr(), []).append(i)
-    for name, position in written:
-        value = leaves[position]
-        sharing = by_storage[value.untyped_storage().data_ptr()] if _lies_in_memory(value) else ()
-        if any(i != position and _overlap(value, leaves[i]) for i in sharing):
-            raise UsageError(
-                f"the input '{name}' is written, and another input shares its memory, which the program was not "
-                f"captured for: pass a copy, {name}.clone()"
-            )
+    """Raise `UsageError` if a tensor of ``leaves`` shares elements with an input that is written."""
+    names = {position: name for name, position in written}
+    extents = [(leaf.data_ptr(), _end(leaf), i) for i, leaf in enumerate(leaves) if _lies_in_memory(leaf)]
+    before: list[tuple[int, int, int]] = []
+    for extent in sorted(extents):
+        before = [other for other in before if other[1] > extent[0]]
+        for _, _, i in before:
+            name = names.get(i) or names.get(extent[2])
+            if name and np.shares_memory(_array(leaves[i]), _array(leaves[extent[2]])):
+                raise UsageError(
+                    f"the input '{name}' is written, and another input shares its memory, which the program was not "
+                    f"captured for: pass a copy, {name}.clone()"
+                )
+        before.append(extent)
 
 
 def _lies_in_memory(value: Any) -> bool:
     return type(value) in PLAIN and value.layout is torch.strided and 0 not in (value.numel(), value.data_ptr())
 
 
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two tensors of a storage may share elements: their bytes overlap, and their strides meet."""
-    if one.dtype == other.dtype:
-        steps = [stride for x in (one, other) for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1]
-        if (one.storage_offset() - other.storage_offset()) % (math.gcd(*steps) or sys.maxsize):
-            return False
-    ends = [x.data_ptr() + x.element_size() * (1 + _furthest(x)) for x in (one, other)]
-    return one.data_ptr() < ends[1] and other.data_ptr() < ends[0]
+def _end(x: torch.Tensor) -> int:
+    """Return the address behind the last byte of ``x``."""
+    furthest = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr() + x.element_size() * (1 + furthest)
 
 
-def _furthest(x: torch.Tensor) -> int:
-    return sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+def _array(x: torch.Tensor) -> np.ndarray:
+    """Return an array with the memory of ``x``, on any device: nothing of it is read."""
+    strides = tuple(stride * x.element_size() for stride in x.stride())
+    memory = {"data": (x.data_ptr(), True), "shape": tuple(x.shape), "strides": strides, "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__=memory | {"typestr": f"|V{x.element_size()}"}))
 
 
 def as_argument(argument: Argument, value: Any) -> Any:

@@ -381,6 +381,8 @@ def test_written_input_whose_elements_share_memory_is_an_error(mutation):
         with pytest.raises(UsageError, match=r"the input 'x' is written, and another input shares its memory"):
             call(memory[:6].view(3, 2), other)
     assert torch.equal(call(memory[:6].view(3, 2), memory[6:]), torch.full((3, 2), 4.0))
+    columns = torch.ones(3, 4)
+    assert torch.equal(call(columns[:, :2], columns[0, 2:]), torch.full((3, 2), 4.0))
 
 
 @pytest.mark.parametrize(
