@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.fx_graph.operators import aten
 
-_UNDECLARED_VIEWS = frozenset(
+UNDECLARED_VIEWS = frozenset(
     (
         *(aten.broadcast_tensors.default, aten.meshgrid.default, aten.meshgrid.indexing, aten.type_as.default),
         *(aten.atleast_1d.Sequence, aten.atleast_2d.Sequence, aten.atleast_3d.Sequence, aten.sum_to_size.default),
@@ -146,7 +146,7 @@ def may_share_memory_with(node: fx.Node) -> list[fx.Node]:
         return node.all_input_nodes
     if not isinstance(node.target, OpOverload):
         return []
-    if node.target in _UNDECLARED_VIEWS:
+    if node.target in UNDECLARED_VIEWS:
         return node.all_input_nodes
     if torch.Tag.maybe_aliasing_or_mutating in node.target.tags:
         return node.all_input_nodes[:1]

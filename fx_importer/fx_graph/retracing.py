@@ -26,6 +26,7 @@ from fx_importer.frontend.torch_patches import (
     tracing,
     warnings_filtered,
 )
+from fx_importer.fx_graph.aliasing import UNDECLARED_VIEWS
 from fx_importer.fx_graph.emission import emit
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
@@ -125,12 +126,15 @@ def _without_guards_on_bases(program: ExportedProgram) -> ExportedProgram:
 
 
 def _few_overrides(program: ExportedProgram, rules: Mapping[Any, object]) -> dict[Patch, Any]:
-    """Make torch override only the composite operators of ``program`` and ``rules``, and only on CPU and meta."""
+    """Make torch override only the composite operators of ``program`` and ``rules``, and only on CPU and meta.
+
+    Composites that return views without declaring them are decomposed: kept, writes to their results would be lost.
+    """
     if not all(patch.exists() for patch in (COMPOSITES, IS_COMPOSITE, OVERRIDDEN_KEYS, OVERRIDDEN_AUTOGRAD_KEYS)):
         return {}  # another torch
     nodes = [node for module in _modules(program) for node in module.graph.nodes]
     operators = {rule for rule in (*rules, *(node.target for node in nodes)) if isinstance(rule, OpOverload)}
-    composites = {operator for operator in operators if _is_composite(operator)}
+    composites = {operator for operator in operators if _is_composite(operator)} - (UNDECLARED_VIEWS - rules.keys())
     values: dict[Patch, Any] = {COMPOSITES: lambda: composites, IS_COMPOSITE: _is_composite}
     tensors = (leaf for node in nodes for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor))
     if all(tensor.device.type in ("cpu", "meta") for tensor in tensors):

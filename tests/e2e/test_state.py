@@ -354,6 +354,28 @@ def test_input_and_buffer_of_one_name_in_eager(mutation):
     torch.testing.assert_close(caller.state["x"], model.x)
 
 
+class Broadcast(nn.Module):
+    """Writes to a buffer that ``broadcast_tensors`` of a loss returned, beside a view that makes torch retrace."""
+
+    seen: torch.Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.ones(3))
+
+    def forward(self, x):
+        view = self.seen.as_strided((2,), (2,))
+        loss = nn.functional.smooth_l1_loss(x, self.seen)
+        return self.seen.add_(loss), view * 1
+
+
+def test_writes_to_broadcast_state_are_kept():
+    model = Broadcast()
+    call = lower(model, X, output_type="linalg-on-tensors", mutation="functional").caller()
+    for _ in range(3):
+        torch.testing.assert_close(call(X), model(X))
+
+
 def test_manifest_does_not_fit_other_functions():
     importer = FxImporter()
     lower(Kept("persistent", writes=True), X, fx_importer=importer, func_name="first", mutation="functional")
