@@ -114,6 +114,11 @@ def test_sizes_that_the_program_works_for_are_assumed(output_type: str) -> None:
         caller(programs.whole(0, 2))  # one element, which eager repeats
     with pytest.raises(AssumptionError, match="bincount"):
         caller(programs.whole(1, 3))
+    branching = lower(
+        lambda n: decided(n if n.sum() > 0 else -n), programs.whole(1, 2), output_type=output_type, capture="assume"
+    )
+    with pytest.raises(AssumptionError, match="`size 0 of aten.index.Tensor, in return .*` is 2, at "):
+        branching(programs.whole(0, 2))
 
 
 @torch.library.custom_op("assumed::positive", mutates_args=())

@@ -14,8 +14,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.errors import ExportError
+from fx_importer.frontend.assumptions.decided_sizes import (
+    LISTS,
+    check_decided_sizes,
+    emit_assumption,
+    list_assumed_number,
+)
 from fx_importer.frontend.assumptions.number_tensors import NumberTensors
 from fx_importer.frontend.assumptions.result_sizes import counted_size, source_of_size
 from fx_importer.frontend.assumptions.value_questions import Question, ValueQuestions
@@ -43,6 +48,7 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
     if not questions_of:
         return program
     checked: set[str] = set()
+    root = program.graph_module
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         counted: set[fx.Node] = set()
@@ -56,6 +62,8 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
                 emit_assumption(node, condition, question)
                 graph.erase_node(node)
                 checked.add(match[1])
+        if owner is root:
+            check_decided_sizes(graph)
         _remove_numbers(graph)
         for node in graph.find_nodes(op="call_function", target=aten.scalar_tensor.default):
             _with_counted_number(node, counted)
@@ -68,23 +76,6 @@ def with_assumptions(program: ExportedProgram, questions: ValueQuestions) -> Exp
     return program
 
 
-def list_assumed_number(node: fx.Node) -> None:
-    """Give a call of `LISTS` the number of elements that the capture assumes, if it does."""
-    (operand,) = node.args
-    parts = [] if node.target is aten.nonzero.default else list(node.users)
-    size = value_of(parts[0] if parts else node).shape[0]
-    number = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else size
-    if number is None or not value_of(operand).dim():
-        return
-    sizes = [user for tensor in (node, *parts) for user in tensor.users if _is_number_of_rows(user)]
-    listed = emit(node, aten.nonzero_static.default, operand, size=number, fill_value=0)
-    new: dict[fx.Node, Any] = dict.fromkeys(sizes, number)
-    new |= {part: emit(node, aten.select.int, listed, 1, part.args[1]) for part in parts}
-    for old, replacement in {**new, node: listed}.items():
-        old.replace_all_uses_with(replacement)
-        node.graph.erase_node(old)
-
-
 def _with_counted_number(number: fx.Node, counted: set[fx.Node]) -> None:
     """Replace the model's own tensor of a size that is counted: the size is a constant of the example inputs."""
     size: Any = number.args[0]
@@ -93,14 +84,6 @@ def _with_counted_number(number: fx.Node, counted: set[fx.Node]) -> None:
         if count is not None:
             number.replace_all_uses_with(emit(number, aten._to_copy.default, count, dtype=value_of(number).dtype))
             number.graph.erase_node(number)
-
-
-def _is_number_of_rows(node: fx.Node) -> bool:
-    return node.target is aten.sym_size.int and node.args[1:] == (0,)
-
-
-LISTS = (aten.nonzero.default, aten.where.default, aten.nonzero_numpy.default)
-"""Operators that list the elements of a tensor that are not zero."""
 
 
 def without_check(questions: Sequence[Question]) -> ExportError:
@@ -165,14 +148,6 @@ def _remove_numbers(graph: fx.Graph) -> None:
 
 
 _SYMBOLIC = torch.SymBool | torch.SymInt | torch.SymFloat
-
-
-def emit_assumption(before: fx.Node, condition: fx.Node, question: Question) -> None:
-    """Insert the assumption that ``condition``, a boolean tensor of rank 0, is true."""
-    with before.graph.inserting_before(before):
-        node = before.graph.call_function(aten._assert_async.msg, (condition, message_of(question.text)))
-    node.meta |= {key: before.meta[key] for key in ("stack_trace", "nn_module_stack") if key in before.meta}
-    node.meta["val"] = None
 
 
 def _questions_by_assertion(program: ExportedProgram, questions: ValueQuestions) -> dict[str, Question]:

@@ -20,7 +20,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
-from fx_importer.frontend.assumptions.assumed_values import LISTS, list_assumed_number
+from fx_importer.frontend.assumptions.decided_sizes import LISTS, list_assumed_number
 from fx_importer.fx_graph.aliasing import graphs_of
 from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten

@@ -1,95 +1,25 @@
-"""Sizes that depend on values, where a program works for one number only: ``x[x > 0] + torch.arange(5)``.
-
-torch.export then takes the number for the size, and asserts that they are equal. The program after it is wrong for
-other numbers, so the assertion becomes an assumption, which each call checks.
-"""
+"""Checks of sizes that depend on values, in programs that work for one number only."""
 
 from __future__ import annotations
 
-import operator
-from typing import Any
-
-import torch
-from torch import SymInt, fx
+from torch import fx
 from torch.export import ExportedProgram
 
-from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
-from fx_importer.diagnostics.source_lines import source_line
-from fx_importer.frontend.assumptions.assumed_values import LISTS, emit_assumption, list_assumed_number
-from fx_importer.frontend.assumptions.number_tensors import NumberTensors
-from fx_importer.frontend.assumptions.result_sizes import source_of_size
-from fx_importer.frontend.assumptions.value_questions import Question
-from fx_importer.fx_graph.emission import emit, value_of
-from fx_importer.fx_graph.operators import aten
+from fx_importer.frontend.assumptions.decided_sizes import check_decided_sizes, decides_sizes
 from fx_importer.fx_graph.programs import with_rewritten_graphs
-from fx_importer.fx_passes.fx_pass import FxPass
+from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 
 
-def check_decided_sizes(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` with an assumption for each assertion that a number which depends on values is a constant."""
-    asserts = program.graph.find_nodes(op="call_function", target=aten._assert_scalar.default)
-    if not any(_decided(node.args[0]) for node in asserts):
+def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
+    """Make assumptions of assertions that such numbers are constants, outside of control flow."""
+    if not decides_sizes(program.graph):
         return program
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
-        if owner is not program.graph_module:
-            return
-        lists: dict[fx.Node, None] = {}
-        for node in graph.find_nodes(op="call_function", target=aten._assert_scalar.default):
-            if (decided := _decided(node.args[0])) is None:
-                continue
-            number, constant = decided
-            source = source_of_size(number)
-            question = _question(number, source, constant)
-            emit_assumption(node, NumberTensors(node).checked(node.args[0], question), question)
-            if source is not None and source.target is aten.bincount.default:
-                _count_in_bins(source, node)
-            elif source is not None and source.target in LISTS:
-                lists[source] = None
-            graph.erase_node(node)
-        for source in lists:
-            list_assumed_number(source)
+        if owner is program.graph_module:
+            check_decided_sizes(graph)
 
     return with_rewritten_graphs(program, rewrite)
 
 
-def _decided(condition: Any) -> tuple[fx.Node, int] | None:
-    """Return the number and the constant that ``condition``, of an assertion, says are equal; None for others."""
-    if not isinstance(condition, fx.Node) or condition.target is not operator.eq:
-        return None
-    number, constant = condition.args
-    if not isinstance(number, fx.Node) or type(constant) is not int:
-        return None
-    value = value_of(number)
-    known = value.node.maybe_as_int() if isinstance(value, SymInt) else value
-    return (number, constant) if known == constant else None
-
-
-def _question(number: fx.Node, source: fx.Node | None, constant: int) -> Question:
-    """Return what the model decides, as a question of its line."""
-    frame = user_frame(tuple(reversed(read_frames((source or number).meta.get("stack_trace")))))
-    file, line = frame or ("", 0)
-    code = f", in {text}" if (text := source_line(file, line)) else ""
-    name = str(number.target) if source is None else f"size {number.args[1]} of {source.target}"
-    return Question(file, line, f"{name}{code}", str(constant))
-
-
-def _count_in_bins(call: fx.Node, after_check: fx.Node) -> None:
-    """Replace ``bincount``, whose result has a constant number of bins, by sums of slices at ``after_check``."""
-    x, weights, *_ = (*call.args, call.kwargs.get("weights"))
-    bins, dtype = int(value_of(call).shape[0]), value_of(call).dtype
-    index = emit(after_check, aten._to_copy.default, x, dtype=torch.int64)
-    if weights is None:
-        weights = emit(after_check, aten.ones_like.default, index)
-    if value_of(weights).dtype is not dtype:
-        weights = emit(after_check, aten._to_copy.default, weights, dtype=dtype)
-    zeros = emit(after_check, aten.zeros.default, [bins], dtype=dtype)
-    counted = emit(after_check, aten.scatter_add.default, zeros, 0, index, weights)
-    for size in [user for user in call.users if user.target is aten.sym_size.int]:
-        size.replace_all_uses_with(bins)  # type: ignore[arg-type]
-        call.graph.erase_node(size)
-    call.replace_all_uses_with(counted)
-    call.graph.erase_node(call)
-
-
-CHECK_DECIDED_SIZES = FxPass("check-decided-sizes", lambda program, _: check_decided_sizes(program))
+CHECK_DECIDED_SIZES = FxPass("check-decided-sizes", _run)

@@ -1,0 +1,119 @@
+"""Sizes that depend on values, where a program works for one number only: ``x[x > 0] + torch.arange(5)``.
+
+torch.export then takes the number for the size, and asserts that they are equal. The program after it is wrong for
+other numbers, so the assertion becomes an assumption, which each call checks.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import SymInt, fx
+
+from fx_importer.diagnostics.assumption_messages import message_of
+from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
+from fx_importer.diagnostics.source_lines import source_line
+from fx_importer.frontend.assumptions.number_tensors import NumberTensors
+from fx_importer.frontend.assumptions.result_sizes import source_of_size
+from fx_importer.frontend.assumptions.value_questions import Question
+from fx_importer.fx_graph.emission import emit, value_of
+from fx_importer.fx_graph.operators import aten
+
+
+def check_decided_sizes(graph: fx.Graph) -> None:
+    """Make an assumption of each assertion in ``graph`` that a number which depends on values is a constant."""
+    lists: dict[fx.Node, None] = {}
+    for node in graph.find_nodes(op="call_function", target=aten._assert_scalar.default):
+        if (decided := _decided(node.args[0])) is None:
+            continue
+        number, constant = decided
+        source = source_of_size(number)
+        question = _question(number, source, constant)
+        emit_assumption(node, NumberTensors(node).checked(node.args[0], question), question)
+        if source is not None and source.target is aten.bincount.default:
+            _count_in_bins(source, node)
+        elif source is not None and source.target in LISTS:
+            lists[source] = None
+        graph.erase_node(node)
+    for source in lists:
+        list_assumed_number(source)
+
+
+def decides_sizes(graph: fx.Graph) -> bool:
+    """Return whether `check_decided_sizes` changes ``graph``."""
+    asserts = graph.find_nodes(op="call_function", target=aten._assert_scalar.default)
+    return any(_decided(node.args[0]) is not None for node in asserts)
+
+
+def _decided(condition: Any) -> tuple[fx.Node, int] | None:
+    """Return the number and the constant that ``condition``, of an assertion, says are equal; None for others."""
+    if not isinstance(condition, fx.Node) or condition.target is not operator.eq:
+        return None
+    number, constant = condition.args
+    if not isinstance(number, fx.Node) or type(constant) is not int:
+        return None
+    value = value_of(number)
+    known = value.node.maybe_as_int() if isinstance(value, SymInt) else value
+    return (number, constant) if known == constant else None
+
+
+def _question(number: fx.Node, source: fx.Node | None, constant: int) -> Question:
+    """Return what the model decides, as a question of its line."""
+    frame = user_frame(tuple(reversed(read_frames((source or number).meta.get("stack_trace")))))
+    file, line = frame or ("", 0)
+    code = f", in {text}" if (text := source_line(file, line)) else ""
+    name = str(number.target) if source is None else f"size {number.args[1]} of {source.target}"
+    return Question(file, line, f"{name}{code}", str(constant))
+
+
+def _count_in_bins(call: fx.Node, after_check: fx.Node) -> None:
+    """Replace ``bincount``, whose result has a constant number of bins, by sums of slices at ``after_check``."""
+    x, weights, *_ = (*call.args, call.kwargs.get("weights"))
+    bins, dtype = int(value_of(call).shape[0]), value_of(call).dtype
+    index = emit(after_check, aten._to_copy.default, x, dtype=torch.int64)
+    if weights is None:
+        weights = emit(after_check, aten.ones_like.default, index)
+    if value_of(weights).dtype is not dtype:
+        weights = emit(after_check, aten._to_copy.default, weights, dtype=dtype)
+    zeros = emit(after_check, aten.zeros.default, [bins], dtype=dtype)
+    counted = emit(after_check, aten.scatter_add.default, zeros, 0, index, weights)
+    for size in [user for user in call.users if user.target is aten.sym_size.int]:
+        size.replace_all_uses_with(bins)  # type: ignore[arg-type]
+        call.graph.erase_node(size)
+    call.replace_all_uses_with(counted)
+    call.graph.erase_node(call)
+
+
+def emit_assumption(before: fx.Node, condition: fx.Node, question: Question) -> None:
+    """Insert the assumption that ``condition``, a boolean tensor of rank 0, is true."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(aten._assert_async.msg, (condition, message_of(question.text)))
+    node.meta |= {key: before.meta[key] for key in ("stack_trace", "nn_module_stack") if key in before.meta}
+    node.meta["val"] = None
+
+
+def list_assumed_number(node: fx.Node) -> None:
+    """Give a call of `LISTS` the number of elements that the capture assumes, if it does."""
+    (operand,) = node.args
+    parts = [] if node.target is aten.nonzero.default else list(node.users)
+    size = value_of(parts[0] if parts else node).shape[0]
+    number = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else size
+    if number is None or not value_of(operand).dim():
+        return
+    sizes = [user for tensor in (node, *parts) for user in tensor.users if _is_number_of_rows(user)]
+    listed = emit(node, aten.nonzero_static.default, operand, size=number, fill_value=0)
+    new: dict[fx.Node, Any] = dict.fromkeys(sizes, number)
+    new |= {part: emit(node, aten.select.int, listed, 1, part.args[1]) for part in parts}
+    for old, replacement in {**new, node: listed}.items():
+        old.replace_all_uses_with(replacement)
+        node.graph.erase_node(old)
+
+
+def _is_number_of_rows(node: fx.Node) -> bool:
+    return node.target is aten.sym_size.int and node.args[1:] == (0,)
+
+
+LISTS = (aten.nonzero.default, aten.where.default, aten.nonzero_numpy.default)
+"""Operators that list the elements of a tensor that are not zero."""
