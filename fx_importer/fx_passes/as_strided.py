@@ -37,7 +37,7 @@ def resolve_strides(program: ExportedProgram) -> ExportedProgram:
     """Return ``program``, before decomposition, without operators that index memory by strides.
 
     If they share memory with a value that the program overwrites, torch makes it functional first. New values of an
-    overwritten input have another storage offset, so before that, positions are counted from the begin of the memory.
+    overwritten input have another storage offset, so before that, positions are counted from the start of the memory.
 
     Raises:
         UnsupportedProgramError: if the layout of the memory is unknown.
@@ -84,7 +84,7 @@ def _as_strided(node: fx.Node, memory_of: MemoryOf | None = None) -> fx.Node | N
 
 
 def _flatten(node: fx.Node) -> fx.Node | None:
-    """Make ``as_strided`` count from the begin of memory in row-major order, with a storage offset.
+    """Make ``as_strided`` count from the start of memory in row-major order, with a storage offset.
 
     Its argument becomes the value that the memory was allocated for, which torch writes to, or a flat view of it.
     """
