@@ -31,6 +31,7 @@ from fx_importer.frontend.torch_patches import (
     patched,
 )
 from fx_importer.frontend.user_calls import UserCall, call_of_user
+from fx_importer.symbolic.guards import plain
 
 _OF_PYTHON = ("torch/fx/experimental/symbolic_shapes.py", "torch/__init__.py")
 _ASKS = (
@@ -152,15 +153,6 @@ class SizeConditions:
 
 def _expression(number: Any) -> sympy.Basic:
     return number.node.expr if isinstance(number, torch.SymInt) else sympy.sympify(number)
-
-
-def plain(expression: sympy.Basic) -> Any:
-    """Return ``expression`` with symbols that SymPy does not assume to be positive: sizes may be 0."""
-    return expression.xreplace({symbol: plain_symbol(symbol) for symbol in expression.free_symbols})
-
-
-def plain_symbol(symbol: sympy.Basic) -> sympy.Symbol:
-    return sympy.Symbol(str(symbol), integer=True)
 
 
 def _place_of_question(frame: FrameType | None, asked: bool = False) -> str | None:

@@ -22,8 +22,8 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
 from fx_importer.frontend.concrete_shapes import ConcreteShapes
-from fx_importer.frontend.size_conditions import SizeConditions, described_line, plain, plain_symbol
-from fx_importer.symbolic.guards import environment_of, guards_of
+from fx_importer.frontend.size_conditions import SizeConditions, described_line
+from fx_importer.symbolic.guards import environment_of, guards_of, plain, plain_symbol
 
 Sizes = Mapping[sympy.Symbol, Any]
 """Sizes by symbol, as SymPy's integers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from traceback import FrameSummary
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._guards import ShapeGuard
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from fx_importer.symbolic.conversions import to_text
 from fx_importer.symbolic.file_guards import assume
@@ -40,14 +41,9 @@ def guards_of(program: ExportedProgram) -> list[sympy.Basic]:
     """Return the conditions on symbolic sizes that tracing ``program`` assumed, in order and each once.
 
     Guards on strides are left out, except for upper bounds of sizes, and for a program from a ``.pt2`` file, which does
-    not record their source.
+    not record their source. Ranges of symbols that equal others are conditions on the others.
     """
-    environment = environment_of(program)
-    if environment is None:
-        return []
-    relevant = (guard.expr for guard in environment.guards if not _is_irrelevant(guard))
-    known = map(environment.replace, relevant)  # a symbol that equals another is in no size of an input
-    return list(dict.fromkeys(guard for guard in known if guard.free_symbols))
+    return [*_guard_lines(program)]
 
 
 def guard_texts(program: ExportedProgram) -> dict[str, str]:
@@ -56,16 +52,51 @@ def guard_texts(program: ExportedProgram) -> dict[str, str]:
     The line is empty where it is not known, as for torch.export's own guards. A guard with a function that
     `SizeExpression` lacks, such as a square root, is omitted and logged.
     """
-    environment = environment_of(program)
-    guards = () if environment is None else environment.guards
-    lines: dict[sympy.Basic, str] = {guard.expr: guard.sloc.maybe_user_loc or "" for guard in guards}
     texts: dict[str, str] = {}
-    for guard in guards_of(program):
+    for guard, line in _guard_lines(program).items():
         try:
-            texts[to_text(guard).text] = lines.get(guard, "")
+            texts[to_text(guard).text] = line
         except ValueError:
             _LOG.warning("callers do not check the guard %s of torch.export", guard)
     return texts
+
+
+def _guard_lines(program: ExportedProgram) -> dict[sympy.Basic, str]:
+    """Return the source line of each condition of `guards_of`, or nothing where it is not known."""
+    environment = environment_of(program)
+    lines: dict[sympy.Basic, str] = {}
+    if environment is not None:
+        equal = {plain_symbol(symbol): plain(environment.replace(symbol)) for symbol in environment.replacements}
+        for guard in environment.guards:
+            condition = environment.replace(guard.expr).xreplace(equal)  # a symbol that equals another is in no size
+            if condition.free_symbols and not _is_irrelevant(guard):
+                lines[condition] = lines.get(condition) or guard.sloc.maybe_user_loc or ""
+        lines |= dict.fromkeys(_replaced_ranges(program, equal), "")
+    return lines
+
+
+def _replaced_ranges(program: ExportedProgram, equal: Mapping[sympy.Symbol, Any]) -> Iterator[sympy.Basic]:
+    """Yield the limits of symbols that decompositions turned out to be ``equal`` to others, on the others.
+
+    Limits that the range of the other symbol has too are left out, as is torch.export's lower limit of 2.
+    """
+    ranges = {plain_symbol(symbol): limits for symbol, limits in program.range_constraints.items()}
+    for symbol, size in equal.items():
+        if symbol in ranges and size.free_symbols:
+            limits, known = ranges[symbol], ranges.get(size, ValueRanges.unknown_int())
+            if limits.lower > max(known.lower, 2):
+                yield sympy.Ge(size, limits.lower)
+            if limits.upper < known.upper:
+                yield sympy.Le(size, limits.upper)
+
+
+def plain(expression: sympy.Basic) -> Any:
+    """Return ``expression`` with symbols that SymPy does not assume to be positive: sizes may be 0."""
+    return expression.xreplace({symbol: plain_symbol(symbol) for symbol in expression.free_symbols})
+
+
+def plain_symbol(symbol: sympy.Basic) -> sympy.Symbol:
+    return sympy.Symbol(str(symbol), integer=True)
 
 
 def add_guards(program: ExportedProgram, conditions: Iterable[Any]) -> None:

@@ -127,6 +127,23 @@ def test_slices_of_known_size_of_unknown_rows():
         torch.testing.assert_close(lowered(X[:rows]), X[rows - 2 : rows - 1])
 
 
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa"])
+def test_conditions_of_sizes_that_decompositions_find_equal(output_type):
+    """A mask has as many elements as the axis that it selects from, which torch.export does not ask for."""
+
+    def fill(x, mask):
+        head, copy = x[:, :8] * 2, x.clone()
+        copy[:, mask] = 1.5
+        return head, copy, x.squeeze(1)
+
+    sizes = {0: Dim("rows", max=5), 1: Dim("columns", min=2, max=7)}, {0: Dim.AUTO}
+    lowered = lower(fill, X, X[0] > 0, output_type=output_type, dynamic_shapes=sizes)
+    torch.testing.assert_close(lowered(X[:, :4], X[0, :4] > 0), fill(X[:, :4], X[0, :4] > 0))
+    for x, message in ((X[:, :1], r"!= 1: .*x.squeeze\(1\)\) depends on it; but"), (X.repeat(1, 2), "to 7|<= 7")):
+        with pytest.raises(UsageError, match=message):
+            lowered(x, x[0] > 0)
+
+
 def test_product_of_two_sizes():
     program = export_program(
         lambda x: x.reshape(-1).squeeze(), (X,), {}, ExportOptions(dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))
