@@ -797,6 +797,20 @@ def test_windows_of_dynamic_sizes_in_a_program_that_is_traced_again(output_type)
     check(case, output_type)
 
 
+def test_empty_masks_of_static_axes_in_a_program_that_is_traced_again():
+    """The mask is exported with a dynamic size; the axis that it selects from has three elements."""
+
+    def fill(x, mask, windows):
+        x, windows = x.clone(), windows.clone()
+        windows.unfold(1, 1, 1).add_(2)
+        x[:, mask] = 1.5
+        return x, windows
+
+    inputs, sizes = (normal(4, 3), torch.zeros(3, dtype=torch.bool), normal(3, 2)), dict.fromkeys(range(2), Dim.AUTO)
+    lowered = lower(fill, *inputs, dynamic_shapes=({}, {0: Dim.AUTO}, sizes), output_type=LINALG)
+    torch.testing.assert_close(lowered.run(*inputs), fill(*inputs))
+
+
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
 def test_convolutions_with_dynamic_weights(output_type):
     def function(x, weight, bias, images):

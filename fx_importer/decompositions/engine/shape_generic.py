@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbol
 from torch.fx.passes import shape_prop
 
 from fx_importer.decompositions.engine.kept.kept_rule import KeptRule
-from fx_importer.decompositions.engine.local.rule_tracing import inferring_result_type
+from fx_importer.decompositions.engine.local.rule_tracing import checking_operands, checks_operands
 from fx_importer.decompositions.engine.table import LayeredRule
 from fx_importer.frontend.torch_patches import GUARD_CHECK, GUARD_LOG, TENSOR_METADATA, patched
 from fx_importer.fx_graph.emission import has_symbolic_sizes
@@ -84,7 +84,7 @@ def _forbid_guards(env: ShapeEnv) -> Iterator[None]:
     checked = env._check_frozen
 
     def check(condition: sympy.Basic, value: sympy.Basic) -> None:
-        if not (inferring_result_type.get() or _runs_fake_mode()) and not _holds_for_all_sizes(condition, value):
+        if not (checks_operands.get() or _runs_fake_mode()) and not _holds_for_all_sizes(condition, value):
             raise _ShapeDependentGuard(f"{condition} is {value}")
         checked(condition, value)
 
@@ -104,11 +104,8 @@ def allow_guards_of_metadata() -> Iterator[None]:
     extract = shape_prop._extract_tensor_metadata
 
     def unchecked(*args: Any, **kwargs: Any) -> Any:
-        token = inferring_result_type.set(True)
-        try:
+        with checking_operands():
             return extract(*args, **kwargs)
-        finally:
-            inferring_result_type.reset(token)
 
     with patched({TENSOR_METADATA: unchecked}):
         yield

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from fx_importer.decompositions.engine.local.rule_tracing import checking_operands
 from fx_importer.decompositions.indexing.masked import put_by_mask, rank_of_slices, rows_by_rank, true_ranks
 from fx_importer.fx_graph.operators import aten
 
@@ -29,8 +30,11 @@ def has_masks(indices: Indices) -> bool:
 def put_by_masks(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
     """Write, or add, at ``indices``, of which at least one is a mask."""
     for position, index in enumerate(indices):
+        axis = sum(_rank(before) for before in indices[:position])
+        if index is not None and index.dtype == torch.bool:
+            with checking_operands():
+                torch._check(index.shape == x.shape[axis : axis + index.dim()])
         if index is not None and index.dtype == torch.bool and not index.dim():  # indexes an axis of size 1 before it
-            axis = sum(_rank(before) for before in indices[:position])
             rank_one = [*indices[:position], index.reshape(1), *indices[position + 1 :]]
             return put_by_masks(x.unsqueeze(axis), rank_one, values, accumulate).squeeze(axis)
     tensors = [index for index in indices if index is not None]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,10 +32,20 @@ from fx_importer.fx_graph.operators import aten
 
 Rules = Mapping[Any, Callable[..., Any]]
 
-inferring_result_type: ContextVar[bool] = ContextVar("inferring_result_type", default=False)
-"""Set while a kept operator infers the type of its result: its guards on sizes are checks of its operands."""
+checks_operands: ContextVar[bool] = ContextVar("checks_operands", default=False)
+"""Set while guards on sizes are checks of an operator's operands, and no branches of a rule."""
 
 _METADATA = frozenset((torch.ops.prim.device.default, *FunctionalTensor.metadata_fns))
+
+
+@contextmanager
+def checking_operands() -> Iterator[None]:
+    """Let torch decide on sizes in the body, which checks the operands of an operator or computes its metadata."""
+    token = checks_operands.set(True)
+    try:
+        yield
+    finally:
+        checks_operands.reset(token)
 
 
 class RetraceRequired(Exception):
@@ -137,11 +147,8 @@ class RuleTracer(TorchDispatchMode):
         node = self.graph.create_node(
             "call_function", func, operands, self.nodes_of(kwargs), func.overloadpacket.__name__
         )
-        token = inferring_result_type.set(True)
-        try:
+        with checking_operands():
             result = func(*args, **kwargs)
-        finally:
-            inferring_result_type.reset(token)
         self._remember(node, result)
         return result
 
