@@ -81,7 +81,7 @@ class LanguageModel(ABC):
             on_text: a callback that receives the index of a prompt and each new piece of its text.
 
         Raises:
-            UsageError: if there are too many prompts, or one is empty or longer than the context.
+            UsageError: if there are too many prompts, or one is empty, no text, or longer than the context.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         streams = [TextStream(self.tokenizer, stop) for _ in texts]
@@ -105,13 +105,17 @@ class LanguageModel(ABC):
         Raises:
             UsageError: if there are too many texts, or one has a single token or is longer than the context.
         """
-        rows = [self.tokenizer(text)["input_ids"] for text in ([texts] if isinstance(texts, str) else texts)]
+        rows = [self._inputs(text) for text in ([texts] if isinstance(texts, str) else texts)]
         if any(len(row) == 1 for row in rows):
             raise UsageError("a text of one token: the model says how likely a token is after others")
         return [Score(tuple(row), logs) for row, logs in zip(rows, self._log_probabilities(rows), strict=True)]
 
     def _inputs(self, prompt: Any) -> Any:
-        """Return what `tokens` takes for one prompt of `generate`."""
+        """Return what `tokens` takes for one prompt of `generate`, or one text of `score`."""
+        if not isinstance(prompt, str):
+            raise UsageError(
+                f"a prompt of type {type(prompt).__name__}: accepted are texts; `tokens` takes numbers of tokens"
+            )
         return self.tokenizer(prompt)["input_ids"]
 
     @abstractmethod

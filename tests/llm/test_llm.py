@@ -142,6 +142,12 @@ def test_wrong_prompts_are_said(loaded, prompts, message):
         list(loaded.tokens(prompts, 4))
 
 
+def test_prompts_and_texts_are_no_numbers(loaded):
+    for function in (loaded.generate, loaded.score):
+        with pytest.raises(UsageError, match="a prompt of type list: accepted are texts; `tokens` takes"):
+            function([[1, 2]])
+
+
 def test_scores_are_those_of_the_model(tiny, loaded):
     """Texts of two lengths in one batch; the perplexity is that of eager PyTorch."""
     texts = ["Once upon a time", "A somewhat longer text"]
