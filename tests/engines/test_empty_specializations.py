@@ -22,8 +22,9 @@ def _caller(model: Callable[..., Any], output_type: str = "tosa") -> Caller:
     return lower(model, torch.ones(4, 3), dynamic_shapes=dynamic, output_type=output_type).caller()
 
 
-def _rows(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return x.relu().sum(1), x.argmax(1), x.reshape(-1)
+def _rows(x: Tensor) -> tuple[Tensor, ...]:
+    chosen = torch.cond(x.sum() > 0, lambda x: x.relu() + 1, lambda x: x.cos(), (x,))
+    return x.relu().sum(1), x.argmax(1), x.reshape(-1), chosen
 
 
 def test_results_without_elements_need_no_module() -> None:

@@ -32,9 +32,18 @@ def fold_empty(function: func_d.FuncOp) -> None:
     for position, value in enumerate(end.operands):
         if is_empty(value):
             end.operands[position] = TosaOps.before(end).value("tensor.empty", value.type)
-    for op in reversed(operations(function.operation)):
+    _erase_unused(function.entry_block)
+
+
+def _erase_unused(block: ir.Block) -> None:
+    """Erase the operations of ``block``, and of regions in it, with results that are empty and none that is used."""
+    for op in reversed([*block.operations]):
         if op.name.startswith("tosa.") and any(map(is_empty, op.results)) and not any(map(is_used, op.results)):
             op.erase()
+        else:
+            for region in op.regions:
+                for inner in region.blocks:
+                    _erase_unused(inner)
 
 
 def drop_empty_results(function: func_d.FuncOp) -> None:
