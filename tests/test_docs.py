@@ -108,11 +108,13 @@ SLOW = (
     "llm",
     "llm-serving",
     "llm-to-cpp",
+    "platforms",
     "reducing",
     "torch-compile",
     "training",
     "triton",
     "two-stacks",
+    "verification",
 )
 """Pages with jobs that other tests run."""
 

@@ -6,7 +6,9 @@ import warnings
 import torch
 
 from fx_importer import StageFailed, lower
+from fx_importer.compiler import compile_programs
 
+compile_programs.advisor_for = lambda *_: None  # the errors suggest no options: to try them takes seconds
 X = torch.tensor([[1, 2]])
 
 
@@ -34,7 +36,7 @@ show()
 
 # CHECK-LABEL: ('narrow_integers', True)
 # CHECK: narrow_integers: 'tosa.add' may not fit into 32 bits: -4294967296 to 4294967294
-# CHECK-NEXT: at {{.*}}i64_narrowing.py:14: return table[ids]
+# CHECK-NEXT: at {{.*}}i64_narrowing.py:17: return table[ids]
 try:
     show(narrow_integers=True)
 except StageFailed as error:

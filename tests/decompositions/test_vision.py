@@ -64,6 +64,7 @@ def _program(name: str, dynamic: bool = False) -> tuple[torch.export.ExportedPro
     return program, tensors
 
 
+@pytest.mark.slow_rows("^(roi_align -1 False-linalg|ps_roi_align 2-stablehlo)$")
 @pytest.mark.in_turn("output_type")
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 @pytest.mark.parametrize("name", ROWS)
@@ -86,7 +87,7 @@ def test_dynamic_number_of_regions(output_type: str):
         )
 
 
-@pytest.mark.slow_rows("^stablehlo$")
+@pytest.mark.slow_rows("^(stablehlo|tosa)$")
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 def test_suppressed_boxes(output_type: str):
     operator, (boxes, scores, threshold) = CALLS["nms 0.1"]

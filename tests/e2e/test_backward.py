@@ -229,6 +229,7 @@ def exported(case: str) -> ExportedProgram:
     "^padding-tosa$",
     "^(sampling|segments|computed_places|average_pools|distances)-linalg",
     "^(padding|linear_losses)-",
+    "^largest-linalg",
 )
 @pytest.mark.parametrize("output_type", [LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("case", CASES)

@@ -199,6 +199,7 @@ CASES = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGR
     "^(branch_in_a_loop|loop_in_a_branch)-1-linalg",
     "^branches_of_other_strides-0-linalg",
     "^((swap|choice|true_at_first|closures|scanned|loop)-0-stablehlo|(mapped|recurrence)-0-tosa)$",
+    "^(loop_in_a_loop-(0-stablehlo|2-linalg)|branches-1-linalg|closures-(0-tosa|2-linalg)|branch_in_a_loop-2-linalg)$",
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("program, inputs", [pytest.param(*row, id=name) for *row, name in CASES])

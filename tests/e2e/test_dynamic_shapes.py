@@ -609,7 +609,14 @@ def test_operators(case, output_type):
 
 
 @pytest.mark.slow_rows(
-    "^orders$", "^padded_tokens$", "^pools$", "^windows$", "^volumes_by_groups$", "^writes$", "^(convolutions|pads)$"
+    "^orders$",
+    "^padded_tokens$",
+    "^pools$",
+    "^windows$",
+    "^volumes_by_groups$",
+    "^writes$",
+    "^(convolutions|pads)$",
+    "^numbers",
 )
 @pytest.mark.parametrize(
     "case",

@@ -52,6 +52,7 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.slow_rows("^scans-")
 @pytest.mark.in_turn("output_type")
 @pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)

@@ -55,6 +55,7 @@ def indefinite(a: Tensor, b: Tensor) -> list[Tensor]:
     "^inverse_of_a_tensor-stablehlo$",
     "^indefinite-",
     "^spectra-linalg",
+    "^factors-linalg",
 )
 @table(
     Case("inverse_of_a_tensor", lambda: (lambda a: torch.linalg.tensorinv(a), (normal(2, 3, 3, 2),))),

@@ -97,7 +97,7 @@ class Weights(nn.Module):
         return {"y": self.large(inputs["x"]) * self.scale + self.calls[0] + self.narrow.float()}, inputs["flag"]
 
 
-@pytest.mark.slow_rows("^torch-iree$")
+@pytest.mark.slow_rows("^torch-iree$", "^(tosa|stablehlo)-iree")
 @pytest.mark.parametrize(
     "output_type, backend",
     [

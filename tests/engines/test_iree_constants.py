@@ -33,6 +33,7 @@ def test_others_stay(outputs, dtype):
     assert str(copy) == before
 
 
+@pytest.mark.slow_rows("layer[02]")
 @pytest.mark.parametrize("layer", [torch.nn.Conv2d(4, 4, 3), torch.nn.Conv2d(4, 8, 1, groups=2), torch.nn.Linear(4, 9)])
 def test_int16_biases_in_tosa(layer):
     pytest.importorskip("iree.compiler", reason="the extra 'iree' is not installed")

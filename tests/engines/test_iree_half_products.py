@@ -19,6 +19,7 @@ def values(*sizes, dtype):
     return torch.randn(sizes, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
+@pytest.mark.slow_rows("^torch.float16$")
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 def test_a_linear_layer_reads_float32_rows_and_the_numbers_are_the_same(dtype, tmp_path):
     pytest.importorskip("iree.compiler", reason="the extra 'iree' is not installed")
@@ -39,6 +40,7 @@ def test_a_linear_layer_reads_float32_rows_and_the_numbers_are_the_same(dtype, t
     lowered.verify(backends=["iree"]).raise_if_failed()
 
 
+@pytest.mark.slow_rows("bfloat16")
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 def test_a_batch_of_products(dtype):
     pytest.importorskip("iree.compiler", reason="the extra 'iree' is not installed")

@@ -15,6 +15,7 @@ from fx_importer.rewrites.iree.softmax import split_softmaxes
 INF, NAN = torch.inf, torch.nan
 
 
+@pytest.mark.slow_rows("^torch.float(16|64)$")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_numbers_are_those_of_eager(dtype):
     pytest.importorskip("iree.compiler", reason="the extra 'iree' is not installed")

@@ -18,12 +18,14 @@ def test_sorts_of_linalg_are_refused_and_of_the_torch_dialect_run(function):
     lower(function, x, output_type="torch").verify(backends=["iree"]).raise_if_failed()
 
 
+@pytest.mark.slow_rows("^20$")
 @pytest.mark.parametrize("length", [20, 200])
 def test_topk_of_linalg_runs(length):
     x = torch.rand(3, length, generator=torch.Generator().manual_seed(0))
     lower(lambda x: torch.topk(x, 5), x, output_type="linalg").verify(backends=["iree"]).raise_if_failed()
 
 
+@pytest.mark.slow_rows("^(True-all|False-the first)$")
 @pytest.mark.parametrize("read", [2, 9], ids=["the first", "all"])
 @pytest.mark.parametrize("descending", [True, False])
 def test_equal_elements_of_stablehlo_stay_in_order(descending, read):

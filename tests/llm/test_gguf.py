@@ -78,6 +78,7 @@ def tiny(tmp_path_factory):
     return folder / "tiny.gguf", model, import_model(folder / "tiny.gguf", folder / "out", context=24)
 
 
+@pytest.mark.slow
 def test_tokens_are_those_of_the_unpacked_model(tiny):
     """Rows of q and k are permuted in the file; the module reads the file's own blocks."""
     path, model, out = tiny

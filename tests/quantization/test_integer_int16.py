@@ -59,6 +59,7 @@ LOOSE = {"softmax": 8, "softmax of some": 8, "norm": 8, "gelu": 2}
 """Steps of int16: powers have 15 bits; roots 2⁻¹⁵ of relative error; tables are linear between 513 places."""
 
 
+@pytest.mark.slow_rows("linalg")
 @pytest.mark.parametrize(
     "output_type",
     [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", pytest.param("stablehlo", marks=pytest.mark.slow)],

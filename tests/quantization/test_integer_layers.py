@@ -70,6 +70,7 @@ class Layers(nn.Module):
 MOVED = ("nearest", "nearest, odd", "amax", "min", "pad", "reflected", "replicated", "constant")
 
 
+@pytest.mark.slow_rows("linalg")
 @pytest.mark.parametrize(
     "output_type",
     [pytest.param("tosa", marks=needs_tosa), "linalg-on-tensors", pytest.param("stablehlo", marks=pytest.mark.slow)],

@@ -100,7 +100,7 @@ def test_operators_without_floats(output_type: str, backend: str) -> None:
     assert lowered.verify(*given, backends=[backend], rtol=0, atol=0)
 
 
-@pytest.mark.slow_rows("^stablehlo-iree$")
+@pytest.mark.slow_rows("^stablehlo-iree$", "^stablehlo-xla")
 @pytest.mark.parametrize(
     "output_type, engine", [("linalg-on-tensors", "iree"), ("stablehlo", "iree"), ("stablehlo", "xla")]
 )

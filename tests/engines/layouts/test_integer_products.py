@@ -24,7 +24,7 @@ func.func @main(%x: tensor<2x{c}x9x7xi8>, %begin: tensor<2x5x{h}x{w}xi32>) -> te
 """
 
 
-@pytest.mark.slow_rows("^40-")
+@pytest.mark.slow_rows("^40-", "^16-")
 @pytest.mark.parametrize(
     "channels, kernel, stride, dilation, products",
     [(16, 3, 2, 2, 1), (40, 3, 1, 1, 1), (3, 1, 2, 1, 1), (3, 3, 1, 1, 0)],
