@@ -120,6 +120,7 @@ class _Subject:
         for sizes in self.program.other_sizes:
             try:
                 run = self.eager(sizes)
+                run = self.quantized(run) if self.program.quantized else run
             except _Found:
                 continue
             try:
@@ -139,19 +140,22 @@ class _Subject:
             raise _Found("eager raises", _line(error)) from None
 
     def quantized(self, floats: _Run) -> _Run:
-        """Quantize the program, and run it in eager; raise `_Found` if it is far from the float model."""
+        """Quantize the program, and run it in eager; raise `_Found` if it is far from the float model.
+
+        It may be farther for other inputs than those that it is calibrated with.
+        """
         program = self.program
         try:
             if self._quantized is None:
                 self._quantized = quantized_model(program)
-            values = values_of(self._quantized, program)
+            values = values_of(self._quantized, program, floats.sizes)
         except FxImporterError as error:
             raise _Found("refused", f"{type(error).__name__}: {_line(error)}") from None
         except Exception as error:
             raise _Found("untyped error", _where(error)) from None
-        if why := lost(values, floats.values[: len(values)]):
+        if not floats.sizes and (why := lost(values, floats.values[: len(values)])):
             raise _Found("wrong", why)
-        return _Run({}, values)
+        return _Run(floats.sizes, values)
 
     def lowered(self, output_type: OutputType) -> Lowered:
         """Lower the program without diagnosing failures: in two threads, if it is threaded."""
@@ -169,7 +173,8 @@ class _Subject:
         options = Options(
             output_type,
             export=ExportOptions(
-                program.dynamic_shapes(), quantized=Quantized.INTEGER if program.quantized else Quantized.FLOAT
+                program.dynamic_shapes(is_flat=self._quantized is not None),
+                quantized=Quantized.INTEGER if program.quantized else Quantized.FLOAT,
             ),
             importing=ImportOptions(mutation=Mutation.FUNCTIONAL),
         )

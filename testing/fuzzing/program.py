@@ -109,12 +109,15 @@ class Program:
             return model
         return make_fx(model, tracing_mode="fake")(*self.tensors())
 
-    def dynamic_shapes(self) -> Any:
-        """Return what `torch.export` takes: every size that may be is dynamic."""
+    def dynamic_shapes(self, is_flat: bool = False) -> Any:
+        """Return what `torch.export` takes: every size that may be is dynamic.
+
+        ``is_flat`` is whether the callable names its arguments, as quantized modules do, and takes no ``*inputs``.
+        """
         if not self.dynamic:
             return None
-        auto = torch.export.Dim.AUTO
-        return (tuple(_every_size(each, auto) for each in self.arguments),)
+        sizes = tuple(_every_size(each, torch.export.Dim.AUTO) for each in self.arguments)
+        return sizes if is_flat else (sizes,)
 
     def source(self) -> str:
         """Return a Python module with a model, and ``build()``, which returns it with its inputs."""

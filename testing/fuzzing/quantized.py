@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,15 +24,16 @@ def quantized_model(program: Program) -> torch.nn.Module:
 
     The observer is the one without a search, which takes a second for each value.
     """
-    return quantize(program.model(), [program.tensors(call=call) for call in range(program.runs)], observer="minmax")
+    calls = [program.tensors(call=call) for call in range(program.runs)]
+    return quantize(program.model(), calls, observer="minmax", dynamic_shapes=program.dynamic_shapes())
 
 
-def values_of(model: torch.nn.Module, program: Program) -> list[Tensor]:
+def values_of(model: torch.nn.Module, program: Program, sizes: Mapping[int, int]) -> list[Tensor]:
     """Return the results of each call of a copy of ``model``, and its inputs as they are left."""
     model, values = copy.deepcopy(model), []
     with torch.no_grad():
         for call in range(program.runs):
-            inputs = program.tensors(call=call)
+            inputs = program.tensors(sizes, call)
             values += [each.detach().clone() for each in (*model(*inputs), *inputs)]
     return values
 
