@@ -105,19 +105,27 @@ def explain_program(
     Raises `UsageError` for invalid options.
     """
     prober = Prober(lambda output_type: target_for(output_type).pipeline(options.lowering), store or ProbeStore())
-    return Explanation(
-        {output: _expected(program, replace(options, output_type=output), prober, models) for output in output_types},
-        tuple(assumption_texts({"main": program})),
-    )
+    assumed = assumption_texts({"main": program})
+    expected = {
+        output: _expected(program, replace(options, output_type=output), prober, models, assumed)
+        for output in output_types
+    }
+    return Explanation(expected, tuple(dict.fromkeys(assumed)))
 
 
-def _expected(program: ExportedProgram, options: Options, prober: Prober, models: Sequence[Any]) -> Expected:
-    """Return what cannot be imported or lowered to the output type in ``program``, including invalid options."""
+def _expected(
+    program: ExportedProgram, options: Options, prober: Prober, models: Sequence[Any], assumed: list[str]
+) -> Expected:
+    """Return what cannot be imported or lowered to the output type in ``program``, including invalid options.
+
+    What its passes assume, such as a size for which alone the program works, is added to ``assumed``.
+    """
     progress.enter(f"look into {options.output_type.value}")
     exported = {options.importing.func_name: program}
     try:
         chosen = in_chosen_arithmetic(exported, models, Compilation.of(options), partial(checked_programs, exported))
         canonical = canonical_programs(chosen.computed, chosen.compilation)
+        assumed += assumption_texts(canonical)
         calls = {name: (source, (), {}) for name, source in exported.items()}
         advisor = advisor_for(calls, exported, FxImporter(), options)
         return expected_of(canonical, chosen.compilation, import_canonical_with(FxImporter()), prober, advisor=advisor)

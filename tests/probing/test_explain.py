@@ -114,3 +114,9 @@ def test_dynamic_sizes() -> None:
     found = fx_importer.explain(Reshaped(), torch.rand(4, 2), dynamic_shapes=sizes, output_types=["linalg"])
     assert found
     assert found[OutputType.LINALG_ON_TENSORS].causes == ()
+
+
+def test_explain_lists_the_sizes_for_which_alone_a_program_works() -> None:
+    explanation = fx_importer.explain(lambda x: x[x > 0] + torch.arange(2), torch.ones(2), output_types=["torch"])
+    (assumption,) = explanation.assumptions
+    assert assumption.startswith("`size 0 of aten.index.Tensor") and " is 2, at " in assumption
