@@ -62,6 +62,12 @@ class ExportOptions:
         "Trace submodules that are equal but for the values of their weights once, and copy the traced operators for "
         "the others. The program is the same.",
     )
+    gradients: bool = option(
+        False,
+        "Compute the gradients of the first result, a loss, too: of the parameters, and of the inputs that require "
+        "gradients.",
+        python="They are results named after their parameter or input; one without a gradient has none.",
+    )
     quantized: Quantized = option(
         Quantized.AUTO,
         "How to compute between dequantize and quantize operators: in floats or in integers. auto is integers for "
@@ -366,6 +372,7 @@ class Keywords(_ModelKeywords, total=False):
     strict: bool
     capture: str | Capture
     reuse_traces: bool
+    gradients: bool
     quantized: str | Quantized
     decomposition_table: Mapping[Any, Callable[..., Any]] | None
     keep: Sequence[str | OpOverload | OpOverloadPacket]

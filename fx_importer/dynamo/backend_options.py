@@ -17,7 +17,7 @@ from fx_importer.targets import EXECUTABLE, target_for
 _NOT_HERE = frozenset(
     (
         *("output_type", "dynamic_shapes", "fx_importer", "hooks", "strict", "capture", "kwargs", "options"),
-        *("func_name", "input_names", "output_names", "reuse_traces"),
+        *("func_name", "input_names", "output_names", "reuse_traces", "gradients"),
         *("mutation", "experimental_support_mutation", "import_symbolic_shape_expressions", "weights"),
     )
 )

@@ -17,7 +17,6 @@ from fx_importer.frontend.aliased_inputs import check_aliased_mutations, without
 from fx_importer.frontend.assumptions.assumed_values import with_assumptions, without_check
 from fx_importer.frontend.assumptions.result_sizes import has_read_sizes
 from fx_importer.frontend.assumptions.value_questions import ValueQuestions
-from fx_importer.frontend.below_autograd import check_gradients, export_below_autograd
 from fx_importer.frontend.capture_ladder import ASSUMED_INTEGERS, Rung, rungs, torch_repaired
 from fx_importer.frontend.deferred_code import code_deferred, with_code
 from fx_importer.frontend.dynamic_dimensions import with_dimensions
@@ -26,6 +25,8 @@ from fx_importer.frontend.example_inputs import check_quantized, quantized_state
 from fx_importer.frontend.export_errors import ExportFailure
 from fx_importer.frontend.fake_weights import on_fake_cpu
 from fx_importer.frontend.flex_attention_check import check_flex_attention
+from fx_importer.frontend.gradients.below_autograd import check_gradients, export_below_autograd
+from fx_importer.frontend.gradients.joint_graphs import with_gradients
 from fx_importer.frontend.module_conversions import conversions_traced
 from fx_importer.frontend.mutated_attributes import attributes_as_buffers
 from fx_importer.frontend.python_functions import PythonFunctions
@@ -65,7 +66,8 @@ def export_program(
     Raises:
         UnsupportedProgramError: if the program mutates memory that is shared by inputs or state, or torch.export
             recorded wrong shapes.
-        UsageError: if ``f`` is none of these, a tensor has a quantized dtype, or a dynamic dimension has no valid name.
+        UsageError: if ``f`` is none of these, a tensor has a quantized dtype, a dynamic dimension has no valid name, or
+            the first result has no gradients.
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
     if isinstance(f, ExportedProgram):
@@ -86,7 +88,7 @@ def export_program(
     check_recurrent_casts(program)
     if not isinstance(f, ExportedProgram):
         check_flex_attention(program, _as_module(f), args, kwargs)
-    return program
+    return with_gradients(program) if options.gradients else program
 
 
 def _captured(

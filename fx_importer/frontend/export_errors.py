@@ -12,11 +12,11 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import ExportError
-from fx_importer.frontend.below_autograd import loses_gradients
 from fx_importer.frontend.capture_ladder import Rung, depends_on_values
 from fx_importer.frontend.dynamic_dimensions import InputSize, name_of
 from fx_importer.frontend.example_inputs import state_of
 from fx_importer.frontend.export_changes import ExportChange
+from fx_importer.frontend.gradients.below_autograd import loses_gradients
 from fx_importer.frontend.python_functions import WITH_DYNAMIC_SIZES
 from fx_importer.frontend.size_conditions import FixedSize, SizeConditions
 from fx_importer.frontend.user_calls import UserCall, call_that_raised, frames_of

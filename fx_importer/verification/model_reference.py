@@ -91,18 +91,22 @@ def _results(
     versions = {i: leaf._version for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
     writes.allow([leaves[i] for i in versions])
     try:
+        wanted = _differentiated(model, function, leaves)
         with model.called(writes):
             returned = pytree.tree_leaves(model.function(*args, **kwargs))
         if len(returned) != (count := len(function.outputs.leaves)):
             raise ValueError(f"the model returns {len(returned)} values, and the exported program {count}")
+        gradients = torch.autograd.grad(returned[0], [*wanted.values()], allow_unused=True) if wanted else ()
     except Exception as error:  # of the user's code
         return error, []
     state = model.current_state(writes)
     results = [(leaf.path, _copy(value)) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
-    written = written_by(function)
+    written, computed = written_by(function), iter(gradients)
     for result in written:
         if result.kind == "state":
             results.append((f"state '{result.name}'", _copy(state[result.name])))
+        elif result.kind == "gradient":
+            results.append((f"gradient '{result.name}'", next(computed)))
         elif result.kind == "input" and result.leaf is not None:
             results.append((f"input '{result.name}'", _copy(leaves[result.leaf])))
     known = {record.leaf for record in written if record.kind == "input"}
@@ -119,6 +123,16 @@ def _results(
         if storage_key(tensor) not in state_memory
     ]
     return results, unknown
+
+
+def _differentiated(model: ModelCopy, function: Function, leaves: Sequence[Any]) -> dict[str, torch.Tensor]:
+    """Return the parameters and inputs whose gradients ``function`` returns, by name; they require gradients."""
+    names = [result.name for result in function.results if result.kind == "gradient"]
+    inputs = {argument.name: leaves[argument.leaf] for argument in function.arguments if argument.leaf is not None}
+    module = model.function
+    parameters = module.named_parameters(remove_duplicate=False) if isinstance(module, torch.nn.Module) else ()
+    tensors = {**inputs, **dict(parameters)}
+    return {name: tensors[name].requires_grad_() for name in names}
 
 
 def input_leaves(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

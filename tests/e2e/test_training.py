@@ -7,6 +7,7 @@ from torch.export import export
 from torch.export.experimental import _export_forward_backward
 
 from fx_importer import lower
+from fx_importer.errors import AssumptionError, UsageError
 
 
 class Regression(nn.Module):
@@ -62,3 +63,61 @@ def test_loss_and_gradients(case):
         torch.testing.assert_close(caller.gradients[name], gradient, rtol=1e-4, atol=1e-6)
     for name, tensor in caller.state.items():
         torch.testing.assert_close(tensor, model.get_buffer(name))
+
+
+class Branching(nn.Module):
+    """A loss beside other results, with a branch on values, and parameters with and without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.unused = nn.Linear(3, 2), nn.Parameter(torch.ones(2))
+        self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+
+    def forward(self, x, y):
+        if (x > 9).any():
+            raise ValueError("large")
+        scores = self.layer(x * y) * self.frozen
+        return {"loss": scores.tanh().mean(), "count": 3, "scores": scores, "classes": scores.argmax(-1)}
+
+
+@pytest.mark.slow_rows("linalg", "tosa")
+@pytest.mark.filterwarnings("ignore::fx_importer.errors.AssumptionWarning")
+@pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
+def test_gradients_option_captures_under_assumptions(output_type):
+    torch.manual_seed(0)
+    model, x, y = Branching(), torch.randn(4, 3), torch.randn(4, 3, requires_grad=True)
+    lowered = lower(model, x, y, output_type=output_type, gradients=True)
+    assert lowered.verify()
+    caller = lowered.caller(backend="jit")
+    results, expected = caller(x, y.detach()), model(x, y)
+    expected["loss"].backward()
+    torch.testing.assert_close(results, {key: getattr(value, "data", value) for key, value in expected.items()})
+    assert caller.gradients.keys() == {"layer.weight", "layer.bias", "y"}
+    for name, tensor in (("layer.weight", model.layer.weight), ("layer.bias", model.layer.bias), ("y", y)):
+        torch.testing.assert_close(caller.gradients[name], tensor.grad)
+    with pytest.raises(AssumptionError, match="large"):
+        caller(x + 10, y.detach())
+
+
+class Caching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.cached = [self.layer.weight]
+
+    def forward(self, x):
+        return (x @ self.cached[0].t()).sum()
+
+
+def test_gradients_option_refuses_programs_without_a_loss():
+    model = nn.Linear(3, 2)
+    with pytest.raises(UsageError, match=r"first result is of shape \[4, 2\]\. Wrap"):
+        lower(model, torch.randn(4, 3), gradients=True)
+    frozen = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)).requires_grad_(False)
+    with pytest.raises(UsageError, match="that depends on no parameter or input that requires"):
+        lower(frozen, torch.randn(1, 3), gradients=True)
+    with pytest.raises(UsageError, match="would lose the gradient of the parameter 'layer.weight'"):
+        lower(Caching(), torch.randn(4, 3), gradients=True)
+    lowered = lower(lambda x: x.sum(), torch.ones(3, requires_grad=True), output_type="raw", gradients=True)
+    with pytest.raises(UsageError, match="computes them already"):
+        lower(lowered.exported["main"], gradients=True)

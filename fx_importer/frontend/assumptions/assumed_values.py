@@ -140,11 +140,16 @@ def _remove_numbers(graph: fx.Graph) -> None:
         value = value_of(node)
         if node.target is aten._assert_scalar.default:
             holds = value_of(node.args[0])
-            implied = holds is True or (isinstance(holds, torch.SymBool) and holds.node.expr == sympy.true)
+            implied = holds is True or (isinstance(holds, torch.SymBool) and _is_true(holds.node.expr))
         else:
             implied = node.op == "call_function" and isinstance(value, bool | int | float | _SYMBOLIC)
         if implied and not node.users:
             graph.erase_node(node)
+
+
+def _is_true(condition: sympy.Basic) -> bool:
+    """Return whether ``condition`` always holds, such as that a bool which is converted to an integer is at most 1."""
+    return sympy.piecewise_fold(condition) == sympy.true
 
 
 _SYMBOLIC = torch.SymBool | torch.SymInt | torch.SymFloat
