@@ -147,7 +147,6 @@ def test_minilm(open_page: Open):
     opened.check_accessible()
 
 
-@pytest.mark.slow_rows("1024")
 @pytest.mark.parametrize("width", [1440, 1024, 390])
 def test_first_view(open_page: Open, width: int):
     """The views that the documentation shows, in light and dark; nothing is wider than the page."""
