@@ -90,6 +90,7 @@ def test_operators_in_the_integer_profile() -> None:
     assert not any(steps[name] for name in ("max_pool", "pad", "table", "table, more axes", "chain")), steps
 
 
+@pytest.mark.slow_rows("^linalg")
 @pytest.mark.parametrize("output_type, backend", [("linalg-on-tensors", "jit"), ("stablehlo", "stablehlo")])
 def test_operators_without_floats(output_type: str, backend: str) -> None:
     model, given = Operators(), inputs()

@@ -128,6 +128,7 @@ class Sequence(nn.Module):
         return x
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The tensor attributes")  # torch.export's, of recurrent layers
 def test_recurrent_layers() -> None:
     torch.manual_seed(0)

@@ -12,6 +12,7 @@ SAME = (
 )
 
 
+@pytest.mark.slow_rows("^(bool_buffers|buffer_mutated|dynamic_returns_size|as_strided_overlapping)$")
 @pytest.mark.filterwarnings("ignore")  # torch-mlir is not free of them
 @pytest.mark.parametrize("name", SAME)
 def test_text_is_torch_mlirs(name):
