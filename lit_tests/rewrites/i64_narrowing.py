@@ -36,7 +36,7 @@ show()
 
 # CHECK-LABEL: ('narrow_integers', True)
 # CHECK: narrow_integers: 'tosa.add' may not fit into 32 bits: -4294967296 to 4294967294
-# CHECK-NEXT: at {{.*}}i64_narrowing.py:17: return table[ids]
+# CHECK-NEXT: at {{.*}}i64_narrowing.py:16: return table[ids]
 try:
     show(narrow_integers=True)
 except StageFailed as error:
