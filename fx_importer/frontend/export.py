@@ -36,6 +36,7 @@ from fx_importer.frontend.recurrent_states import (
     recurrent_states_of_eager,
 )
 from fx_importer.frontend.repeated_modules.traced_once import exported_once
+from fx_importer.frontend.scan_check import check_scans
 from fx_importer.frontend.size_conditions import SizeConditions
 from fx_importer.frontend.small_sizes import guard_small_sizes
 from fx_importer.frontend.stack_traces import frames_of_calls_kept
@@ -88,6 +89,7 @@ def export_program(
     check_recurrent_casts(program)
     if not isinstance(f, ExportedProgram):
         check_flex_attention(program, _as_module(f), args, kwargs)
+        check_scans(program)
     return with_gradients(program) if options.gradients else program
 
 

@@ -107,7 +107,8 @@ PRIVATE_NAMES = (
     PrivateNames(
         "torch._functorch.partitioners", ("min_cut_rematerialization_partition",), "functorch.compile's of that name"
     ),
-    PrivateNames("torch._guards", ("ShapeGuard", "SLoc", "TracingContext", "tracing"), _NONE),
+    PrivateNames("torch._guards", ("ShapeGuard", "SLoc", "TracingContext", "detect_fake_mode", "tracing"), _NONE),
+    PrivateNames("torch.export.experimental", ("_export_forward_backward",), "no option gradients"),
     PrivateNames("torch.export._trace", ("_export",), "no capture of models whose code computes gradients"),
     PrivateNames("torch._higher_order_ops.effects", ("_get_effect",), "the token arguments that torch.export inserts"),
     PrivateNames(

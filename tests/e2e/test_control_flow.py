@@ -11,7 +11,7 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.utils import _pytree as pytree
 
-from fx_importer import lower
+from fx_importer import UnsupportedProgramError, lower
 from fx_importer.results.lowered import Lowered
 
 from .harness import assert_loops_bufferize
@@ -66,6 +66,10 @@ def same_start(n, x):
         return i - 1, x + 1, x.cumsum(0), b + x
 
     return while_loop(lambda i, x, a, b: i > 0, body, (n, x, torch.zeros(2), torch.zeros(2)))
+
+
+def same_operand(n, x):
+    return while_loop(lambda i, a, b: i > 0, lambda i, a, b: (i - 1, a + x.flip(0).sum(), b + a), (n, x, x))
 
 
 def branch_in_a_loop(n, x):
@@ -130,6 +134,7 @@ PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
     (loop, [trip_counts(3), trip_counts(0), trip_counts(1), trip_counts(7)]),
     (swap, [trip_counts(3), trip_counts(0)]),
     (same_start, [trip_counts(3)]),
+    (same_operand, [trip_counts(3)]),
     (branch_in_a_loop, [trip_counts(5), trip_counts(0), trip_counts(2)]),
     (loop_in_a_branch, [trip_counts(4), trip_counts(1), trip_counts(3)]),
     (loop_in_a_loop, [trip_counts(3), trip_counts(0), trip_counts(1)]),
@@ -227,6 +232,29 @@ def test_loop_carried_scalar():
     trip_counts, result = lower(program, x, output_type="linalg").run(x)
     assert trip_counts == 5
     torch.testing.assert_close(result, program(x)[1])
+
+
+def closed_over(x, start):
+    return scan(lambda state, row: (state + row * start, state * 2), start, x)
+
+
+def repeated(x, start):
+    return scan(lambda state, row: ((state[0] + row, state[1] * row), state[0] - state[1]), (start, start), x)
+
+
+@pytest.mark.parametrize("program", [closed_over, repeated])
+def test_scan_that_torch_records_wrong_is_refused(program):
+    """The advice is a copy: with it, the program is right."""
+    with pytest.raises(UnsupportedProgramError, match=r"confuses .* of a scan .* Start the scan with a copy"):
+        lower(program, ROWS, ROWS[0], output_type="raw")
+
+
+def test_scan_that_starts_with_a_copy():
+    def program(x, start):
+        return scan(lambda state, row: (state + row * start, state * 2), start.clone(), x)
+
+    result = lower(program, ROWS, ROWS[0], output_type="linalg").run(ROWS, ROWS[0])
+    torch.testing.assert_close(result, program(ROWS, ROWS[0]))
 
 
 @pytest.mark.parametrize("table", [None, {}], ids=["decomposed", "as exported"])

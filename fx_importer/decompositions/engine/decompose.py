@@ -22,6 +22,7 @@ from fx_importer.decompositions.backward.max_pool_backward import scatter_foreig
 from fx_importer.decompositions.engine.kept.kept_calls import check_undecomposed, noting_kept_operators
 from fx_importer.decompositions.engine.list_mutations import expand_writes_to_lists, writes_to_list
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
+from fx_importer.decompositions.engine.loop_operands import is_loop, separate_operands
 from fx_importer.decompositions.engine.shape_generic import ShapeGenericRules, allow_guards_of_metadata
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads
 from fx_importer.decompositions.nn.flex_attention import decompose_flex_attention
@@ -95,7 +96,8 @@ def _decomposed(
 def prepare(program: ExportedProgram) -> ExportedProgram:
     """Return a copy of ``program`` without ``flex_attention``, regions such as ``no_grad``, and writes to lists.
 
-    Operators defined with ``torch.library.triton_op`` become the launches of their kernels.
+    Operands of a loop do not share memory. Operators defined with ``torch.library.triton_op`` become the launches of
+    their kernels.
     """
     program = decompose_flex_attention(program)
     if any(is_triton_operator(node.target) for graph in graphs_of(program.graph_module) for node in graph.nodes):
@@ -106,6 +108,8 @@ def prepare(program: ExportedProgram) -> ExportedProgram:
         program = with_rewritten_graphs(program, expand_writes_to_lists)
     if any(_converts_number(node) for node in program.graph.nodes):
         program = with_rewritten_graphs(program, _numbers_to_tensors)
+    if any(is_loop(node) for graph in graphs_of(program.graph_module) for node in graph.nodes):
+        program = with_rewritten_graphs(program, separate_operands)
     return program
 
 
