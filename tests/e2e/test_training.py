@@ -66,7 +66,7 @@ def test_loss_and_gradients(case):
 
 
 class Branching(nn.Module):
-    """A loss beside other results, with a branch on values, and parameters with and without gradients."""
+    """A loss with other results, a branch on values, and parameters with and without gradients."""
 
     def __init__(self):
         super().__init__()

@@ -119,7 +119,7 @@ def _check_results(results: Sequence[Any]) -> None:
 
 
 def _without_numbers(program: ExportedProgram) -> dict[int, tuple[Any, OutputSpec]]:
-    """Remove the results of ``program`` that are no tensors, in place, and return them by their position."""
+    """Remove the results of ``program`` that are not tensors, in place, and return them by their position."""
     output = program.graph.output_node()
     returned: Any = output.args[0]
     specs = program.graph_signature.output_specs
