@@ -34,7 +34,7 @@ const { outputFiles, metafile } = await build({
   entryPoints: { explorer: "src/main.ts", playground: "src/playground.ts" },
   bundle: true,
   minify: true,
-  format: "iife",
+  format: "esm",
   target: "es2022",
   charset: "utf8",
   legalComments: "none",

@@ -106,7 +106,21 @@ export interface Contents {
   divergences: Divergence[];
 }
 
-export const data: Contents = JSON.parse(document.getElementById("contents")!.textContent!);
+/** The text of the contents: in the page, or posted by its parent, as the playground does, which loads the page ahead. */
+async function contentsText(): Promise<string> {
+  const embedded = document.getElementById("contents")!.textContent!;
+  if (embedded) return embedded;
+  return new Promise((resolve) => {
+    addEventListener("message", function receive({ source, data }) {
+      if (source !== parent || typeof data?.contents !== "string") return;
+      removeEventListener("message", receive);
+      resolve(data.contents);
+    });
+    parent.postMessage({ ready: true }, "*");
+  });
+}
+
+export const data: Contents = JSON.parse(await contentsText());
 
 /** The qualified name of the submodule that a line came from; "" for the model itself, null if it has no site. */
 export function moduleOf(view: View, line: number): string | null {

@@ -1,6 +1,7 @@
 /** The explorer: a page that links source lines with what they became after each stage. */
 
 import "./explorer.css";
+import "./languages"; // with the editor, before the contents, which may come later
 import { data, readableBytes } from "./contents";
 import { byId, make, setAddress } from "./dom";
 import { embed } from "./embedding";

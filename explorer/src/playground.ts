@@ -18,7 +18,7 @@ interface Settings {
 interface Answer {
   stage?: string;
   message?: string;
-  page?: string | null;
+  contents?: string | null;
 }
 
 const settings: Settings = JSON.parse(byId("settings").textContent!);
@@ -68,7 +68,35 @@ const editor = new EditorView({
     }),
   ],
 });
-const frame = byId("page") as HTMLIFrameElement;
+
+/** An explorer: a frame whose code is loaded ahead, and that shows contents once. */
+class Explorer {
+  readonly frame = make("iframe", { name: "playground", title: "Explorer", sandbox: "allow-scripts", src: "explorer", hidden: "" });
+  readonly ready = new Promise<void>((resolve) => {
+    const receive = ({ source, data }: MessageEvent) => {
+      if (source !== this.frame.contentWindow || !data?.ready) return;
+      removeEventListener("message", receive);
+      resolve();
+    };
+    addEventListener("message", receive);
+  });
+
+  constructor() {
+    byId("result").append(this.frame);
+  }
+
+  show(contents: string): void {
+    this.frame.id = "page";
+    this.frame.hidden = false;
+    this.post({ contents });
+  }
+
+  post(message: object): void {
+    this.frame.contentWindow?.postMessage(message, "*"); // its origin is opaque
+  }
+}
+let shown: Explorer | null = null;
+let next: Explorer | null = null;
 const select = byId("output-type") as HTMLSelectElement;
 settings.output_types.forEach((value) => select.append(make("option", { value }, value)));
 select.value = settings.output_type;
@@ -84,6 +112,7 @@ const replace = (text: string) => editor.dispatch({ changes: { from: 0, to: edit
 function later(): void {
   running?.abort();
   stale(true);
+  next ??= new Explorer();
   clearTimeout(timer);
   timer = setTimeout(compile, PAUSE);
 }
@@ -101,6 +130,7 @@ async function compile(): Promise<void> {
   const progress = (stage: string) => status(`${stage === "start" ? "starting" : stage} … ${seconds()}`);
   byId("cancel").hidden = false;
   stale(true);
+  next ??= new Explorer();
   progress("start");
   try {
     const body = JSON.stringify({ source: source(), output_type: select.value });
@@ -109,7 +139,7 @@ async function compile(): Promise<void> {
     for await (const line of linesOf(answer.body!)) {
       if (line.stage !== undefined) progress(line.stage);
       else {
-        show(line.message ?? "", line.page ?? null);
+        await show(line.message ?? "", line.contents ?? null, own.signal);
         status(seconds());
       }
     }
@@ -118,7 +148,7 @@ async function compile(): Promise<void> {
       if (running === own) status("cancelled");
       return;
     }
-    show(String(error), null);
+    await show(String(error), null, own.signal);
     status("");
   } finally {
     if (running === own) {
@@ -141,25 +171,29 @@ async function* linesOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Answer
 }
 
 /** Show the explorer. An error of the program leaves the last one, dimmed. */
-function show(message: string, page: string | null): void {
-  byId("message").hidden = !message || page !== null; // the explorer has its own
+async function show(message: string, contents: string | null, signal: AbortSignal): Promise<void> {
+  byId("message").hidden = !message || contents !== null; // the explorer has its own
   byId("message").textContent = message;
   const line = Number(/playground_model\.py(?::|, line )(\d+)/.exec(message)?.[1]);
   mark([], line ? [line] : []);
-  if (page === null) return;
-  frame.hidden = false;
-  frame.src = page;
+  if (contents === null) return;
+  const explorer = (next ??= new Explorer());
+  await explorer.ready;
+  signal.throwIfAborted();
+  shown?.frame.remove();
+  explorer.show(contents);
+  [shown, next] = [explorer, null];
   stale(false);
 }
 
 /** Link the line of the cursor in the explorer. */
 function point(): void {
   const { number } = editor.state.doc.lineAt(editor.state.selection.main.head);
-  frame.contentWindow?.postMessage({ line: number }, "*"); // its origin is opaque
+  shown?.post({ line: number });
 }
 
 addEventListener("message", ({ source: from, data }) => {
-  if (from !== frame.contentWindow || !Array.isArray(data?.lines)) return;
+  if (from !== shown?.frame.contentWindow || !Array.isArray(data?.lines)) return;
   const lines = (data.lines as unknown[]).filter((each): each is [number, boolean] => Array.isArray(each) && typeof each[0] === "number");
   mark(lines.map(([line]) => line));
   const inner = lines.find(([line, isInner]) => isInner && line <= editor.state.doc.lines);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import logging
 import os
@@ -18,10 +19,12 @@ from fx_importer.errors import UsageError, first_line
 ACCEPTED = "a .pt2 file that torch.export.save wrote, or package.module:callable"
 
 
+@functools.cache
 def silence_torch() -> None:
     """Keep torch from logging, unless ``TORCH_LOGS`` asks for it.
 
     It logs the traceback of a failed export, whose error is reported anyway, and advice to packages that models import.
+    Later calls do nothing, since torch takes 40 ms.
     """
     if "TORCH_LOGS" not in os.environ:
         import torch

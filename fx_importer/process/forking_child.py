@@ -1,4 +1,4 @@
-"""The process that `ForkingProcess` starts: it prepares once, and runs each request in a fork.
+"""The process that `ForkingProcess` starts: it prepares once, and runs each request in a fork, made before it comes.
 
 Requests and answers are lines of JSON on standard input and output. It kills what a fork leaves behind, in other
 process groups too, and ends when its standard input does.
@@ -26,7 +26,6 @@ _TAIL = 1 << 16
 NOTES = 3
 """The file descriptor on which a fork writes notes, a line for each."""
 _MOST_NOTES, _LONGEST_NOTE = 1000, 200
-_INTERVAL = 0.02
 
 
 def serve(prepare: str) -> None:
@@ -41,8 +40,10 @@ def serve(prepare: str) -> None:
     gc.freeze()
     _send(answers, {"ready": True})
     requests = os.fdopen(os.dup(0), "rb", buffering=0)
+    fork = _Fork()
     while line := requests.readline():
-        _send(answers, _run(json.loads(line), answers))
+        _send(answers, _run(line, fork, answers))
+        fork = _Fork()
 
 
 def _send(answers: int, value: dict[str, Any]) -> None:
@@ -54,26 +55,41 @@ def _named(name: str) -> Any:
     return getattr(importlib.import_module(module), function)
 
 
-def _run(request: dict[str, Any], answers: int) -> dict[str, Any]:
+class _Fork:
+    """A fork of this process that waits for its request. Forking takes long in a process with much memory."""
+
+    def __init__(self) -> None:
+        (asked, self.asking), (self.errors, failing), (self.notes, noting) = os.pipe(), os.pipe(), os.pipe()
+        self.process = os.fork()
+        if self.process == 0:
+            os.close(self.asking)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            with os.fdopen(asked, "rb") as request:
+                line = request.readline()
+            if not line:  # the parent has ended
+                os._exit(1)
+            _become(json.loads(line), failing, noting)
+        for pipe in (asked, failing, noting):
+            os.close(pipe)
+
+
+def _run(request: bytes, fork: _Fork, answers: int) -> dict[str, Any]:
     """Run a request in a fork, pass its notes on, and return its status and the end of its standard error."""
-    (reading, writing), (noted, noting) = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        _become(request, writing, noting)
-    os.close(writing)
-    os.close(noting)
-    _send(answers, {"process": child})
-    pipes, tail, lines, count, status = {reading, noted}, b"", b"", 0, None
+    _send(answers, {"process": fork.process})
+    with os.fdopen(fork.asking, "wb") as asking:
+        asking.write(request)
+    pipes, tail, lines, count, status = {fork.errors, fork.notes}, b"", b"", 0, None
+    end = os.pidfd_open(fork.process)
     while status is None or (pipes and select.select(list(pipes), [], [], 0)[0]):
-        readable = select.select([*pipes, 0], [], [], _INTERVAL)[0]
+        readable = select.select([*pipes, 0, end], [], [])[0]
         if 0 in readable:  # the parent has ended: it sends nothing while a request runs
             _kill_children()
             os._exit(1)
-        for pipe in readable:
+        for pipe in pipes.intersection(readable):
             piece = os.read(pipe, _TAIL)
             if not piece:
                 pipes.discard(pipe)
-            elif pipe == reading:
+            elif pipe == fork.errors:
                 tail = (tail + piece)[-_TAIL:]
             else:
                 *complete, lines = (lines + piece).split(b"\n")
@@ -81,13 +97,12 @@ def _run(request: dict[str, Any], answers: int) -> dict[str, Any]:
                 for line in complete[: max(0, _MOST_NOTES - count)]:
                     _send(answers, {"note": line[:_LONGEST_NOTE].decode(errors="replace")})
                 count += len(complete)
-        if status is None:
-            ended, code = os.waitpid(child, os.WNOHANG)
-            status = code if ended else None
-            if ended:
-                _kill_children()
-    os.close(reading)
-    os.close(noted)
+        if status is None and end in readable:
+            _, status = os.waitpid(fork.process, 0)
+            _kill_children()
+    for descriptor in (fork.errors, fork.notes, end):
+        os.close(descriptor)
+    assert status is not None
     return {"status": os.waitstatus_to_exitcode(status), "output": tail.decode(errors="replace")}
 
 
@@ -96,7 +111,6 @@ def _become(request: dict[str, Any], errors: int, notes: int) -> NoReturn:
     code = 1
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(1, 0)
         os.dup2(errors, 2)
         os.dup2(notes, 60)  # not below, where the pipes may be

@@ -21,6 +21,8 @@ from fx_importer.process.child_process import child_environment, group_memory, k
 _SERVE = "from fx_importer.process.forking_child import serve; serve(sys.argv[1])"
 _INTERVAL = 0.05
 """Seconds between two looks at a fork: its memory, and whether it is cancelled."""
+_REST = 10
+"""Least time between two looks at its memory, in times of a look: it reads the state of all processes."""
 
 _CANCELLED = "cancelled"
 
@@ -119,7 +121,7 @@ class ForkingProcess:
     ) -> tuple[dict[str, Any], str | None]:
         """Return the last answer to a request, and the limit for which the fork was killed, if any."""
         end = None if limits.seconds is None else time.monotonic() + limits.seconds
-        fork, limit = 0, None
+        fork, limit, next_look = 0, None, 0.0
         while True:
             answer = self._answer(process, _INTERVAL) or {}
             fork = answer.get("process", fork)
@@ -127,12 +129,15 @@ class ForkingProcess:
                 return answer, limit
             if not fork or limit:
                 continue
+            now = time.monotonic()
             if not _noted(answer, note) or cancelled():
                 limit = _CANCELLED
-            elif limits.memory is not None and group_memory(fork) > limits.memory:
-                limit = limits.of_memory
-            elif end is not None and time.monotonic() >= end:
+            elif end is not None and now >= end:
                 limit = limits.of_time
+            elif limits.memory is not None and now >= next_look:
+                if group_memory(fork) > limits.memory:
+                    limit = limits.of_memory
+                next_look = now + max(_INTERVAL, _REST * (time.monotonic() - now))
             if limit:
                 kill_group(fork)
                 with suppress(ProcessLookupError):

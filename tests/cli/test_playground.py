@@ -98,15 +98,17 @@ def test_compiles(playground: Playground):
     *stages, answer = map(json.loads, text.splitlines())
     assert (status, answer["message"]) == (200, "")
     assert {"start", "frontend", "tosa", "contract"} <= {each["stage"] for each in stages}
-    status, page = ask(playground, "GET", f"/{playground.token}/{answer['page']}")
+    contents = json.loads(answer["contents"])
+    assert any("tosa.matmul" in line for line in contents["views"][-1]["lines"])
+    assert contents["files"][0]["path"].endswith("/playground_model.py")
+    status, page = ask(playground, "GET", f"/{playground.token}/explorer")
     assert status == 200
-    assert "tosa.matmul" in page
-    assert "playground_model.py" in page
+    assert '<script type="application/json" id="contents"></script>' in page  # which come later
 
 
 def test_mistake_in_the_program(worker: ForkingProcess):
     outcome = compile_source("import torch\n\ndef build(:\n", "tosa", LIMITS, worker)
-    assert outcome.page is None
+    assert outcome.contents is None
     assert outcome.message.startswith("SyntaxError: ")
     assert outcome.message.endswith("(playground_model.py:3)")
 
@@ -115,7 +117,7 @@ def test_programs_do_not_see_each_other(worker: ForkingProcess):
     program = f"import subprocess, torch\nassert not hasattr(torch, 'mine')\ntorch.mine = 1\n{EXAMPLE}"
     left = program.replace("class Model", "subprocess.Popen(['sleep', '97'], start_new_session=True)\nclass Model")
     for source in (left, program):
-        assert compile_source(source, "tosa", LIMITS, worker).page is not None
+        assert compile_source(source, "tosa", LIMITS, worker).contents is not None
         assert b"sleep\x0097\0" not in [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
 
 
@@ -138,9 +140,9 @@ def test_client_that_is_gone_when_a_stage_is_reported(worker: ForkingProcess):
 def test_worker_starts_anew_after_a_program_ends_it():
     with contextlib.closing(new_worker()) as worker:
         ended = compile_source("import os\nos.kill(os.getppid(), 9)\n", "tosa", LIMITS, worker)
-        assert ended.page is None
+        assert ended.contents is None
         assert "its process ended" in ended.message
-        assert compile_source(EXAMPLE, "tosa", LIMITS, worker).page is not None
+        assert compile_source(EXAMPLE, "tosa", LIMITS, worker).contents is not None
 
 
 def test_unsupported_operator(worker: ForkingProcess):
@@ -151,19 +153,19 @@ def test_unsupported_operator(worker: ForkingProcess):
     outcome = compile_source(source, "stablehlo", LIMITS, worker)
     assert "_standard_gamma" in outcome.message
     assert "playground_model.py:4" in outcome.message
-    assert outcome.page is not None
+    assert outcome.contents is not None
 
 
 def test_program_that_loops(worker: ForkingProcess):
     outcome = compile_source("while True:\n    pass\n", "tosa", Limits(2, 4 << 30), worker)
-    assert outcome.page is None
+    assert outcome.contents is None
     assert "time limit of 2 s" in outcome.message
 
 
 def test_program_that_eats_memory(worker: ForkingProcess):
     source = "held = []\nwhile True:\n    held.append(bytearray(b'1') * (1 << 24))\n"
     outcome = compile_source(source, "tosa", Limits(300, 1 << 30), worker)
-    assert outcome.page is None
+    assert outcome.contents is None
     assert "memory limit of 1,024 MiB" in outcome.message
 
 

@@ -21,7 +21,7 @@ from fx_importer.output_types import OutputType
 from fx_importer.process.forking_process import ForkingProcess
 
 LIMITS = Limits(20, 4 << 30)
-RESULT = "open('result.json', 'w').write(json.dumps({'message': 'm', 'page': True}))\n"
+RESULT = "open('result.json', 'w').write(json.dumps({'message': 'm', 'contents': True}))\n"
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_results_are_regular_files_of_bounded_size(tmp_path: Path):
 
 
 PROGRAMS = {
-    "pipe": f"import json, os\nos.mkfifo('page.html')\n{RESULT}os._exit(0)\n",
+    "pipe": f"import json, os\nos.mkfifo('contents.json')\n{RESULT}os._exit(0)\n",
     "pipe as result": "import os\nos.mkfifo('result.json')\nos._exit(0)\n",
     "nested result": "import os\nopen('result.json', 'w').write('[' * 100000)\nos._exit(0)\n",
     "nested directories": ("import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nos._exit(0)\n"),
@@ -166,6 +166,6 @@ def test_programs_that_leave_what_they_should_not(name: str, worker: ForkingProc
     start = time.monotonic()
     outcome = compile_source(f"MARK = {name!r}\n{PROGRAMS[name]}", "tosa", LIMITS, worker)
     assert time.monotonic() - start < 18
-    assert outcome.page is None
+    assert outcome.contents is None
     assert outcome.message.startswith("the program ended without a result: ")
     assert len(outcome.message) < 10_000

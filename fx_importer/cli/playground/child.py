@@ -6,13 +6,14 @@ import ast
 import importlib
 import json
 import os
+import sys
 from pathlib import Path
 
 MODULE = "playground_model"
 """The name of the module that is edited; its function ``build`` returns the model and its inputs."""
 
 
-PREPARE, COMPILE = (f"{__name__}:{name}" for name in ("prepare", "compile_page"))
+PREPARE, COMPILE = (f"{__name__}:{name}" for name in ("prepare", "compile_program"))
 """The functions of this module that `ForkingProcess` calls."""
 
 
@@ -21,22 +22,24 @@ def prepare() -> None:
     import torch
 
     from fx_importer.api.report import contents_of_models
-    from fx_importer.diagnostics.explorer import html_page
+    from fx_importer.cli.model_loading import silence_torch
     from fx_importer.options import Options
     from fx_importer.output_types import OutputType
 
-    for module in ("fx_importer.cli.commands.import_model", "fx_importer.results.report"):  # of compile_page
+    for module in ("fx_importer.cli.commands.import_model", "fx_importer.results.report"):  # of compile_program
         importlib.import_module(module)
+    silence_torch()
+    sys.dont_write_bytecode = True  # of programs that are imported once
     torch.set_num_threads(1)  # threads do not survive a fork
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Softmax(-1))
     for output_type in (OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO):
-        html_page(contents_of_models("", {"main": (model, (torch.ones(2, 2),), {})}, Options(output_type=output_type)))
+        contents_of_models("", {"main": (model, (torch.ones(2, 2),), {})}, Options(output_type=output_type))
 
 
-def compile_page(output_type: str, page: str, result: str) -> None:
-    """Lower ``build`` of the module in the working directory, and write the explorer to ``page``.
+def compile_program(output_type: str, contents_file: str, result: str) -> None:
+    """Lower ``build`` of the module in the working directory, and write what the explorer shows to ``contents_file``.
 
-    ``result`` gets the outcome as JSON: the message of an error, and whether there is a page.
+    ``result`` gets the outcome as JSON: the message of an error, and whether there are contents.
     """
     from fx_importer.api.report import contents_of_models
     from fx_importer.cli.commands.import_model import load_call
@@ -58,12 +61,12 @@ def compile_page(output_type: str, page: str, result: str) -> None:
             call = load_call(f"{MODULE}:build", trust=False)
             title = getattr(call[0], "__name__", type(call[0]).__name__)
             contents = contents_of_models(title, {"main": call}, options)
-        note("the page")
+        note("the report")
     except SyntaxError as error:
-        outcome = {"message": f"SyntaxError: {error.msg} ({MODULE}.py:{error.lineno})", "page": False}
+        outcome = {"message": f"SyntaxError: {error.msg} ({MODULE}.py:{error.lineno})", "contents": False}
     except FxImporterError as error:
-        outcome = {"message": with_options(str(error)), "page": False}
+        outcome = {"message": with_options(str(error)), "contents": False}
     else:
-        write_report(contents, page)
-        outcome = {"message": with_options(contents["error"] or ""), "page": True}
+        write_report(contents, contents_file)
+        outcome = {"message": with_options(contents["error"] or ""), "contents": True}
     Path(result).write_text(json.dumps(outcome), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import stat
@@ -21,11 +22,13 @@ from fx_importer.process.scratch import Scratch
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS")
 """Environment variables that the process sees, besides ``PYTHONPATH``, and ``HOME`` and ``TMPDIR`` of its own."""
 
-_PAGE, _RESULT = "page.html", "result.json"
-_LONGEST_PAGE, _LONGEST_RESULT = 64 << 20, 1 << 20
-"""Bytes of the explorer, and of the message."""
+_CONTENTS, _RESULT = "contents.json", "result.json"
+_LONGEST_CONTENTS, _LONGEST_RESULT = 64 << 20, 1 << 20
+"""Bytes of what the explorer shows, and of the message."""
 _REMOVE_SECONDS = 60
 """Seconds in which the directory of a program is removed; what is left then stays."""
+_FEW = 100
+"""Files that are removed without a process."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class EditOutcome:
 
     message: str
     """The error; empty if there is none."""
-    page: str | None
-    """The explorer, as HTML; None if there is nothing to show."""
+    contents: str | None
+    """What the explorer shows, as JSON (not checked); None if there is nothing to show."""
 
 
 def passed_on() -> dict[str, str]:
@@ -72,7 +75,7 @@ def compile_source(
                 "the program",
                 COMPILE,
                 output_type,
-                path / _PAGE,
+                path / _CONTENTS,
                 path / _RESULT,
                 limits=limits,
                 environment={**passed_on(), **own},
@@ -80,25 +83,25 @@ def compile_source(
                 note=note,
                 cancelled=cancelled,
             )
-            message, has_page = _parsed(read_result(directory, _RESULT, _LONGEST_RESULT))
-            page = read_result(directory, _PAGE, _LONGEST_PAGE) if has_page else None
+            message, has_contents = _parsed(read_result(directory, _RESULT, _LONGEST_RESULT))
+            contents = read_result(directory, _CONTENTS, _LONGEST_CONTENTS) if has_contents else None
         except CrashedError as error:
             return EditOutcome(str(error), None)
         except (OSError, ValueError) as error:  # the program may write over the files
             return EditOutcome(f"the program ended without a result: {error}", None)
-        return EditOutcome(message.replace(f"{path}/", ""), page)
+        return EditOutcome(message.replace(f"{path}/", ""), contents)
 
 
 def _parsed(result: str) -> tuple[str, bool]:
-    """Return the message, and whether there is a page. Raises `ValueError` for anything else than these."""
+    """Return the message, and whether there are contents. Raises `ValueError` for anything else than these."""
     try:
         answer = json.loads(result)
     except RecursionError:
         raise ValueError(f"'{_RESULT}' is nested too deeply") from None
     match answer:
-        case {"message": str(message), "page": bool(page)}:
-            return message, page
-    raise ValueError(f"'{_RESULT}' does not hold a message and whether there is a page")
+        case {"message": str(message), "contents": bool(contents)}:
+            return message, contents
+    raise ValueError(f"'{_RESULT}' does not hold a message and whether there are contents")
 
 
 @contextlib.contextmanager
@@ -110,7 +113,15 @@ def _directory() -> Iterator[Path]:
             yield path
         finally:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                output_of(["rm", "-rf", "--", str(path)], _REMOVE_SECONDS)
+                if not _without_folders(path):
+                    output_of(["rm", "-rf", "--", str(path)], _REMOVE_SECONDS)
+
+
+def _without_folders(path: Path) -> bool:
+    """Return whether the directory ``path`` has few entries and no directory, which Python removes at once."""
+    with os.scandir(path) as entries:
+        first = list(itertools.islice(entries, _FEW + 1))
+    return len(first) <= _FEW and not any(entry.is_dir(follow_symlinks=False) for entry in first)
 
 
 @contextlib.contextmanager

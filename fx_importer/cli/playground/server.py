@@ -12,13 +12,13 @@ import socket
 import sys
 import threading
 import time
-from collections import OrderedDict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from fx_importer.cli.playground.compilation import compile_source, new_worker
 from fx_importer.cli.playground.page import playground_page
+from fx_importer.diagnostics.explorer import html_page
 from fx_importer.errors import UsageError
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
@@ -27,8 +27,6 @@ from fx_importer.process.forking_process import CancelledError, ForkingProcess
 LOOPBACK = "127.0.0.1"
 _LARGEST = 1_000_000
 """Bytes of a request."""
-_KEPT = 4
-"""Explorers that can still be opened; the last ones."""
 _CONNECTIONS = 64
 """Open connections. The oldest one that has not sent its request makes room for a new one."""
 _WAITING = 8
@@ -54,7 +52,6 @@ class Playground(ThreadingHTTPServer):
         self.compiling = threading.Lock()
         self.waiting = threading.BoundedSemaphore(_WAITING)
         self.clients = ClientConnections(_CONNECTIONS)
-        self.pages: OrderedDict[str, str] = OrderedDict()
         self._worker: ForkingProcess | None = None
         self._starting = threading.Lock()
         try:
@@ -96,14 +93,6 @@ class Playground(ThreadingHTTPServer):
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
-    def keep(self, page: str) -> str:
-        """Return the name by which ``page`` can be opened."""
-        name = secrets.token_urlsafe(8)
-        self.pages[name] = page
-        while len(self.pages) > _KEPT:
-            self.pages.popitem(last=False)
-        return name
-
 
 class _Handler(BaseHTTPRequestHandler):
     server: Playground  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -121,8 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.worker()  # prepares while the page is read
             page, policy = playground_page(self.server.output_type)
             self._answer(HTTPStatus.OK, page, policy=policy)
-        elif path is not None and (page := self.server.pages.get(path)) is not None:
-            self._answer(HTTPStatus.OK, page)  # its policy is in it
+        elif path == "explorer":
+            self._answer(HTTPStatus.OK, html_page(None))  # its policy is in it
         else:
             self._answer(HTTPStatus.NOT_FOUND, "there is no such page")
 
@@ -166,10 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
             worker = self.server.worker()
             note = lambda stage: self._line(stage=stage)  # noqa: E731
             outcome = compile_source(source, output_type.value, self.server.limits, worker, note, self._is_gone)
-            name = None if outcome.page is None else self.server.keep(outcome.page)
         finally:
             self.server.compiling.release()
-        self._line(message=outcome.message, page=name)
+        self._line(message=outcome.message, contents=outcome.contents)
 
     def _line(self, **values: str | None) -> None:
         try:

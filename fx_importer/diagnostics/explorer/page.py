@@ -17,15 +17,16 @@ def json_text(contents: Contents) -> str:
     return json.dumps(contents, separators=(",", ":"))
 
 
-def html_page(contents: Contents) -> str:
-    """Return a page that shows ``contents``, and loads nothing.
+def html_page(contents: Contents | None) -> str:
+    """Return a page that shows ``contents``, and loads nothing. Without contents, it shows those that its parent posts.
 
     The page's policy allows its own script, by its hash, the style sheets of its code view, and no requests.
     """
-    style, script, embedded = asset("explorer.css"), asset("explorer.js"), embedded_json(contents)
+    style, script = asset("explorer.css"), asset("explorer.js")
+    embedded = "" if contents is None else embedded_json(contents)
     nonce = hashlib.sha256(embedded.encode()).hexdigest()[:32]
     policy = f"default-src 'none'; script-src {hash_source(script)}; style-src 'nonce-{nonce}'"
-    title = html.escape(f"{contents['title']}: {contents['output_type']}")
+    title = html.escape(f"{contents['title']}: {contents['output_type']}" if contents else "Explorer")
     return "\n".join(
         [
             "<!doctype html>",
@@ -37,7 +38,7 @@ def html_page(contents: Contents) -> str:
             f'<style nonce="{nonce}">{style}</style>',
             asset("explorer.html"),
             f'<script type="application/json" id="contents">{embedded}</script>',
-            f"<script>{script}</script>",
+            f'<script type="module">{script}</script>',
             "</html>\n",
         ]
     )
