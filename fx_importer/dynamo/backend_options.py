@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from fx_importer.calls.backend import Backend
-from fx_importer.engines import engine_named, engines_for
+from fx_importer.engines import BackendOptions, engine_named, engine_of, engines_for
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, program_engines
 from fx_importer.errors import UsageError
 from fx_importer.options import KEYWORDS
 from fx_importer.output_types import OutputType
+from fx_importer.results.run import CPU, engine_on, platform_of
 from fx_importer.targets import EXECUTABLE, target_for
 
 _NOT_HERE = frozenset(
@@ -50,10 +53,17 @@ class GraphOptions:
     """Whether the first call of a graph tries other engines, and keeps the fastest."""
     lowering: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of `lower`."""
+    device: str = CPU
+    """The device of the tensors, as `Lowered.caller` takes it."""
+    passed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as they were passed."""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any] | None, mode: str | None = None) -> GraphOptions:
-        """Return the settings of `torch.compile`'s options and mode. Raise `UsageError` for an invalid one."""
+    def of(cls, options: Mapping[str, Any] | None, mode: str | None = None, device: str = CPU) -> GraphOptions:
+        """Return the settings of `torch.compile`'s options and mode, for graphs of ``device``.
+
+        Raises `UsageError` for an invalid one, and if no engine runs on the device.
+        """
         if mode not in _MODES:
             raise UsageError(
                 f"mode={mode!r} is Inductor's: backend 'fx_importer' accepts 'default', and 'max-autotune', which "
@@ -69,6 +79,8 @@ class GraphOptions:
                 f"{', '.join(map(repr, sorted(LOWERING)))}"
             )
         engine = settings.get("engine")
+        if device != CPU:
+            engine = _engine_on(device, settings)
         output_type = OutputType.get(settings.get("output_type", output_type_for(engine)))
         dynamic = settings.get("dynamic_shapes", target_for(output_type).dynamic_shapes)
         cache = settings.get("cache", True)
@@ -78,7 +90,20 @@ class GraphOptions:
         _check_runs(engine, output_type)
         # Results equal eager PyTorch; integers may differ by a step.
         lowering = {"quantized": "float"} | {name: value for name, value in settings.items() if name in LOWERING}
-        return cls(engine or DEFAULT_ENGINE, output_type, dynamic, cache, mode == "max-autotune", lowering)
+        autotune = mode == "max-autotune"
+        return cls(engine or DEFAULT_ENGINE, output_type, dynamic, cache, autotune, lowering, device, settings)
+
+    def on(self, device: torch.device) -> GraphOptions:
+        """Return the settings for graphs of ``device``. Raise `UsageError` if no engine runs there."""
+        if (name := platform_of(device)) == self.device:
+            return self
+        return GraphOptions.of(self.passed, "max-autotune" if self.autotune else None, name)
+
+    @property
+    def calls_python(self) -> bool:
+        """Whether the engine calls the operators that modules declare, or is one of the user, which may do so."""
+        engine = engine_of(self.engine)
+        return engine is None or engine.runs_stubs or engine.runs_programs
 
     @property
     def falls_back(self) -> bool:
@@ -89,7 +114,17 @@ class GraphOptions:
     def key(self) -> tuple[Any, ...]:
         """A key equal for settings that compile alike. It is valid while the settings are alive."""
         lowering = sorted((name, _hashable(value)) for name, value in self.lowering.items())
-        return (_hashable(self.engine), self.output_type, self.dynamic_shapes, self.autotune, *lowering)
+        products: Any = torch.backends  # its stubs lack the settings of convolutions
+        precision = (products.cuda.matmul.fp32_precision, products.cudnn.conv.fp32_precision)  # on GPUs
+        return (_hashable(self.engine), self.output_type, self.dynamic_shapes, self.autotune, *precision, *lowering)
+
+
+def _engine_on(device: str, options: Mapping[str, Any]) -> str:
+    """Return the name of the engine on another device than the CPU, which is there."""
+    kind = OutputType.get(options["output_type"]) if "output_type" in options else None
+    name = engine_on(device, kind, options.get("engine"))
+    engine_named(name).create(BackendOptions(device=device))  # raises if the device is not there
+    return name
 
 
 def output_type_for(engine: Any) -> OutputType:

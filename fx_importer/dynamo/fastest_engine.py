@@ -22,6 +22,7 @@ from fx_importer.errors import FxImporterError
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options, PrintOptions
 from fx_importer.results.lowered import Lowered
+from fx_importer.results.run import CPU
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS = range(3, 30)
@@ -93,20 +94,21 @@ def fastest(program: ExportedProgram, lowered: Lowered, function: Loaded, settin
         kind = output_type_for(engine.name)
         # Operator stubs are for engines that call PyTorch.
         runs = kind is settings.output_type and not lowered.operator_stubs
-        return _loaded(lowered if runs else lower_quietly(program, settings, kind), engine.name)
+        return _loaded(lowered if runs else lower_quietly(program, settings, kind), engine.name, settings.device)
 
     def on_variant(create: Callable[[], Backend]) -> Loaded:
         return _loaded(lowered, create())
 
-    engines = [engine for engine in module_engines() if not engine.isolated]
+    platform = settings.device.partition(":")[0]
+    engines = [engine for engine in module_engines() if platform in engine.devices and not engine.isolated]
     others = {name: partial(on_variant, create) for engine in engines for name, create in engine.variants.items()}
     others |= {engine.name: partial(on_engine, engine) for engine in engines if engine.name != settings.engine}
     return FastestFunction(str(settings.engine), function, others)
 
 
-def _loaded(lowered: Lowered, engine: str | Backend) -> Loaded:
+def _loaded(lowered: Lowered, engine: str | Backend, device: str = CPU) -> Loaded:
     (name,) = lowered.manifest.functions
-    return lowered.caller(backend=engine).unwrapped(name)
+    return lowered.caller(backend=engine, device=device).unwrapped(name)
 
 
 def lower_quietly(program: ExportedProgram, settings: GraphOptions, output_type: Any) -> Lowered:

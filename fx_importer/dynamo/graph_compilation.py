@@ -22,9 +22,10 @@ from fx_importer.api.lower import lower
 from fx_importer.dynamo.aot_graphs import ComputedOutput, Drawn, Given, Graph
 from fx_importer.dynamo.aot_programs import symbolic
 from fx_importer.dynamo.backend_options import GraphOptions
-from fx_importer.dynamo.eager_parts import Run, in_eager, in_parts
+from fx_importer.dynamo.eager_parts import EAGER, Run, in_eager, in_parts, operators_of
 from fx_importer.dynamo.fastest_engine import fastest, lower_quietly
 from fx_importer.dynamo.gradient_kernels import with_gradient_kernels
+from fx_importer.dynamo.graph_places import devices_of, launches_triton, place_of
 from fx_importer.errors import EagerFallbackWarning, FxImporterError, UsageError
 
 COMPILED: dict[Hashable, tuple[GraphOptions, Run]] = {}
@@ -63,8 +64,17 @@ def compiled(module: fx.GraphModule, settings: GraphOptions) -> Run:
 
 
 def _compiled(module: fx.GraphModule, settings: GraphOptions) -> Run:
-    if isinstance(settings.engine, str) and (device := _device_of(module.graph)) is not None:
-        return _on_device(module, settings.engine, device, settings)
+    if isinstance(settings.engine, str):
+        devices = devices_of(module.graph)
+        if len(devices) > 1:
+            return in_parts(module, place_of, lambda part: compiled(part, settings))
+        for device in devices:
+            try:
+                settings = settings.on(device)
+            except UsageError as error:
+                return _on_device(module, device, settings, error)
+    if not settings.calls_python and any(map(launches_triton, module.graph.nodes)):
+        return _with_launches(module, settings)
     if not settings.dynamic_shapes and any(True for _ in symbolic(module.graph)):
         return _BySizes(module, settings)
     try:
@@ -80,31 +90,46 @@ def _compiled(module: fx.GraphModule, settings: GraphOptions) -> Run:
             raise
         return _in_parts(module, settings, error)
     (name,) = lowered.manifest.functions
-    function = lowered.caller(backend=settings.engine).unwrapped(name)
+    function = lowered.caller(backend=settings.engine, device=settings.device).unwrapped(name)
     return _Function(graph, fastest(graph.program, lowered, function, settings) if settings.autotune else function)
 
 
-def _device_of(graph: fx.Graph) -> torch.device | None:
-    """Return the device of a tensor of ``graph`` that is not on the CPU."""
-    leaves = (leaf for node in graph.nodes for leaf in pytree.tree_leaves(node.meta.get("val")))
-    devices = (leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))
-    return next((device for device in devices if device.type not in ("cpu", "meta")), None)
-
-
-def _on_device(module: fx.GraphModule, engine: str, device: torch.device, settings: GraphOptions) -> Run:
+def _on_device(module: fx.GraphModule, device: torch.device, settings: GraphOptions, error: UsageError) -> Run:
     """Return a function that runs a graph of a device in eager PyTorch, with one warning for all graphs."""
-    reason = (
-        f"the engine '{engine}' runs on the CPU, and the graph has tensors on {device}. A backend of the device, such "
-        "as IreeBackend(target='cuda:sm_90'), is passed as the option 'engine'"
-    )
     if not settings.falls_back:
-        raise UsageError(f"backend 'fx_importer' cannot compile the graph: {reason}")
-    if (engine, device.type) not in _WARNED:
-        _WARNED.add((engine, device.type))
+        raise UsageError(f"backend 'fx_importer' cannot compile a graph with tensors on {device}: {error}") from error
+    key = (str(settings.engine), device.type)
+    if key not in _WARNED:
+        _WARNED.add(key)
         warnings.warn(
-            f"backend 'fx_importer' runs whole graphs in eager PyTorch: {reason}", EagerFallbackWarning, stacklevel=2
+            f"backend 'fx_importer' runs graphs with tensors on {device} in eager PyTorch: {error}. A backend of the "
+            "device, such as IreeBackend(target='cuda:sm_90'), is passed as the option 'engine'",
+            EagerFallbackWarning,
+            stacklevel=2,
         )
+    return _in_eager(module)
+
+
+def _in_eager(module: fx.GraphModule) -> Run:
+    """Return a function that runs the graph of ``module``, which is not modified, in eager PyTorch."""
     return in_eager(fx.GraphModule(module, copy.deepcopy(module.graph)))
+
+
+def _with_launches(module: fx.GraphModule, settings: GraphOptions) -> Run:
+    """Return a function in whose parts Triton launches its kernels, on PyTorch's stream, for an engine that does not.
+
+    Raises `UsageError` if the option ``unsupported`` forbids parts in eager PyTorch.
+    """
+    if not settings.falls_back:
+        raise UsageError(
+            f"the graph launches Triton kernels, which the engine '{settings.engine}' does not: leave out the option "
+            "'unsupported', for Triton to launch them between parts of the graph"
+        )
+
+    def place(node: fx.Node) -> Any:
+        return EAGER if launches_triton(node) else place_of(node)
+
+    return in_parts(module, place, lambda part: compiled(part, settings))
 
 
 def _nothing() -> list[Any]:
@@ -112,9 +137,21 @@ def _nothing() -> list[Any]:
 
 
 def _in_parts(module: fx.GraphModule, settings: GraphOptions, error: FxImporterError) -> Run:
-    """Return a function that runs the operators that are not supported in eager PyTorch, with a warning."""
-    run, refused = in_parts(module, lambda part: _is_refused(part, settings), lambda part: compiled(part, settings))
-    names = ", ".join(dict.fromkeys(str(node.target) for node in refused))
+    """Return a function that runs the operators that are not supported in eager PyTorch, with a warning.
+
+    If all operators are supported, the graph as a whole runs there.
+    """
+    refused = {node for node, alone in operators_of(module).items() if _is_refused(alone, settings)}
+    run = (
+        in_parts(
+            module,
+            lambda node: EAGER if node in refused else place_of(node),
+            lambda part: compiled(part, settings),
+        )
+        if refused
+        else _in_eager(module)
+    )
+    names = ", ".join(dict.fromkeys(str(node.target) for node in module.graph.nodes if node in refused))
     warnings.warn(
         f"backend 'fx_importer' runs {names or 'a whole graph'} in eager PyTorch: {settings.output_type.value} does "
         f"not support it (the option 'unsupported': 'error' makes this an error): {error}",

@@ -120,7 +120,7 @@ def draw_outside(graph: fx.Graph) -> tuple[Draw, ...]:
     draws: list[Draw] = []
     first = next(node for node in graph.nodes if node.op != "placeholder")
     for node in list(graph.nodes):
-        if node.op != "call_function" or node.target not in _DRAWING:
+        if not is_drawn(node):
             continue
         args, kwargs = map_arg((node.args, node.kwargs), _metadata)
         with graph.inserting_before(first):
@@ -141,6 +141,11 @@ def draw_outside(graph: fx.Graph) -> tuple[Draw, ...]:
             ],
         )
     return tuple(draws)
+
+
+def is_drawn(node: fx.Node) -> bool:
+    """Return whether `draw_outside` makes an input of ``node``."""
+    return node.op == "call_function" and node.target in _DRAWING
 
 
 def _is_random(node: fx.Node) -> bool:

@@ -84,7 +84,7 @@ class Engine:
     name: str
     """The name that users pass: ``backend="jit"``, ``--engine iree``."""
     create: Callable[[BackendOptions], Backend]
-    """Return the backend, which loads modules."""
+    """Return the backend, which loads modules. Raises `UsageError` if `BackendOptions.device` is not there."""
     accepts: tuple[OutputType, ...] = ()
     """The output types that it runs, best first."""
     default_for: tuple[OutputType, ...] = ()

@@ -42,7 +42,7 @@ def caller_of(
     check_one_device(lowered)
     check_weights(lowered.weights, lowered.module)
     if device != CPU:
-        backend = _engine_on(device, lowered.options.output_type, backend)
+        backend = engine_on(device, lowered.options.output_type, backend)
     elif backend is None:
         backend = default_backend(lowered.manifest)
     if isinstance(backend, str):
@@ -80,8 +80,8 @@ def caller_of(
     return Caller(lowered.manifest, loaded, begin)
 
 
-def _engine_on(device: str, output_type: OutputType, backend: str | Backend | None) -> str:
-    """Return the name of the engine that runs ``output_type`` on ``device``.
+def engine_on(device: str, output_type: OutputType | None, backend: str | Backend | None = None) -> str:
+    """Return the name of the engine that runs ``output_type``, by default any, on ``device``.
 
     Raises:
         UsageError: if there is none, ``backend`` does not run there, or PyTorch has no such device.
@@ -90,14 +90,16 @@ def _engine_on(device: str, output_type: OutputType, backend: str | Backend | No
     if backend is not None and not isinstance(backend, str):
         raise UsageError(f"device='{device}' goes with the name of a backend, and not with one that is made already")
     there = [engine.name for engine in module_engines() if platform in engine.devices]
-    runs = [engine.name for engine in engines_for(output_type) if engine.name in there]
+    runs = (
+        there if output_type is None else [engine.name for engine in engines_for(output_type) if engine.name in there]
+    )
     if backend is not None and backend not in there:
         engine_named(backend)
         raise UsageError(f"the backend {backend!r} does not run on '{platform}': {_listed(there)}")
     if not runs:
         types = sorted({kind.value for name in there for kind in engine_named(name).accepts})
         raise UsageError(
-            f"no engine runs {output_type.value} on '{platform}': {_listed(there)}"
+            f"no engine runs {output_type.value if output_type else 'modules'} on '{platform}': {_listed(there)}"
             + (f", which take{'s' * (len(there) == 1)} {' or '.join(types)}" if types else "")
         )
     torch_device_named(device)
@@ -111,14 +113,25 @@ def _listed(engines: Sequence[str]) -> str:
 def torch_device_named(device: str) -> torch.device:
     """Return PyTorch's device of a name such as ``"cuda:1"``. Raises `UsageError` if it is not there."""
     platform, _, index = device.partition(":")
-    if index and not index.isdecimal():
+    if not platform or (index and not index.isdecimal()):
         raise UsageError(f"'{device}' names no device: accepted are 'cpu', 'cuda' and 'cuda:1'")
-    if (count := torch.cuda.device_count()) <= int(index or 0):
+    kind = "cuda" if platform == "rocm" else platform  # PyTorch's name of AMD's devices
+    try:
+        count = torch.get_device_module(kind).device_count()
+    except RuntimeError:  # PyTorch knows no such devices
+        count = 0
+    if count <= int(index or 0):
         raise UsageError(
             f"PyTorch has no device '{device}' here: it has {count} of '{platform}'. Its tensors there are what the "
             "functions take and return: they need a PyTorch that is built for it, and its driver"
         )
-    return torch.device("cuda", int(index or 0))
+    return torch.device(kind) if kind == CPU else torch.device(kind, int(index or 0))
+
+
+def platform_of(device: torch.device) -> str:
+    """Return the name by which `torch_device_named` returns ``device``."""
+    kind = "rocm" if device.type == "cuda" and torch.version.hip else device.type
+    return kind if device.index is None else f"{kind}:{device.index}"
 
 
 def _dumps(lowered: Lowered, backend: Backend) -> list[Observer]:

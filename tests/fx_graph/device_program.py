@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
-import warnings
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from fx_importer import ExportError, UsageError, lower
-from fx_importer.calls.backend import Loaded
-from fx_importer.engines import JitBackend
-from fx_importer.errors import EagerFallbackWarning
-from fx_importer.mlir.bindings import ir
 from tests import python_device
 
 
@@ -61,39 +55,6 @@ def check(output_type: str, weights: str) -> None:
     refuses("is on pygpu:0, but the function takes tensors on the CPU: pass it with `.cpu()`", lambda: call(there))
 
 
-class OnDevice:
-    """A backend whose functions take tensors of the device, and return some there."""
-
-    name = "on device"
-
-    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        function = JitBackend().load(module, func_name)
-
-        def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            assert python_device.DEVICE in {tensor.device.type for tensor in tensors}
-            return tuple(each.to(python_device.DEVICE) for each in function(*[tensor.cpu() for tensor in tensors]))
-
-        return call
-
-
-def check_compiled_for_the_device() -> None:
-    """Compile a training step with state and random numbers for a backend of the device."""
-    model = Net()
-    expected = copy.deepcopy(model)
-    model.to(python_device.DEVICE)
-    model.row, expected.row = (each.linear.weight.detach()[1] for each in (model, expected))
-    options: Any = {"engine": OnDevice()}
-    step = torch.compile(model, backend="fx_importer", options=options)
-    for _ in range(2):
-        torch.testing.assert_close(step(there).cpu(), expected(x))
-    step(there).sum().backward()
-    expected(x).sum().backward()
-    assert model.linear.weight.grad is not None
-    torch.testing.assert_close(model.linear.weight.grad.cpu(), expected.linear.weight.grad)
-    dropped = torch.compile(lambda x: F.dropout(x, 0.5) * 2, backend="fx_importer", options=options)
-    assert dropped(torch.ones(50, device=python_device.DEVICE)).cpu().unique().tolist() == [0, 4]
-
-
 def refuses(text: str, call: Callable[[], object]) -> None:
     with pytest.raises((ExportError, UsageError), match=re.escape(text)):
         call()
@@ -106,20 +67,6 @@ there = x.to(python_device.DEVICE)
 check("linalg-on-tensors", "inline")
 check("stablehlo", "args")
 check("tosa", "inline")
-check_compiled_for_the_device()
-with warnings.catch_warnings(record=True) as seen:
-    warnings.simplefilter("always")
-    model, expected = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
-    expected.load_state_dict(model.state_dict())
-    model.to(python_device.DEVICE)
-    step = torch.compile(model, backend="fx_importer")
-    step(there).square().sum().backward()
-    expected(x).square().sum().backward()
-    assert torch.equal(torch.compile(lambda x: x * 2, backend="fx_importer")(there).cpu(), x * 2)
-assert model.weight.grad is not None
-torch.testing.assert_close(model.weight.grad.cpu(), expected.weight.grad)
-(warning,) = [each for each in seen if issubclass(each.category, EagerFallbackWarning)]
-assert "the engine 'jit' runs on the CPU, and the graph has tensors on pygpu:0" in str(warning.message), warning
 refuses("two devices: the model on pygpu:0, its inputs on cpu", lambda: lower(Net().to(python_device.DEVICE), x))
 refuses("two devices: the model on cpu, its inputs on pygpu:0", lambda: lower(Net(), there))
 refuses("another device (its inputs on pygpu:0): make it there", lambda: lower(lambda x: x + torch.ones(3), there))

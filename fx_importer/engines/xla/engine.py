@@ -21,7 +21,11 @@ def _pipeline(output_type: OutputType) -> Pipeline:
 
 def _create(options: BackendOptions) -> Backend:
     from fx_importer.engines.xla.xla_backend import XlaBackend
+    from fx_importer.engines.xla.xla_devices import HOST, device_of
 
+    if options.device != HOST:
+        XLA_ENGINE.check_installed()
+        device_of(options.device)  # raises before the module is compiled
     return XlaBackend(platform=options.device)
 
 
