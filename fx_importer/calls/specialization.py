@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +31,10 @@ _REFINE = "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicali
 Specialize = Callable[[ir.Module, Sequence[Sequence[int]], Sequence["int | None"]], ir.Module]
 
 
+MOST = 256
+"""Specializations of a function that are kept; then, the one whose last use is longest ago makes room."""
+
+
 @dataclass(frozen=True)
 class Specialized:
     """A dynamic-shape function for a runtime with static shapes. Specializations are cached.
@@ -45,6 +50,9 @@ class Specialized:
     specialize: Specialize | None = None
     """Returns a copy for the argument shapes and integer values; StableHLO's specializer by default."""
     held: dict[Any, Loaded] = field(default_factory=dict)
+    uses: dict[Any, int] = field(default_factory=dict)
+    """The number of the last call of each specialization."""
+    calls: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
     lock: AbstractContextManager[Any] = field(default_factory=threading.RLock, repr=False, compare=False)
     """Held while a specialization is compiled."""
 
@@ -64,15 +72,27 @@ class Specialized:
     def _specialization(self, arguments: Sequence[Any]) -> Loaded:
         self.signature.check(arguments)
         tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor | OnDevice)]
-        shapes = tuple(tuple(tensor.shape) for tensor in tensors)
-        numbers = tuple(_integer(tensor) for tensor in tensors)
+        shapes: Any = tuple(tuple(tensor.shape) for tensor in tensors)
+        key = shapes
+        if (loaded := self.held.get(key)) is None:
+            numbers = tuple(_integer(tensor) for tensor in tensors)  # which a device has to be waited for
+            key = (shapes, numbers)
+            if (loaded := self.held.get(key)) is None:
+                with self.lock:
+                    key, loaded = self._compiled(shapes, numbers)
+        self.uses[key] = next(self.calls)
+        return loaded
+
+    def _compiled(self, shapes: tuple[Any, ...], numbers: tuple[int | None, ...]) -> tuple[Any, Loaded]:
+        """Return the specialization and its key, compiled unless another thread has done so."""
         keys = (shapes, (shapes, numbers))
-        if (loaded := next((self.held[key] for key in keys if key in self.held), None)) is not None:
-            return loaded
-        with self.lock:
-            if not any(key in self.held for key in keys):
-                self._compile(shapes, numbers)
-            return next(self.held[key] for key in keys if key in self.held)
+        if not any(key in self.held for key in keys):
+            if len(self.held) >= MOST:
+                oldest = min(self.held, key=lambda key: self.uses.get(key, -1))
+                del self.held[oldest]
+                self.uses.pop(oldest, None)
+            self._compile(shapes, numbers)
+        return next((key, self.held[key]) for key in keys if key in self.held)
 
     def _compile(self, shapes: tuple[Any, ...], numbers: tuple[int | None, ...]) -> None:
         """Compile the specialization for ``shapes``, and for ``numbers`` if sizes depend on them."""
@@ -91,7 +111,7 @@ class Specialized:
             for kind, type_ in zip(self.signature.results, function.type.results, strict=True)
         )
         if results and all(isinstance(kind, TensorKind) and 0 in kind.shape for kind in results):
-            self.held[key] = _EmptyResults(results)
+            self.held[key] = _EmptyResults(results, self.signature.device)
         else:
             self.held[key] = self.load(module, replace(self.signature, results=results))
 
@@ -102,9 +122,10 @@ class _EmptyResults:
 
     results: tuple[Any, ...]
     """The kinds of the results, `TensorKind`."""
+    device: torch.device
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        return tuple(torch.empty(kind.shape, dtype=kind.dtypes[0]) for kind in self.results)
+        return tuple(torch.empty(kind.shape, dtype=kind.dtypes[0], device=self.device) for kind in self.results)
 
 
 def is_dynamic(signature: Signature) -> bool:

@@ -13,6 +13,8 @@ import torch.nn.functional as F
 
 from fx_importer import UsageError
 from fx_importer.calls.backend import Loaded
+from fx_importer.calls.call_signature import HOST
+from fx_importer.calls.specialization import Specialized
 from fx_importer.dynamo.backend_options import GraphOptions
 from fx_importer.engines import XlaBackend, engine_table
 from fx_importer.engines.xla.engine import XLA_ENGINE
@@ -30,13 +32,22 @@ class OnDevice:
     name = "there"
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        loaded.append(func_name)
         function = XlaBackend().load(module, func_name)
+        if not isinstance(function, Specialized):
+            return self._on_device(function)
+        signature = replace(function.signature, device=there.device, host=False)
+        return replace(
+            function,
+            signature=signature,
+            load=lambda module, static: self._on_device(function.load(module, replace(static, device=HOST, host=True))),
+        )
 
+    def _on_device(self, function: Loaded) -> Loaded:
         def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             assert {tensor.device.type for tensor in tensors if tensor.dim()} <= {python_device.DEVICE}
             return tuple(result.to(python_device.DEVICE) for result in function(*[tensor.cpu() for tensor in tensors]))
 
-        loaded.append(func_name)
         return call
 
 
@@ -102,7 +113,7 @@ for result, value in zip(results, on_both(x, y), strict=True):
     torch.testing.assert_close(result.cpu(), value)
 assert loaded
 
-dropped = compiled(lambda x: F.dropout(x, 0.5) * 2, dynamic_shapes=True)
+dropped = torch.compile(lambda x: F.dropout(x, 0.5) * 2, backend="fx_importer", dynamic=True)
 for rows in (50, 60):
     assert dropped(torch.ones(rows, 2, device=python_device.DEVICE)).cpu().unique().tolist() == [0, 4]
 

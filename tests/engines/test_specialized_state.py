@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fx_importer import lower
+from fx_importer.calls import specialization
 from fx_importer.calls.state import OnDevice
 from fx_importer.process.optional_packages import is_installed
 
@@ -38,3 +39,25 @@ def test_state_is_kept_by_specializations(engine, package):
         torch.testing.assert_close(caller(*arguments), model(*arguments))
         assert isinstance(caller.state.held["rows"], OnDevice)
     torch.testing.assert_close(caller.state["rows"], model.rows)
+
+
+def test_specializations_used_longest_ago_make_room(monkeypatch: pytest.MonkeyPatch):
+    if not is_installed("jax"):
+        pytest.skip("the extra 'xla' is not installed")
+    compiled: list[tuple[int, ...]] = []
+    specialize = specialization._specialize
+
+    def counted(module, shapes, numbers=()):
+        compiled.append(tuple(len(shape) and shape[0] for shape in shapes))
+        return specialize(module, shapes, numbers)
+
+    monkeypatch.setattr(specialization, "_specialize", counted)
+    monkeypatch.setattr(specialization, "MOST", 2)
+    rows = {0: torch.export.Dim("rows", min=0, max=8)}
+    caller = lower(lambda x: x * 2, torch.ones(2, 3), output_type="stablehlo", dynamic_shapes=(rows,)).caller(
+        backend="xla"
+    )
+    for size in (1, 0, 1, 3, 1, 0):
+        x = torch.randn(size, 3)
+        torch.testing.assert_close(caller(x), x * 2)
+    assert compiled == [(1,), (0,), (3,), (0,)]

@@ -20,7 +20,7 @@ from fx_importer.distributed.shardings import is_sharded
 from fx_importer.engines.engine_pipeline import run_engine_pipeline
 from fx_importer.engines.function_extraction import check_dialects, extract_function
 from fx_importer.engines.xla.engine import XLA_ENGINE
-from fx_importer.engines.xla.stablehlo_loader import check_memory
+from fx_importer.engines.xla.stablehlo_loader import check_memory, torch_device
 from fx_importer.engines.xla.xla_devices import HOST, Placement, artifact_errors, placement_of, whole_array
 from fx_importer.engines.xla.xla_function import XlaFunction
 from fx_importer.engines.xla.xla_mesh import PlacedWeight
@@ -42,6 +42,8 @@ from fx_importer.mlir.emit.emitter import terminator
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.resources import byte_size, key_of
 from fx_importer.rewrites.xla.weight_preparation import split_preparation
+
+_TORCH: Any = torch
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,10 @@ class XlaBackend:
             raise UsageError(f"a program with a plan runs on devices of the host, not on '{self.platform}'")
         places = placement_of(copy, mesh, len(signature.arguments), len(signature.results), self.platform)
         whole = places.whole
+        device = next(iter(whole.device_set))
+        if places.devices == 1:
+            where = torch_device(_TORCH, device)
+            signature = replace(signature, device=where, host=self.platform == HOST)
         with Trace().stage("constants"):
             resources = name_resources(function, "stablehlo.constant")
             if self.platform != HOST:
@@ -123,7 +129,7 @@ class XlaBackend:
             arguments = (*places.arguments, *[whole] * len(kept))
             program = compile_program(module, arguments, places.results, donated_positions(static))
             if places.devices == 1:
-                return XlaFunction(static, jax, next(iter(whole.device_set)), program, kept)
+                return XlaFunction(static, jax, device, program, kept)
             return _MeshFunction(static, jax, places, program, kept)
 
         return Specialized(signature, copy, compiled) if is_dynamic(signature) else compiled(copy, signature)
