@@ -1,4 +1,4 @@
-"""Five Triton kernels: a function that launches each of them, its inputs, and the same function in PyTorch.
+"""Ten Triton kernels: a function that launches each of them, its inputs, and the same function in PyTorch.
 
 The file is copied to the device, see `benchmarks.gpu.prepare_kernels`.
 """
@@ -123,6 +123,102 @@ def attention(q, k, v):
     return out
 
 
+@triton.jit
+def swiglu_kernel(gate, up, out, n, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < n
+    left = tl.load(gate + at, mask=inside).to(tl.float32)
+    right = tl.load(up + at, mask=inside).to(tl.float32)
+    tl.store(out + at, (left * tl.sigmoid(left) * right).to(tl.bfloat16), mask=inside)
+
+
+def swiglu(gate, up):
+    out, n = torch.empty_like(gate), gate.numel()
+    swiglu_kernel[(triton.cdiv(n, 1024),)](gate, up, out, n, block=1024)
+    return out
+
+
+@triton.jit
+def rms_norm_kernel(x, weight, out, stride, columns, eps, block: tl.constexpr):
+    at = tl.arange(0, block)
+    inside = at < columns
+    row = tl.program_id(0) * stride
+    values = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
+    scale = 1 / tl.sqrt(tl.sum(values * values, axis=0) / columns + eps)
+    scaled = values * scale * tl.load(weight + at, mask=inside).to(tl.float32)
+    tl.store(out + row + at, scaled.to(tl.bfloat16), mask=inside)
+
+
+def rms_norm(x, weight):
+    out = torch.empty_like(x)
+    rows, columns = x.shape
+    rms_norm_kernel[(rows,)](x, weight, out, x.stride(0), columns, 1e-5, block=1024, num_warps=4)
+    return out
+
+
+@triton.jit
+def rotary_kernel(x, cos, sin, out, length, half: tl.constexpr):
+    """Rotate the pairs of elements of a row, ``half`` apart, by the angles of its position."""
+    row, at = tl.program_id(0), tl.arange(0, half)
+    left, right = tl.load(x + row * 2 * half + at), tl.load(x + row * 2 * half + half + at)
+    angle = row % length * half + at
+    c, s = tl.load(cos + angle), tl.load(sin + angle)
+    tl.store(out + row * 2 * half + at, left * c - right * s)
+    tl.store(out + row * 2 * half + half + at, right * c + left * s)
+
+
+def rotary(x, cos, sin):
+    out = torch.empty_like(x)
+    heads, length, _ = x.shape
+    rotary_kernel[(heads * length,)](x, cos, sin, out, length, half=64, num_warps=2)
+    return out
+
+
+def rotary_in_torch(x, cos, sin):
+    left, right = x.chunk(2, -1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+
+
+@triton.jit
+def int8_matmul_kernel(a, b, scales, c, m, n, k, rows: tl.constexpr, columns: tl.constexpr, depth: tl.constexpr):
+    """Multiply rows of ``a`` by int8 columns of ``b``, each with a scale."""
+    i = tl.program_id(0) * rows + tl.arange(0, rows)
+    j = tl.program_id(1) * columns + tl.arange(0, columns)
+    at = tl.arange(0, depth)
+    total = tl.zeros((rows, columns), dtype=tl.float32)
+    for start in range(0, k, depth):
+        inside_a = (i[:, None] < m) & (start + at[None, :] < k)
+        inside_b = (start + at[:, None] < k) & (j[None, :] < n)
+        left = tl.load(a + i[:, None] * k + start + at[None, :], mask=inside_a, other=0.0)
+        right = tl.load(b + (start + at[:, None]) * n + j[None, :], mask=inside_b, other=0)
+        total = tl.dot(left, right.to(tl.bfloat16), total)
+    scale = tl.load(scales + j, mask=j < n, other=0.0)
+    scaled = (total * scale[None, :]).to(tl.bfloat16)
+    tl.store(c + i[:, None] * n + j[None, :], scaled, mask=(i[:, None] < m) & (j[None, :] < n))
+
+
+def int8_matmul(a, b, scales):
+    (m, k), n = a.shape, b.shape[1]
+    c = torch.empty((m, n), dtype=a.dtype, device=a.device)
+    grid = (triton.cdiv(m, 64), triton.cdiv(n, 128))
+    int8_matmul_kernel[grid](a, b, scales, c, m, n, k, rows=64, columns=128, depth=64, num_warps=4, num_stages=3)
+    return c
+
+
+@triton.jit
+def cumsum_kernel(x, out, columns, block: tl.constexpr):
+    at = tl.arange(0, block)
+    row = tl.program_id(0) * columns
+    values = tl.load(x + row + at, mask=at < columns, other=0.0)
+    tl.store(out + row + at, tl.cumsum(values, axis=0), mask=at < columns)
+
+
+def cumsum(x):
+    out = torch.empty_like(x)
+    cumsum_kernel[(x.shape[0],)](x, out, x.shape[1], block=1024, num_warps=4)
+    return out
+
+
 def arguments(device: str = "cpu", small: bool = False) -> dict[str, tuple[torch.Tensor, ...]]:
     """Return the inputs of each kernel; small ones for tests."""
     draws = torch.Generator().manual_seed(0)
@@ -137,6 +233,15 @@ def arguments(device: str = "cpu", small: bool = False) -> dict[str, tuple[torch
         "layer_norm": (normal(8 if small else 4096, 1000), normal(1000), normal(1000)),
         "matmul": (normal(size, size, dtype=bf16), normal(size, size, dtype=bf16)),
         "attention": tuple(normal(1, 2 if small else 16, length, 64, dtype=bf16) for _ in range(3)),
+        "swiglu": tuple(normal(8 if small else 4096, 1000, dtype=bf16) for _ in range(2)),
+        "rms_norm": (normal(8 if small else 4096, 1000, dtype=bf16), normal(1000, dtype=bf16)),
+        "rotary": (normal(2 if small else 32, length, 128), normal(length, 64).cos(), normal(length, 64).sin()),
+        "int8_matmul": (
+            normal(size, size, dtype=bf16),
+            torch.randint(-128, 128, (size, size), generator=draws, dtype=torch.int8).to(device),
+            normal(size).abs() / 64,
+        ),
+        "cumsum": (normal(8 if small else 4096, 1000),),
     }
 
 
@@ -146,6 +251,11 @@ EAGER: dict[str, Callable[..., Any]] = {
     "layer_norm": lambda x, weight, bias: F.layer_norm(x, (x.shape[-1],), weight, bias),
     "matmul": torch.matmul,
     "attention": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+    "swiglu": lambda gate, up: F.silu(gate) * up,
+    "rms_norm": lambda x, weight: F.rms_norm(x, (x.shape[-1],), weight, 1e-5),
+    "rotary": rotary_in_torch,
+    "int8_matmul": lambda a, b, scales: ((a @ b.to(a.dtype)).float() * scales).to(a.dtype),
+    "cumsum": lambda x: x.cumsum(-1),
 }
 LAUNCH: dict[str, Callable[..., Any]] = {
     "vector_add": vector_add,
@@ -153,4 +263,9 @@ LAUNCH: dict[str, Callable[..., Any]] = {
     "layer_norm": layer_norm,
     "matmul": matmul,
     "attention": attention,
+    "swiglu": swiglu,
+    "rms_norm": rms_norm,
+    "rotary": rotary,
+    "int8_matmul": int8_matmul,
+    "cumsum": cumsum,
 }

@@ -343,9 +343,11 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def warm(arguments: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> None:
-    """Compile with Inductor in several processes at once, whose cache the measurements read: they wait for it less."""
+    """Compile in several processes at once, whose caches the measurements read: they wait less."""
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(arguments.rows.resolve().with_suffix(".cache")))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     count = min(arguments.warm, len(wanted))
-    lists = [wanted[at::count] for at in range(count)]
+    lists = [wanted[::-1][at::count] for at in range(count)]
     command = [sys.executable, __file__, *sys.argv[1:], "--warm", "0", "--compile"]
     children = [subprocess.Popen([*command, *("/".join(each) for each in part)]) for part in lists]
     for child in children:
@@ -353,7 +355,7 @@ def warm(arguments: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> No
 
 
 def compile_child(arguments: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> None:
-    """Compile the models with Inductor."""
+    """Compile the models with Inductor and XLA."""
     sys.path.insert(0, str(HERE))
     import torch
     from models import build
@@ -361,10 +363,10 @@ def compile_child(arguments: argparse.Namespace, wanted: Sequence[tuple[str, str
     for name, dtype in wanted:
         model, inputs = build(name, dtype)
         model, inputs = model.to(arguments.device), tuple(each.to(arguments.device) for each in inputs)
-        for make in (inductor, inductor_graphs):
+        for program in ("xla", "jax", "inductor", "inductor_graphs"):
             with torch.no_grad(), contextlib.suppress(Exception):  # the measurement says what fails
-                if make.__name__ not in arguments.skip:
-                    make(name, dtype, model, inputs, arguments.device, {})()
+                if program not in arguments.skip:
+                    PROGRAMS[program](name, dtype, model, inputs, arguments.device, {})()
 
 
 def main() -> int:
@@ -377,7 +379,7 @@ def main() -> int:
     parser.add_argument("--skip", nargs="*", default=[], choices=list(PROGRAMS))
     parser.add_argument("--quick", action="store_true", help="few rounds")
     parser.add_argument("--seconds", type=int, default=90, help="time limit for one model")
-    parser.add_argument("--warm", type=int, default=0, help="processes that compile with Inductor before")
+    parser.add_argument("--warm", type=int, default=0, help="processes that compile before")
     parser.add_argument("--child", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--compile", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fx_importer.engines.iree.iree_parameters import with_parameters
-from fx_importer.engines.xla.bundle import LOADER, bundled_artifact
+from fx_importer.engines.xla.bundle import bundled_artifact, loader_text
 from fx_importer.engines.xla.portable_artifact import Weights as ArtifactWeights
 from fx_importer.engines.xla.portable_artifact import artifact_of
 from fx_importer.errors import UsageError
@@ -119,7 +119,7 @@ def save_bundle_of(lowered: Lowered, folder: str | os.PathLike[str], platform: s
     save_bytes(bundled_artifact(lowered.module, platform, DEFAULT_VERSION), artifact)
     facts = json.loads(manifest.to_json()) | {"platform": platform}
     save_text(json.dumps(facts, indent=2) + "\n", manifest_path(artifact))
-    save_text(LOADER.read_text(encoding="utf-8"), folder / LOADER.name)
+    save_text(loader_text(), folder / "stablehlo_loader.py")
 
 
 def parameters_of(manifest: Manifest) -> dict[str, str]:

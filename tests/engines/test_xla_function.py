@@ -1,5 +1,6 @@
 """Programs on one device of XLA: what is read and returned in place, tested on the CPU by the code for GPUs."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -33,20 +34,76 @@ def load(model, *inputs, **options) -> Any:
     return XlaBackend().load(lowered.module)
 
 
+class Addresses:
+    """The addresses of the arrays that a function is called with, and how many of them were made for the calls."""
+
+    def __init__(self, function: Any):
+        self.read: list[list[int]] = []
+        self.made, self._execute = 0, function._execute
+        function._execute = self.execute
+        for reader in function._readers:
+            make = reader._array
+            reader._array = lambda *arguments, make=make: self.count(make(*arguments))
+
+    def count(self, array: Any) -> Any:
+        self.made += 1
+        return array
+
+    def execute(self, arrays: list[Any]) -> Any:
+        self.read.append([array.unsafe_buffer_pointer() for array in arrays])
+        return self._execute(arrays)
+
+
 def test_arguments_are_read_in_place():
     x, y = torch.randn(64, 16), torch.randn(64, 16)
     function = load(lambda x, y: x + y, x, y)
-    imported, read = function._import, []
+    addresses = Addresses(function)
+    for _ in range(3):
+        (result,) = function(x, y)
+        torch.testing.assert_close(result, x + y)
+        x += 1  # what a tensor holds is read in each call
+    assert addresses.read == [[x.data_ptr(), y.data_ptr()]] * 3
+    assert addresses.made == 2  # one array for each tensor, as long as it lives
 
-    def counted(tensor, ordered):
-        array = imported(tensor, ordered)
-        read.append((array.unsafe_buffer_pointer() == tensor.data_ptr(), ordered))
-        return array
 
-    function._import = counted
-    (found,) = function(x, y)
-    torch.testing.assert_close(found, x + y)
-    assert read == [(True, True), (True, False)]
+def test_arrays_follow_their_tensors():
+    x, y = torch.randn(16, 16), torch.randn(16, 16)
+    function = load(lambda x, y: x - y, x, y)
+    changes = [
+        lambda: x.t_(),  # the same memory, other strides
+        lambda: x.t_(),
+        lambda: setattr(x, "data", torch.randn(16, 16)),  # other memory
+        lambda: x.untyped_storage().copy_(y.untyped_storage()),
+    ]
+    for change in changes:
+        function(x, y)
+        change()
+        torch.testing.assert_close(function(x, y)[0], x - y)
+    unaligned = torch.randn(257)[1:].view(16, 16)  # of which jax makes a copy
+    for _ in range(2):
+        torch.testing.assert_close(function(unaligned, y)[0], unaligned - y)
+        unaligned.neg_()
+
+
+def test_arrays_do_not_outlive_their_tensors():
+    function = load(lambda x: x * 2, torch.randn(16, 16))
+    x = torch.randn(16, 16)
+    function(x)
+    (reader,) = function._readers
+    assert reader._last is not None
+    del x
+    assert reader._last is None
+
+
+def test_threads_take_the_arrays_of_their_own_tensors():
+    inputs = [torch.full((64, 64), float(at)) for at in range(4)]
+    function = load(lambda x: x * 2, inputs[0])
+
+    def calls(x: torch.Tensor) -> bool:
+        return all(torch.equal(function(x)[0], x * 2) for _ in range(200))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(calls, inputs))
 
 
 def test_results_are_memory_of_their_own():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fx_importer.engines.engine_pipeline import run_engine_pipeline
-from fx_importer.engines.xla import stablehlo_loader
+from fx_importer.engines.xla import stablehlo_loader, torch_arrays
 from fx_importer.engines.xla.portable_artifact import artifact_of, elements
 from fx_importer.engines.xla.xla_pipeline import xla_pipeline
 from fx_importer.mlir.bindings import ir
@@ -14,8 +14,12 @@ from fx_importer.mlir.dtypes import DTYPES, UNSIGNED
 from fx_importer.mlir.functions import functions_of
 from fx_importer.mlir.module_io import copy_to_new_context
 
-LOADER = Path(stablehlo_loader.__file__)
-"""The file to copy next to an artifact."""
+
+def loader_text() -> str:
+    """Return the file to write next to an artifact: the loader, with the module of this package that it imports."""
+    loader, arrays = (Path(str(module.__file__)).read_text("utf-8") for module in (stablehlo_loader, torch_arrays))
+    (line,) = (line for line in loader.splitlines() if line.startswith(f"from {torch_arrays.__name__} import "))
+    return loader.replace(line, arrays.replace("from __future__ import annotations\n", ""))
 
 
 def bundled_artifact(module: ir.Module, platform: str, version: str) -> bytes:

@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from fx_importer.engines.xla.torch_arrays import TorchReader, to_torch, torch_device, wait_for_torch
+
 
 class ArtifactError(ValueError):
     """The artifact, its weights, its inputs or the device do not fit each other."""
@@ -89,20 +91,19 @@ class ArtifactProgram:
             with self.turn, jax.enable_x64(True):
                 self.state[name] = jax.numpy.array(take(state[name], True), copy=True).block_until_ready()
 
-    def order_after_torch(self, values: Iterable[Any]) -> Any:
+    def order_after_torch(self, values: Iterable[Any]) -> tuple[Any, bool]:
         """Make the device wait for what PyTorch's current stream has to do, if it may touch memory of the program.
 
         Returns:
-            The module ``torch`` if one of ``values`` is a tensor of it, which has to be taken with ``ordered=True``.
+            The module ``torch`` if one of ``values`` is a tensor of it, and whether to take one with ``ordered=True``.
         """
         torch = sys.modules.get("torch")
         if torch is not None and any(isinstance(value, torch.Tensor) for value in values):
             self._torch = torch
-            wait_for_torch(torch, self.device)
-            return torch
+            return torch, wait_for_torch(torch, self.device)
         if self._torch is not None and self.device.platform != "cpu":
             self._torch.cuda.current_stream(self.device.local_hardware_id).synchronize()
-        return None
+        return None, False
 
     def __getitem__(self, name: str) -> ArtifactFunction:
         """Return the function ``name``."""
@@ -128,6 +129,7 @@ class ArtifactFunction:
                 "sizes to run"
             )
         self._kinds = [(one["kind"], one["name"]) for one in self.results]
+        self._only_outputs = all(kind == "output" for kind, _ in self._kinds)
         leaves = [leaf["type"] and leaf["type"]["shape"] for leaf in record["outputs"]["leaves"]]
         self._shapes = [leaves[one["leaf"]] if one["kind"] == "output" else () for one in self.results]
         new = {kind: {name for other, name in self._kinds if other == kind} for kind in ("state", "check")}
@@ -157,28 +159,34 @@ class ArtifactFunction:
         program = self._program
         if len(inputs) != len(self._inputs):
             raise ArtifactError(f"'{self._name}' takes {len(self._inputs)} tensors, and {len(inputs)} are passed")
-        torch = program.order_after_torch(inputs)
-        ordered, passed = torch is not None, list[Any]()
+        torch, ordered = program.order_after_torch(inputs)
+        passed = list[Any]()
         for take, value in zip(self._inputs, inputs, strict=True):
             passed.append(take(value, ordered))
             ordered = ordered and not isinstance(value, torch.Tensor)  # one that waits is enough
         with program.turn:  # of the old state, whose memory the new one takes
             values = [passed.pop(0) if entry is None else entry[0][entry[1]] for entry in self._held]
             shards = self._execute([*values, *self._weights]).disassemble_into_single_device_arrays()
-            results = [(kind, name, value) for (kind, name), (value,) in zip(self._kinds, shards, strict=True)]
-            if broken := [name for kind, name, value in results if kind == "check" and not value]:
-                raise ArtifactError(f"'{self._name}' was captured under assumptions that do not hold: {broken[0]}")
-            program.state.update((name, value) for kind, name, value in results if kind == "state")
-            sizes = {name: int(value) for kind, name, value in results if kind == "size"}
-            arrays = [
-                value[tuple(slice(sizes.get(size)) for size in shape)] if sizes and shape else value
-                for (kind, _, value), shape in zip(results, self._shapes, strict=True)
-                if kind not in ("state", "check", "size")
-            ]
-            if torch and results and not arrays:  # nothing else waits until the inputs are read
-                results[0][2].block_until_ready()
+            arrays = [array for (array,) in shards]
+            if not self._only_outputs:
+                results, arrays = arrays, self._outputs_of(arrays)
+                if torch and results and not arrays:  # nothing else waits until the inputs are read
+                    results[0].block_until_ready()
         outputs = [to_torch(torch, one, program.device) for one in arrays] if torch else arrays
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _outputs_of(self, arrays: Sequence[Any]) -> list[Any]:
+        """Check the assumptions, keep the new state, and return the outputs, without the elements that do not count."""
+        results = [(kind, name, value) for (kind, name), value in zip(self._kinds, arrays, strict=True)]
+        if broken := [name for kind, name, value in results if kind == "check" and not value]:
+            raise ArtifactError(f"'{self._name}' was captured under assumptions that do not hold: {broken[0]}")
+        self._program.state.update((name, value) for kind, name, value in results if kind == "state")
+        sizes = {name: int(value) for kind, name, value in results if kind == "size"}
+        return [
+            value[tuple(slice(sizes.get(size)) for size in shape)] if sizes and shape else value
+            for (kind, _, value), shape in zip(results, self._shapes, strict=True)
+            if kind not in ("state", "check", "size")
+        ]
 
 
 # --- devices --------------------------------------------------------------------------------------------------------
@@ -316,19 +324,6 @@ def shape_of(kind: Any, passed_as: str | None = None) -> tuple[tuple[int, ...], 
         return tuple(kind["shape"]), np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
 
 
-def wait_for_torch(torch: Any, device: Any) -> None:
-    """Make ``device`` read tensors of PyTorch only after the work that its current stream has now."""
-    if device.platform != "cpu":
-        _external_stream(torch, device).wait_event(torch.cuda.current_stream(device.local_hardware_id).record_event())
-
-
-@functools.cache
-def _external_stream(torch: Any, device: Any) -> Any:
-    """Return the stream on which ``device`` waits for others, as PyTorch's."""
-    stream = device.get_stream_for_external_ready_events()
-    return torch.cuda.ExternalStream(stream, torch.device("cuda", device.local_hardware_id))
-
-
 def taker(what: str, shape: tuple[int, ...], dtype: Any, device: Any) -> Callable[[Any, bool], Any]:
     """Return what makes an array on ``device`` of a tensor or an array. It raises `ArtifactError` if it does not fit.
 
@@ -337,9 +332,9 @@ def taker(what: str, shape: tuple[int, ...], dtype: Any, device: Any) -> Callabl
     import jax
 
     @functools.cache
-    def of_torch() -> tuple[Any, Any, Any, Callable[[Any, bool], Any]]:
+    def of_torch() -> tuple[Any, Any, Any, TorchReader]:
         torch = sys.modules["torch"]
-        return torch.Tensor, torch_device(torch, device), getattr(torch, dtype.name), torch_importer(torch, device)
+        return torch.Tensor, torch_device(torch, device), getattr(torch, dtype.name), TorchReader(torch, device)
 
     def take(value: Any, ordered: bool) -> Any:
         if "torch" in sys.modules and isinstance(value, (of := of_torch())[0]):
@@ -360,47 +355,6 @@ def taker(what: str, shape: tuple[int, ...], dtype: Any, device: Any) -> Callabl
     return take
 
 
-@functools.cache
-def torch_device(torch: Any, device: Any) -> Any:
-    """Return PyTorch's device of the same number as jax's."""
-    return torch.device("cpu") if device.platform == "cpu" else torch.device("cuda", device.local_hardware_id)
-
-
-@functools.cache
-def torch_importer(torch: Any, device: Any) -> Callable[[Any, bool], Any]:
-    """Return what makes an array of jax in the memory of a tensor on ``device``, ``ordered`` after `wait_for_torch`.
-
-    `jax.dlpack.from_dlpack` does, in ten times the time, and waits for the stream once for each tensor.
-    """
-    export = torch.utils.dlpack.to_dlpack
-    make = sys.modules["jaxlib._jax"].dlpack_managed_tensor_to_buffer
-    host = device.platform == "cpu"
-    stream = None if host else _external_stream(torch, device).cuda_stream
-    release = tuple(map(int, importlib.import_module("jaxlib").__version__.split(".")[:2]))
-    more = () if release < (0, 11) else (1 if host else 2,)  # DLPack's number of the kind of device
-
-    def imported(tensor: Any, ordered: bool) -> Any:
-        if tensor.requires_grad:
-            tensor = tensor.detach()
-        if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-            tensor, ordered = tensor.resolve_conj().resolve_neg().contiguous(), True
-            wait_for_torch(torch, device)  # for the copy
-        return make(export(tensor), device, stream if ordered else None, None, *more)
-
-    return imported
-
-
-def to_torch(torch: Any, array: Any, device: Any) -> Any:
-    """Return a tensor of PyTorch in the memory of an array of jax; its current stream waits until it is computed."""
-    if device.platform == "cpu":
-        array.block_until_ready()
-        stream = None
-    else:
-        stream = torch.cuda.current_stream(device.local_hardware_id).cuda_stream or 1  # DLPack's number of stream 0
-    export = sys.modules["jaxlib._jax"].buffer_to_dlpack_managed_tensor
-    return torch.utils.dlpack.from_dlpack(export(array, stream=stream))
-
-
 # --- weights --------------------------------------------------------------------------------------------------------
 
 
@@ -408,7 +362,7 @@ def _weights(program: ArtifactProgram, folder: Path, passed: Mapping[str, Any] |
     """Return the weights of the manifest on the device."""
     records, passed = program._manifest["weights"], dict(passed) if passed is not None else None
     needed = sum(math.prod(one["type"]["shape"]) * shape_of(one["type"])[1].itemsize for one in records.values())
-    if program.order_after_torch((passed or {}).values()) is None:
+    if program.order_after_torch((passed or {}).values())[0] is None:
         check_memory(program.device, needed, "the weights")
     weights: dict[str, Any] = {}
     for key, one in records.items():

@@ -14,7 +14,7 @@ from fx_importer.calls.backend import Value
 from fx_importer.calls.call_signature import HOST, Signature, TensorKind
 from fx_importer.calls.state import OnDevice
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.engines.xla.stablehlo_loader import to_torch, torch_device, torch_importer, wait_for_torch
+from fx_importer.engines.xla.torch_arrays import TorchReader, to_torch, torch_device, wait_for_torch
 from fx_importer.engines.xla.xla_program import XlaArray, donated_positions, put
 
 _TORCH: Any = torch
@@ -39,7 +39,7 @@ class XlaFunction:
         self.signature = replace(signature, device=self._torch_device, host=self._torch_device == HOST)
         self._program, self._weights = program, list(weights)
         self._execute = program.runtime_executable().execute_sharded  # without the checks of jax's own call
-        self._import = torch_importer(_TORCH, device)
+        self._readers = [TorchReader(_TORCH, device) for _ in signature.arguments]
         self._upload = partial(put, jax, device)
         self._copy = partial(jax.numpy.array, copy=True)
         self._enable_x64 = jax.enable_x64
@@ -67,17 +67,16 @@ class XlaFunction:
 
     def _run(self, arguments: Sequence[Any]) -> Sequence[Any]:
         dense = self._arguments(arguments)
-        wait_for_torch(_TORCH, self._device)
-        ordered, arrays = True, list[Any]()
+        ordered, arrays = wait_for_torch(_TORCH, self._device), list[Any]()
         for at, value in enumerate(dense):
             if isinstance(value, XlaState):
                 arrays.append(value.array)
             elif value.device != self._torch_device:  # of rank 0
                 arrays.append(self._upload(value))
             elif at in self._donated:
-                arrays.append(self._copied(self._viewed(at, value)))
+                arrays.append(self._copied(at, self._viewed(at, value), ordered))
             else:
-                arrays.append(self._import(self._viewed(at, value), ordered))
+                arrays.append(self._readers[at](self._viewed(at, value), ordered))
                 ordered = False  # one array that waits is enough
         try:
             shards = self._execute([*arrays, *self._weights]).disassemble_into_single_device_arrays()
@@ -97,12 +96,12 @@ class XlaFunction:
         """Return ``tensor`` as one of the dtype that the program takes, of the same bits."""
         return tensor if tensor.dtype is self._takes[at] else tensor.view(self._takes[at])
 
-    def _copied(self, tensor: torch.Tensor) -> Any:
+    def _copied(self, at: int, tensor: torch.Tensor, ordered: bool) -> Any:
         """Return a copy on the device, whose memory results may take."""
         if self._torch_device == HOST:
             return self._upload(tensor)
         with self._enable_x64(True):
-            return self._copy(self._import(tensor, True)).block_until_ready()
+            return self._copy(self._readers[at](tensor, ordered)).block_until_ready()
 
 
 @dataclass(frozen=True)
