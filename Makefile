@@ -95,6 +95,7 @@ wild: $(INSTALLED) ## Lower models of packages that CI does not install, and wri
 
 gpu: $(INSTALLED) ## Compare programs on the GPU of this machine: eager, torch.compile, jax, and ours on XLA and IREE.
 	$(BIN)/python -m benchmarks.gpu.prepare .gpu
+	$(BIN)/python -m benchmarks.gpu.check --device cuda --json .gpu/checks.json
 	$(BIN)/python .gpu/run.py --device cuda --rows .gpu/rows.jsonl
 
 profile: $(INSTALLED) ## Run the same tests, and list the tests and files that take longest.

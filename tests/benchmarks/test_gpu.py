@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import page, prepare
+from benchmarks.gpu import check, page, prepare
 from benchmarks.gpu.run import file_as_module
 from tests.engines.test_engine_table import needs_xla
 
@@ -46,3 +46,13 @@ def test_a_tiny_model_on_the_cpu(run, tmp_path: Path, monkeypatch: pytest.Monkey
     assert [heading.split(",")[0] for heading in headings[1:]] == ["## CPU", "## H100"]
     assert "* unet, bf16 failed: the process ended with -11" in text.read_text()
     assert "| tiny_decode, fp32 |" in text.read_text()
+
+
+@pytest.mark.slow
+@needs_xla
+def test_checks_of_a_device_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, names = tmp_path / "checks.json", ["calls", "two_devices", "perceptron training"]
+    monkeypatch.setattr(sys, "argv", ["check", "--device", "cpu", "--json", str(path), "--only", *names])
+    assert check.main() == 0
+    rows = json.loads(path.read_text())["rows"]
+    assert {name: row["error"] < 1e-5 for name, row in rows.items()} == dict.fromkeys(names, True)
