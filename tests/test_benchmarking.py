@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fx_importer.benchmarking import Example, chosen_engines, engines, measure, rivals
-from fx_importer.benchmarking.engine_process import Loaded, Loading, Turn
+from fx_importer.benchmarking.engine_process import Loaded, Loading, Turn, on_device
 from fx_importer.errors import UsageError
 from fx_importer.options import Limits
 
@@ -52,6 +52,17 @@ class Biased(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, *, bias: torch.Tensor) -> torch.Tensor:
         return self.model(x) + bias
+
+
+def test_engines_of_a_device():
+    with pytest.raises(UsageError, match="unknown engine 'openvino' on 'cuda': accepted are inductor, xla"):
+        chosen_engines(["openvino"], device="cuda")
+    with pytest.raises(UsageError, match="PyTorch has no device 'cuda:7' here"):
+        chosen_engines(device="cuda:7")
+    example = Example(torch.nn.Linear(3, 4), ([torch.ones(2, 3)],), {"bias": torch.ones(4)})
+    moved = on_device(example, torch.device("meta"))
+    tensors = (*moved.model.parameters(), moved.args[0][0], moved.kwargs["bias"])
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
 
 
 def test_rivals_refuse_state(monkeypatch):

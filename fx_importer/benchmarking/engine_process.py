@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.benchmarking.engines import Candidate, Example
+from fx_importer.engines.device_names import CPU, torch_device_named
 from fx_importer.errors import UsageError
 from fx_importer.process.worker import Note
 
@@ -38,6 +40,7 @@ class Loading:
     """The index of the first processor to use, among those available to the process."""
     results: Path
     """The file with eager's results: eager writes it, and the other engines compare against it."""
+    device: str = CPU
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Session:
         self._args: Any = ()
         self._kwargs: Any = {}
         self._clock, self._loading_clock = time.perf_counter, time.perf_counter
+        self._synchronize: Callable[[], object] = _nothing
 
     def __call__(self, request: Loading | Turn) -> Any:
         with torch.no_grad(), warnings.catch_warnings():
@@ -80,15 +84,19 @@ class Session:
 
     def _load(self, request: Loading) -> Loaded:
         use_threads(request.threads, request.first_processor)
-        if request.threads == 1:  # CPU time, which excludes other processes
+        device = torch_device_named(request.device)
+        if device.type != CPU:
+            self._synchronize = partial(torch.get_device_module(device).synchronize, device)
+        elif request.threads == 1:  # CPU time, which excludes other processes
             self._clock, self._loading_clock = time.process_time, _with_children
-        example = example_of(request.load)
+        example = on_device(example_of(request.load), device)
         self._args, self._kwargs = example.args, example.kwargs
         start = self._loading_clock()
         self._call = request.engine.prepare(example)
         loaded = self._loading_clock()
         del example
         outputs = self._call(*self._args, **self._kwargs)
+        self._synchronize()
         end = self._loading_clock()
         memory = peak_memory() + largest_child()
         difference, passed = _compared(outputs, request.results)
@@ -101,15 +109,21 @@ class Session:
         call, args, kwargs = self._call, self._args, self._kwargs
         if turn.warm_up:
             call(*args, **kwargs)
+            self._synchronize()
         start = self._clock()
         for _ in range(turn.calls):
             call(*args, **kwargs)
+        self._synchronize()
         return (self._clock() - start) / turn.calls, peak_memory()
 
 
 def _with_children() -> float:
     """Return the CPU seconds of this process and of the children that it has waited for."""
     return sum(os.times()[:4])
+
+
+def _nothing() -> None:
+    pass
 
 
 def _not_loaded(*_: Any, **__: Any) -> Any:
@@ -129,6 +143,23 @@ def example_of(load: Load) -> Example:
     return Example(model, args, kwargs)
 
 
+def on_device(example: Example, device: torch.device) -> Example:
+    """Return ``example`` with its tensors on ``device``."""
+    if device.type == CPU:
+        return example
+    model = example.model
+    if isinstance(model, ExportedProgram):
+        from torch.export.passes import move_to_device_pass
+
+        model = move_to_device_pass(model, device)
+    elif isinstance(model, torch.nn.Module):
+        model = model.to(device)
+    inputs: Any = pytree.tree_map_only(
+        torch.Tensor, lambda tensor: tensor.to(device), (tuple(example.args), dict(example.kwargs))
+    )
+    return Example(model, *inputs)
+
+
 def use_threads(threads: int, first: int = 0) -> None:
     """Limit this process to ``threads`` processors, where the OS supports it, and PyTorch to as many threads.
 
@@ -141,7 +172,7 @@ def use_threads(threads: int, first: int = 0) -> None:
 
 
 def _compared(actual: Any, results: Path) -> tuple[float, bool]:
-    leaves = pytree.tree_leaves(actual)
+    leaves = pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, pytree.tree_leaves(actual))
     if not results.exists():
         torch.save(leaves, results)
         return 0.0, True

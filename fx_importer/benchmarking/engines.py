@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.benchmarking.rivals import onnx_runtime, onnx_runtime_is_there, openvino, openvino_is_there
 from fx_importer.engines import engine_named
+from fx_importer.engines.device_names import CPU, torch_device_named
 from fx_importer.engines.engine_table import REFERENCE_ENGINE, module_engines
 from fx_importer.errors import UsageError
 from fx_importer.options import Options
@@ -84,19 +85,23 @@ RIVALS = {candidate.name: candidate for candidate in (INDUCTOR, ONNX_RUNTIME, OP
 """Candidates that run the model without a lowering, by name."""
 
 
-def _lowered(backend: str, options: Options, example: Example) -> Callable[..., Any]:
+def _lowered(backend: str, options: Options, device: str, example: Example) -> Callable[..., Any]:
     from fx_importer.compiler.compile_programs import compile_programs
-    from fx_importer.engines import backend_named
     from fx_importer.importing import FxImporter
 
     call = (example.model, tuple(example.args), dict(example.kwargs))
     lowered = compile_programs({options.importing.func_name: call}, FxImporter(), options)
-    return lowered.caller(backend=backend_named(backend, lowered.stubs))
+    return lowered.caller(backend=backend, device=device)
 
 
-def lowered_engine(backend: str, output_type: OutputType, options: Options = Options()) -> Candidate:  # noqa: B008 - it is frozen
+def lowered_engine(
+    backend: str,
+    output_type: OutputType,
+    options: Options = Options(),  # noqa: B008 - it is frozen
+    device: str = CPU,
+) -> Candidate:
     """Return the engine that lowers to ``output_type`` with ``options`` and runs the result on ``backend``."""
-    prepare = partial(_lowered, backend, replace(options, output_type=output_type))
+    prepare = partial(_lowered, backend, replace(options, output_type=output_type), device)
     return Candidate(f"{backend}:{output_type.value}", prepare, engine_named(backend).check_installed, output_type)
 
 
@@ -104,19 +109,24 @@ def chosen_engines(
     names: Sequence[str] = (),
     output_types: Sequence[OutputType] = (),
     options: Options = Options(),  # noqa: B008 - it is frozen
+    device: str = CPU,
 ) -> list[Candidate]:
     """Return eager PyTorch, and the rivals and engines in ``names``, for ``output_types`` or their own defaults.
 
-    Without names, all of them are returned.
+    Without names, all of them that run on ``device`` are returned.
 
     Raises:
-        UsageError: for an unknown name, or if no engine takes any of ``output_types``.
+        UsageError: for an unknown name, if no engine takes any of ``output_types``, or if ``device`` is not there.
     """
-    measured = [engine for engine in module_engines() if engine.benchmarked]
-    accepted = (*RIVALS, *(engine.name for engine in measured))
+    platform = device.partition(":")[0]
+    measured = [engine for engine in module_engines() if engine.benchmarked and platform in engine.devices]
+    rivals = {name: rival for name, rival in RIVALS.items() if device == CPU or rival is INDUCTOR}
+    accepted = (*rivals, *(engine.name for engine in measured))
     if unknown := [name for name in names if name not in (*accepted, EAGER.name)]:
-        raise UsageError(f"unknown engine {', '.join(map(repr, unknown))}: accepted are {', '.join(accepted)}")
-    candidates = [EAGER, *(rival for name, rival in RIVALS.items() if name in (names or accepted))]
+        where = "" if device == CPU else f" on '{device}'"
+        raise UsageError(f"unknown engine {', '.join(map(repr, unknown))}{where}: accepted are {', '.join(accepted)}")
+    torch_device_named(device)
+    candidates = [EAGER, *(rival for name, rival in rivals.items() if name in (names or accepted))]
     engines = [engine for engine in measured if engine.name in (names or accepted)]
     pairs = [(engine, kind) for engine in engines for kind in output_types or engine.benchmarked]
     pairs = [(engine, kind) for engine, kind in pairs if kind.root in engine.accepts]
@@ -124,7 +134,7 @@ def chosen_engines(
         kinds = " or ".join(kind.value for kind in output_types)
         tried = ", ".join(engine.name for engine in engines)
         raise UsageError(f"no engine of {tried or 'these'} takes {kinds}")
-    return [*candidates, *(lowered_engine(engine.name, kind, options) for engine, kind in pairs)]
+    return [*candidates, *(lowered_engine(engine.name, kind, options, device) for engine, kind in pairs)]
 
 
 def effort_to_install(name: str) -> int:

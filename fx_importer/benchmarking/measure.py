@@ -16,6 +16,7 @@ from rich.table import Table
 from fx_importer.benchmarking.engine_process import Load, Loading, Turn
 from fx_importer.benchmarking.engines import Candidate, effort_to_install
 from fx_importer.diagnostics.progress import counted
+from fx_importer.engines.device_names import CPU
 from fx_importer.errors import UsageError
 from fx_importer.options import Limits
 from fx_importer.process.scratch import Scratch
@@ -157,6 +158,7 @@ def measure(
     seconds: float = math.inf,
     close: float = 0.0,
     loading_at_once: int = 1,
+    device: str = CPU,
 ) -> list[Measurement]:
     """Return one measurement per engine. The first of ``engines`` is eager.
 
@@ -173,6 +175,7 @@ def measure(
             takes longer.
         close: an engine with a relative difference of quartiles of at most this much gets no more than `_ENOUGH` turns.
         loading_at_once: how many engines load concurrently; with one thread, each uses its own processor.
+        device: where the model and its inputs are.
 
     Raises:
         UsageError: if the machine has fewer processors than ``threads``; or if the model cannot be loaded, or does not
@@ -182,9 +185,10 @@ def measure(
     if not 1 <= threads <= there:
         raise UsageError(f"{threads} threads: this process may use {there} processors, so 1 to {there} are accepted")
     scratch = Scratch()
+    results = scratch.path / "results"
     runs = [_Run(engine) for engine in engines]
     first, *others = (
-        partial(run.start, Loading(load, run.engine, threads, i % loading_at_once, scratch.path / "results"), limits)
+        partial(run.start, Loading(load, run.engine, threads, i % loading_at_once, results, device), limits)
         for i, run in enumerate(runs)
     )
     first()  # the others compare their results with eager's

@@ -10,12 +10,15 @@ import typer
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
 from fx_importer.cli.help_layout import Group
-from fx_importer.cli.shared_arguments import Json
+from fx_importer.cli.shared_arguments import Device, Json
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, language_model_engines
 from fx_importer.output_types import OutputType
 
 _ENGINES = "|".join(language_model_engines())
-_Engine = Annotated[str, typer.Option(metavar=_ENGINES, help="The engine that runs the module.")]
+_Engine = Annotated[
+    str | None,
+    typer.Option(metavar=_ENGINES, help=f"The engine that runs the module. Default: {DEFAULT_ENGINE}, where it runs."),
+]
 _Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import` wrote.")]
 _Temperature = Annotated[float, typer.Option(help="0 picks the most likely token; above 0, tokens are sampled.")]
 _TopK = Annotated[int | None, typer.Option(help="Sample from the K most likely tokens.", metavar="K")]
@@ -149,7 +152,8 @@ def llm_run(
             metavar="TEXT", help="The first text of an encoder-decoder's output. Default: the model's start token."
         ),
     ] = None,
-    engine: _Engine = DEFAULT_ENGINE,
+    engine: _Engine = None,
+    device: Device = "cpu",
     max_new_tokens: Annotated[int, typer.Option(help="The most tokens to generate.")] = 128,
     temperature: _Temperature = 0.0,
     top_k: _TopK = None,
@@ -169,7 +173,7 @@ def llm_run(
 
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     options |= {"seed": seed, "stop": stop or ()}
-    run_language_model(folder, prompt or (), features or (), start, engine, lora, json, **options)
+    run_language_model(folder, prompt or (), features or (), start, engine, lora, json, device, **options)
 
 
 @llm.command("build")
@@ -201,7 +205,8 @@ def llm_build(
 @llm.command("chat")
 def llm_chat(
     folder: _Folder,
-    engine: _Engine = DEFAULT_ENGINE,
+    engine: _Engine = None,
+    device: Device = "cpu",
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option(help="The most tokens of an answer. Default: what the context leaves.")
@@ -222,7 +227,7 @@ def llm_chat(
     from fx_importer.cli.commands.llm_chat import chat
 
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    chat(folder, engine, system, lora, **options, seed=seed, stop=stop or ())
+    chat(folder, engine, device, system, lora, **options, seed=seed, stop=stop or ())
 
 
 @llm.command("score")
@@ -231,7 +236,8 @@ def llm_score(
     text: Annotated[
         list[str], typer.Option(metavar="TEXT", help="The text to score. May be repeated, up to the batch size.")
     ],
-    engine: _Engine = DEFAULT_ENGINE,
+    engine: _Engine = None,
+    device: Device = "cpu",
     beside: Annotated[
         Path | None, typer.Option(metavar="DIRECTORY", help="Another imported model, to print its perplexity too.")
     ] = None,
@@ -245,7 +251,7 @@ def llm_score(
     """Print the perplexity of texts, and the number of their tokens."""
     from fx_importer.cli.commands.llm import score_texts
 
-    score_texts(folder, text, engine, beside, source, lora, json)
+    score_texts(folder, text, engine, beside, source, lora, json, device)
 
 
 @llm.command("serve")
@@ -253,7 +259,8 @@ def llm_serve(
     folder: Annotated[
         Path, typer.Argument(metavar="DIRECTORY", help="The directory that `llm import --cache paged` wrote.")
     ],
-    engine: _Engine = DEFAULT_ENGINE,
+    engine: _Engine = None,
+    device: Device = "cpu",
     host: Annotated[
         str, typer.Option(help="The address to listen on. The default is reachable from this machine only.")
     ] = "127.0.0.1",
@@ -269,4 +276,4 @@ def llm_serve(
     """
     from fx_importer.cli.commands.llm_serve import serve
 
-    serve(folder, engine, host, port, name, lora)
+    serve(folder, engine, device, host, port, name, lora)

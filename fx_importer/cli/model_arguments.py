@@ -11,7 +11,7 @@ import typer
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import Report, Reports, takes_following
 from fx_importer.cli.option_arguments import takes_options
-from fx_importer.cli.shared_arguments import OUTPUT_TYPES, Json, Model, Trust
+from fx_importer.cli.shared_arguments import OUTPUT_TYPES, Device, Json, Model, Trust
 from fx_importer.engines.engine_table import module_engines
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
@@ -100,6 +100,7 @@ def verify(
     devices: Annotated[
         int | None, typer.Option(min=1, help="With --plan: the number of devices; without --mesh, of its only axis.")
     ] = None,
+    device: Device = "cpu",
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
     bisect: Annotated[
@@ -121,7 +122,7 @@ def verify(
     """
     from fx_importer.cli.commands.verify import verify_model
 
-    if not verify_model(model, options, backend, rtol, atol, bisect, following, trust, json):
+    if not verify_model(model, options, backend, rtol, atol, bisect, following, trust, json, device):
         raise typer.Exit(1)
 
 
@@ -209,6 +210,7 @@ def bench(
         int,
         typer.Option(min=1, help="Turns of each engine: calls, or of short calls the means of 50 ms of them."),
     ] = 10,
+    device: Device = "cpu",
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all figures as JSON.")] = None,
     report: Reports = None,
     options: Options = Options(),  # noqa: B008 - it is frozen
@@ -224,7 +226,8 @@ def bench(
 
     names = [name.strip() for name in engines.split(",") if name.strip()]
     kinds = [OutputType.get(name) for name in output_type or ()]
-    bench_model(model, options, names, kinds, threads or torch.get_num_threads(), calls, json, report, trust)
+    threads = threads or torch.get_num_threads()
+    bench_model(model, options, names, kinds, threads, calls, json, report, trust, device)
 
 
 @models.command()

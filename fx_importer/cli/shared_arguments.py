@@ -22,6 +22,11 @@ Model = Annotated[
 
 Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON; - is standard output.")]
 
+Device = Annotated[
+    str,
+    typer.Option(metavar="DEVICE", help="Where it runs: cpu, or cuda, cuda:1 or rocm, on an engine that has it."),
+]
+
 Trust = Annotated[
     bool, typer.Option("--trust", help="Load a .pt2 file although it may run code, as one with pickled objects does.")
 ]

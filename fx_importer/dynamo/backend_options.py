@@ -10,11 +10,11 @@ import torch
 
 from fx_importer.calls.backend import Backend
 from fx_importer.engines import BackendOptions, engine_named, engine_of, engines_for
+from fx_importer.engines.device_names import CPU, engine_on, platform_of
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, program_engines
 from fx_importer.errors import UsageError
 from fx_importer.options import KEYWORDS
 from fx_importer.output_types import OutputType
-from fx_importer.results.run import CPU, engine_on, platform_of
 from fx_importer.targets import EXECUTABLE, target_for
 
 _NOT_HERE = frozenset(

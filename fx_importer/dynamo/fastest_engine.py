@@ -17,12 +17,12 @@ from fx_importer.calls.backend import Backend, Loaded
 from fx_importer.compiler.compile_programs import compile_programs
 from fx_importer.dynamo.backend_options import GraphOptions, output_type_for
 from fx_importer.engines import Engine
+from fx_importer.engines.device_names import CPU
 from fx_importer.engines.engine_table import module_engines
 from fx_importer.errors import FxImporterError
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options, PrintOptions
 from fx_importer.results.lowered import Lowered
-from fx_importer.results.run import CPU
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS = range(3, 30)

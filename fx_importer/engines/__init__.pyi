@@ -7,6 +7,8 @@ from .engine_table import default_engine as default_engine
 from .engine_table import engine_named as engine_named
 from .engine_table import engine_of as engine_of
 from .engine_table import engines_for as engines_for
+from .host_calls import FunctionOnDevice as FunctionOnDevice
+from .host_calls import HostCalls as HostCalls
 from .iree.iree_backend import IreeBackend as IreeBackend
 from .isolated_backend import IsolatedBackend as IsolatedBackend
 from .isolated_backend import Worker as Worker

@@ -17,6 +17,7 @@ from fx_importer.llm.image_model import ImageModel as ImageModel
 from fx_importer.llm.imported import import_model as import_model
 from fx_importer.llm.language_model import LanguageModel as LanguageModel
 from fx_importer.llm.language_model import Score as Score
+from fx_importer.llm.loading import engine_for as engine_for
 from fx_importer.llm.loading import load as load
 from fx_importer.llm.native_library import build as build
 from fx_importer.llm.sampling import Sampling as Sampling

@@ -13,7 +13,9 @@ import torch
 
 from fx_importer import Caller, Manifest, UsageError, link, read_weights
 from fx_importer.calls.backend import Loaded, TakesWeights
-from fx_importer.engines.engine_table import DEFAULT_ENGINE, backend_named, language_model_engines
+from fx_importer.engines import BackendOptions, HostCalls
+from fx_importer.engines.device_names import CPU, engine_on, torch_device_named
+from fx_importer.engines.engine_table import DEFAULT_ENGINE, engine_named, language_model_engines
 from fx_importer.llm.batch_model import BatchModel
 from fx_importer.llm.checkpoints.lora_arguments import AdaptedCaller, matrices_for
 from fx_importer.llm.checkpoints.weight_stamps import check_stamps
@@ -42,23 +44,28 @@ class _Later:
 
 
 def load(
-    folder: str | os.PathLike[str], *, engine: str = DEFAULT_ENGINE, lora: str | os.PathLike[str] | None = None
+    folder: str | os.PathLike[str],
+    *,
+    engine: str | None = None,
+    lora: str | os.PathLike[str] | None = None,
+    device: str = CPU,
 ) -> LanguageModel:
     """Load a folder that `import_model` wrote. Compile ``prefill`` and ``decode`` now, other functions on first use.
 
     Args:
         folder: the folder.
-        engine: the name of an engine that runs language models.
+        engine: the name of an engine that runs language models; by default `engine_for`.
         lora: a folder with a PEFT adapter, for a module that takes one: `LanguageModel.use_adapter`.
+        device: where the module runs, as for `Lowered.caller`: weights and cache are there; tokens are sampled on the
+            CPU.
 
     Raises:
         NotInstalledError: if the engine or transformers is not installed; the message names the extra to install.
-        UsageError: if the engine is not supported, a file is missing, the weights do not match the module or changed
-            since the import, or there is not enough memory for the cache.
+        UsageError: if the engine or the device is not supported, a file is missing, the weights do not match the module
+            or changed since the import, or there is not enough memory for the cache.
     """
-    path = Path(folder)
-    if engine not in language_model_engines():
-        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(language_model_engines())}")
+    path, engine = Path(folder), engine_for(device, engine)
+    backend = engine_named(engine).create(BackendOptions(device=device))
     settings = Settings.read(path)
     manifest = manifest_of(path)
     check_stamps(path, settings.weights, settings.files)
@@ -67,13 +74,14 @@ def load(
     tokenizer = _tokenizer(path)
     source = [path / weight for weight in settings.weights]
     state = empty_state(manifest)
-    backend = backend_named(engine)
     if isinstance(backend, TakesWeights):
         weights = read_weights(manifest, source)
         passed = {key: as_passed(weights[weight.name], weight) for key, weight in manifest.weights.items()}
         backend, module = backend.with_weights(passed), read_untrusted_module(path / MODULE)
     else:
         module = link(path / MODULE, source, manifest)
+    if device != CPU:
+        backend = HostCalls(backend, torch_device_named(device))
     functions: dict[str, Loaded] = {name: backend.load(module, name) for name in ("prefill", "decode")}
     for name in manifest.functions.keys() - functions.keys():
         functions[name] = _Later(functools.partial(backend.load, module, name))
@@ -82,6 +90,17 @@ def load(
         caller = AdaptedCaller(manifest, functions, state)
         caller.adapter = matrices
     return _kind(settings)(caller, settings, tokenizer)
+
+
+def engine_for(device: str, engine: str | None = None) -> str:
+    """Return the name of the engine that runs language models on ``device``, by default the first.
+
+    Raises:
+        UsageError: if there is none, ``engine`` is not one, or the device is not there.
+    """
+    if engine is not None and engine not in language_model_engines():
+        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(language_model_engines())}")
+    return engine or DEFAULT_ENGINE if device == CPU else engine_on(device, None, engine)
 
 
 def manifest_of(path: Path) -> Manifest:

@@ -276,6 +276,7 @@ class Lowered(LoweredOnMesh):
         atol: float | None = None,
         isolate: bool = True,
         bisect: bool = False,
+        device: str = "cpu",
         **kwargs: Any,
     ) -> Verdict:
         """Call the model in PyTorch and run the module on backends, and compare all results.
@@ -296,17 +297,19 @@ class Lowered(LoweredOnMesh):
             bisect: on a mismatch, find the stage and the pass after which the numbers differ: an FX pass, or one of the
                 output type's pipeline, of the user or of the engine. The programs are lowered again, and run once for
                 each pass, in this process. ``verdict.wrong_passes`` has the result.
+            device: where the module runs, as for `caller`: by default on the first backend that has it, in this
+                process. PyTorch runs the model on the CPU.
             **kwargs: the model's keyword arguments.
 
         Raises:
-            UsageError: for inputs that the programs were not exported for, an unknown backend, or an output type
-                without a backend.
+            UsageError: for inputs that the programs were not exported for, an unknown backend, an output type
+                without a backend, or a device that is not there.
         """
         from fx_importer.results.verify import inputs_given, verify_lowered
         from fx_importer.verification import Tolerance
 
         call = inputs_given(args, kwargs)
-        return verify_lowered(self, call, inputs, backends, Tolerance(rtol, atol), isolate, bisect)
+        return verify_lowered(self, call, inputs, backends, Tolerance(rtol, atol), isolate, bisect, device)
 
     def bisect(
         self,
@@ -316,6 +319,7 @@ class Lowered(LoweredOnMesh):
         rtol: float | None = None,
         atol: float | None = None,
         isolate: bool = True,
+        device: str = "cpu",
         **kwargs: Any,
     ) -> Divergence | None:
         """Find the first operation of the exported program whose value differs on ``backend``, or None.
@@ -332,6 +336,7 @@ class Lowered(LoweredOnMesh):
             rtol: as for `verify`.
             atol: as for `verify`.
             isolate: as for `verify`.
+            device: as for `verify`.
             **kwargs: the model's keyword arguments.
 
         Raises:
@@ -341,4 +346,4 @@ class Lowered(LoweredOnMesh):
         from fx_importer.verification import Tolerance
 
         call = inputs_given(args, kwargs)
-        return bisect_lowered(self, call, inputs, backend, Tolerance(rtol, atol), isolate)
+        return bisect_lowered(self, call, inputs, backend, Tolerance(rtol, atol), isolate, device)

@@ -14,7 +14,8 @@ from fx_importer.calls.saturation import arguments_check
 from fx_importer.diagnostics.observers import Observer, observing
 from fx_importer.diagnostics.reports import Dumps
 from fx_importer.engines import BackendOptions, default_engine, engine_named, engine_of
-from fx_importer.engines.engine_table import REFERENCE_ENGINE, engines_for, module_engines, stub_engine
+from fx_importer.engines.device_names import CPU, engine_on, torch_device_named
+from fx_importer.engines.engine_table import REFERENCE_ENGINE, stub_engine
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.options import Weights
@@ -25,9 +26,6 @@ from fx_importer.weights import as_passed
 
 if TYPE_CHECKING:
     from fx_importer.results.lowered import Lowered
-
-CPU = "cpu"
-"""The device of the host."""
 
 
 def caller_of(
@@ -78,60 +76,6 @@ def caller_of(
     if device != CPU:
         begin = {name: tensor.to(torch_device_named(device)) for name, tensor in begin.items()}
     return Caller(lowered.manifest, loaded, begin)
-
-
-def engine_on(device: str, output_type: OutputType | None, backend: str | Backend | None = None) -> str:
-    """Return the name of the engine that runs ``output_type``, by default any, on ``device``.
-
-    Raises:
-        UsageError: if there is none, ``backend`` does not run there, or PyTorch has no such device.
-    """
-    platform = device.partition(":")[0]
-    if backend is not None and not isinstance(backend, str):
-        raise UsageError(f"device='{device}' goes with the name of a backend, and not with one that is made already")
-    there = [engine.name for engine in module_engines() if platform in engine.devices]
-    runs = (
-        there if output_type is None else [engine.name for engine in engines_for(output_type) if engine.name in there]
-    )
-    if backend is not None and backend not in there:
-        engine_named(backend)
-        raise UsageError(f"the backend {backend!r} does not run on '{platform}': {_listed(there)}")
-    if not runs:
-        types = sorted({kind.value for name in there for kind in engine_named(name).accepts})
-        raise UsageError(
-            f"no engine runs {output_type.value if output_type else 'modules'} on '{platform}': {_listed(there)}"
-            + (f", which take{'s' * (len(there) == 1)} {' or '.join(types)}" if types else "")
-        )
-    torch_device_named(device)
-    return backend or runs[0]
-
-
-def _listed(engines: Sequence[str]) -> str:
-    return f"{' and '.join(map(repr, engines))} can" if engines else "no engine does"
-
-
-def torch_device_named(device: str) -> torch.device:
-    """Return PyTorch's device of a name such as ``"cuda:1"``. Raises `UsageError` if it is not there."""
-    platform, _, index = device.partition(":")
-    if not platform or (index and not index.isdecimal()):
-        raise UsageError(f"'{device}' names no device: accepted are 'cpu', 'cuda' and 'cuda:1'")
-    kind = "cuda" if platform == "rocm" else platform  # PyTorch's name of AMD's devices
-    try:
-        count = torch.get_device_module(kind).device_count()
-    except RuntimeError:  # PyTorch knows no such devices
-        count = 0
-    if count <= int(index or 0):
-        raise UsageError(
-            f"PyTorch has no device '{device}' here: it has {count} of '{platform}'. Its tensors there are what the "
-            "functions take and return: they need a PyTorch that is built for it, and its driver"
-        )
-    return torch.device(kind) if kind == CPU else torch.device(kind, int(index or 0))
-
-
-def platform_of(device: torch.device) -> str:
-    """Return the name by which `torch_device_named` returns ``device``."""
-    kind = "rocm" if device.type == "cuda" and torch.version.hip else device.type
-    return kind if device.index is None else f"{kind}:{device.index}"
 
 
 def _dumps(lowered: Lowered, backend: Backend) -> list[Observer]:

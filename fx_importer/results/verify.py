@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fx_importer.calls.backend import Backend
-from fx_importer.engines import engines_for
+from fx_importer.engines import BackendOptions, HostCalls, engine_named, engines_for
+from fx_importer.engines.device_names import CPU, engine_on, torch_device_named
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest
 from fx_importer.output_types import OutputType
@@ -31,6 +32,7 @@ def verify_lowered(
     tolerance: Tolerance,
     isolate: bool,
     bisect: bool = False,
+    device: str = CPU,
 ) -> Verdict:
     """Call the model in PyTorch and run the module on backends, and compare all results.
 
@@ -46,7 +48,9 @@ def verify_lowered(
     if isinstance(backends, str):
         backends = [backends]
     required = None
-    if backends is None:
+    if device != CPU:
+        backends = [_on_device(lowered, backend, device) for backend in backends or (None,)]
+    elif backends is None:
         backends = _default_backends(lowered.manifest)
         required = backends[0]
     calls = [call] if call else inputs or example_inputs(lowered.exported)
@@ -57,6 +61,13 @@ def verify_lowered(
     wrong = {check.backend: check for check in ran if check.status is Status.MISMATCH}
     checks = (_wrong_pass(lowered, check, calls, backends, tolerance) for check in wrong.values())
     return replace(verdict, wrong_passes=tuple(check for check in checks if check is not None))
+
+
+def _on_device(lowered: Lowered, backend: str | Backend | None, device: str) -> Backend:
+    """Return a backend that runs on ``device``, by default the first. Raises `UsageError` if there is none."""
+    name = engine_on(device, lowered.options.output_type, backend)
+    options = BackendOptions(lowered.stubs, programs=lowered.programs, manifest=lowered.manifest, device=device)
+    return HostCalls(engine_named(name).create(options), torch_device_named(device))
 
 
 def _wrong_pass(
@@ -83,6 +94,7 @@ def bisect_lowered(
     backend: str | Backend | None,
     tolerance: Tolerance,
     isolate: bool,
+    device: str = CPU,
 ) -> Divergence | None:
     """Find the first operation of the exported program whose value differs on ``backend``.
 
@@ -93,7 +105,10 @@ def bisect_lowered(
         raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
     _check_comparable(lowered)
     chosen = inputs or call or example_inputs(lowered.exported)[0]
-    backend = default_backend(lowered.manifest) if backend is None else backend
+    if device != CPU:
+        backend = _on_device(lowered, backend, device)
+    elif backend is None:
+        backend = default_backend(lowered.manifest)
     return bisect(lowered, lowered.recompile, chosen, backend, tolerance, isolate)
 
 

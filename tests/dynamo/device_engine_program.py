@@ -1,4 +1,4 @@
-"""A script: graphs with tensors of a device, on an engine that runs there; see `python_device`."""
+"""A script: graphs and modules with tensors of a device, on an engine that runs there; see `python_device`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fx_importer import UsageError
+from fx_importer import UsageError, lower
 from fx_importer.calls.backend import Loaded
 from fx_importer.calls.call_signature import HOST
 from fx_importer.calls.specialization import Specialized
@@ -128,3 +128,11 @@ with pytest.raises(UsageError, match="PyTorch has no device 'pygpu:1' here: it h
     GraphOptions.of({}, None, "pygpu:1")
 with pytest.raises(UsageError, match="no engine runs tosa on 'pygpu'"):
     GraphOptions.of({"output_type": "tosa"}, None, "pygpu:0")
+
+model = Net().to(python_device.DEVICE)
+lowered = lower(model, there, output_type="stablehlo", mutation="functional")
+verdict = lowered.verify(there, device=python_device.DEVICE)
+assert verdict, verdict
+assert [check.backend for check in verdict.checks] == ["there"]
+with pytest.raises(UsageError, match="the backend 'jit' does not run on 'pygpu': 'there' can"):
+    lowered.verify(there, device=python_device.DEVICE, backends=["jit"])

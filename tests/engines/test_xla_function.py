@@ -9,8 +9,9 @@ from torch import nn
 
 from fx_importer import UsageError, lower
 from fx_importer.calls.call_signature import Signature, TensorKind
-from fx_importer.engines import XlaBackend
+from fx_importer.engines import BackendOptions, HostCalls, XlaBackend
 from fx_importer.engines.xla import xla_backend
+from fx_importer.engines.xla.engine import XLA_ENGINE
 from tests.engines.test_engine_table import needs_xla
 
 pytestmark = needs_xla
@@ -124,9 +125,12 @@ def test_results_outlive_calls():
     assert [int(each[3, 4]) for each in results] == [2 * at for at in range(8)]
 
 
-def test_state_stays_in_its_memory():
+@pytest.mark.parametrize("from_host", [False, True])
+def test_state_stays_in_its_memory(from_host: bool):
     x = torch.randn(64, 16)
-    caller = lower(Running(), x, output_type="stablehlo", mutation="functional").caller(backend="xla")
+    lowered = lower(Running(), x, output_type="stablehlo", mutation="functional")
+    backend = HostCalls(XlaBackend(), torch.device("cpu")) if from_host else "xla"
+    caller = lowered.caller(backend=backend)
     places = []
     for _ in range(3):
         caller(x)
@@ -188,10 +192,23 @@ def test_tensors_of_another_device_are_named():
         ("tosa", {"device": "cuda"}, "no engine runs tosa on 'cuda': 'xla' can, which takes stablehlo"),
         ("stablehlo", {"device": "cuda", "backend": "jit"}, "'jit' does not run on 'cuda': 'xla' can"),
         ("stablehlo", {"device": "cuda", "backend": XlaBackend()}, "goes with the name of a backend"),
-        ("stablehlo", {"device": "abacus"}, "no engine runs stablehlo on 'abacus': no engine does"),
+        ("stablehlo", {"device": "abacus"}, "no engine runs on 'abacus': accepted are 'cpu', 'cuda', 'rocm'"),
     ],
 )
 def test_devices_that_are_not_there(output_type: str, options, message: str):
     lowered = lower(nn.ReLU(), torch.ones(3), output_type=output_type)
     with pytest.raises(UsageError, match=message):
         lowered.caller(**options)
+
+
+def test_a_platform_that_jax_lacks_is_an_error_before_the_module_is_compiled():
+    with pytest.raises(UsageError, match="jax has no platform 'cuda' here: .*pip install 'jax.cuda13.'"):
+        XLA_ENGINE.create(BackendOptions(device="cuda"))
+
+
+def test_verify_takes_a_device():
+    lowered = lower(nn.ReLU(), torch.ones(3), output_type="stablehlo")
+    with pytest.raises(UsageError, match="PyTorch has no device 'cuda:1' here: it has 0 of 'cuda'"):
+        lowered.verify(device="cuda:1")
+    with pytest.raises(UsageError, match="'jit' does not run on 'cuda': 'xla' can"):
+        lowered.bisect(device="cuda", backend="jit")

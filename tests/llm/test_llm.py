@@ -92,6 +92,13 @@ def test_the_command_prints_several_texts(tiny, loaded, capsys):
     assert re.match(r"12 tokens on jit: prompt [0-9.]+ s, [0-9.]+ tokens per second", err)
 
 
+def test_a_device_that_is_not_there_is_an_error(tiny):
+    with pytest.raises(UsageError, match="PyTorch has no device 'cuda:1' here"):
+        load(tiny[2], device="cuda:1")
+    with pytest.raises(UsageError, match="the backend 'jit' does not run on 'cuda': 'xla' can"):
+        run_language_model(tiny[2], ["Hello"], [], None, "jit", None, device="cuda")
+
+
 def test_a_cache_that_does_not_fit_is_said(tiny, monkeypatch):
     """Before it is taken."""
     monkeypatch.setattr(loading, "available_memory", lambda: 1000)

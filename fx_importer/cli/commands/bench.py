@@ -36,26 +36,29 @@ def bench_model(
     path: Path | None,
     report: Path | None = None,
     trust: bool = False,
+    device: str = "cpu",
 ) -> None:
     """Measure the model that ``model`` names on ``engines``, and print a table and a recommendation.
 
     ``report`` is written for each output type, which is lowered once more for it.
 
     Raises:
-        UsageError: if ``model`` does not name a model that runs in eager PyTorch, no engine fits, there are fewer
-            processors than ``threads``, or ``path`` cannot be written.
+        UsageError: if ``model`` does not name a model that runs in eager PyTorch, no engine fits, ``device`` is not
+            there, there are fewer processors than ``threads``, or ``path`` cannot be written.
     """
     with json_output(path) as write:
         if report is not None:
             check_report(report)
-        chosen = chosen_engines(engines, output_types, options)
+        chosen = chosen_engines(engines, output_types, options, device)
         with reporting_progress(True):
             progress.enter(f"measure {model}")
-            measurements = measure(partial(load_model, model, trust=trust), chosen, threads, turns, EVALUATION)
+            load = partial(load_model, model, trust=trust)
+            measurements = measure(load, chosen, threads, turns, EVALUATION, device=device)
         console = escaped_console() if escaped_console().is_terminal else escaped_console(width=_WIDTH)
         console.print(table(measurements))
         echo(*remarks(measurements), recommendation(measurements), sep="\n")
-        figures = {"model": model, "threads": threads, "engines": [asdict(measurement) for measurement in measurements]}
+        rows = [asdict(measurement) for measurement in measurements]
+        figures = {"model": model, "device": device, "threads": threads, "engines": rows}
         write(json.dumps(figures, indent=1))
         if report is not None:
             call = load_call(model, trust)

@@ -52,9 +52,10 @@ def run_language_model(
     prompts: Sequence[str],
     features: Sequence[Path],
     start: str | None,
-    engine: str,
+    engine: str | None,
     lora: Path | None,
     json: Path | None = None,
+    device: str = "cpu",
     **options: Any,
 ) -> None:
     """Print what the model writes after each prompt, or for each source of ``features``, with `generate`'s options.
@@ -64,7 +65,7 @@ def run_language_model(
     """
     inputs, labels = _inputs(prompts, features)
     with json_output(json) as write:
-        write(document(_run(folder, inputs, labels, bool(features), start, engine, lora, options)))
+        write(document(_run(folder, inputs, labels, bool(features), start, engine, device, lora, options)))
 
 
 def _run(
@@ -73,13 +74,15 @@ def _run(
     labels: list[str],
     features: bool,
     start: str | None,
-    engine: str,
+    engine: str | None,
+    device: str,
     lora: Path | None,
     options: dict[str, Any],
 ) -> dict[str, Any]:
     """Generate and print the texts, and return them as data."""
     llm = quiet_llm()
-    model = llm.load(folder, engine=engine, lora=lora)
+    model = llm.load(folder, engine=engine, lora=lora, device=device)
+    engine = llm.engine_for(device, engine)
     if isinstance(model, llm.SourceModel):
         options["start"] = start
         labels = [f"{label}: " for label in labels]
@@ -99,7 +102,8 @@ def _run(
             echo(f"{label}{generation.text}")
     count = sum(len(generation.tokens) for generation in generations)
     rate = f", {len(inputs) * model.steps / model.seconds_of_decode:.1f} tokens per second" if model.steps else ""
-    echo(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
+    where = engine if device == "cpu" else f"{engine}, {device}"
+    echo(f"{count} tokens on {where}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
     texts = [{"text": generation.text, "tokens": generation.tokens} for generation in generations]
     times = {"seconds_of_prefill": model.seconds_of_prefill, "seconds_of_decode": model.seconds_of_decode}
     return {"engine": engine, "texts": texts, "steps": model.steps, **times}
@@ -126,17 +130,18 @@ def _inputs(prompts: Sequence[str], features: Sequence[Path]) -> tuple[list[Any]
 def score_texts(
     folder: Path,
     texts: Sequence[str],
-    engine: str,
+    engine: str | None,
     beside: Path | None,
     sources: Sequence[str] | None,
     lora: Path | None = None,
     json: Path | None = None,
+    device: str = "cpu",
 ) -> None:
     """Print the perplexity of each text, and its perplexity by the import in ``beside``; ``json`` gets both as data."""
     llm = quiet_llm()
 
     def scored(path: Path, adapter: Path | None) -> Any:
-        model = llm.load(path, engine=engine, lora=adapter)
+        model = llm.load(path, engine=engine, lora=adapter, device=device)
         if isinstance(model, llm.SourceModel):
             return model.score(texts, sources=sources)
         if sources:

@@ -11,10 +11,10 @@ from fx_importer.cli.terminal import echo
 from fx_importer.errors import UsageError
 
 
-def chat(folder: Path, engine: str, system: str | None, lora: Path | None, **options: Any) -> None:
+def chat(folder: Path, engine: str | None, device: str, system: str | None, lora: Path | None, **options: Any) -> None:
     """Answer lines of standard input with the options of `Chat.say`, until ``/exit`` or its end."""
     llm = quiet_llm()
-    conversation = llm.Chat(llm.load(folder, engine=engine, lora=lora), system=system)
+    conversation = llm.Chat(llm.load(folder, engine=engine, lora=lora, device=device), system=system)
     prompt = "> " if sys.stdin.isatty() else ""
     while (line := _line(prompt)) not in (None, "/exit"):
         if line == "/reset":

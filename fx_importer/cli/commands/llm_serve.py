@@ -11,7 +11,9 @@ from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.process.optional_packages import is_installed
 
 
-def serve(folder: Path, engine: str, host: str, port: int, name: str | None, lora: Path | None) -> None:
+def serve(
+    folder: Path, engine: str | None, device: str, host: str, port: int, name: str | None, lora: Path | None
+) -> None:
     """Serve the model in ``folder`` on HTTP, until the process is interrupted.
 
     Raises:
@@ -31,7 +33,7 @@ def serve(folder: Path, engine: str, host: str, port: int, name: str | None, lor
     with _listening(host, port) as listening:
         if Settings.read(folder).page_size is None:
             raise UsageError(f"'{folder}' has a static cache: import the model with --cache paged to serve it")
-        model = llm.load(folder, engine=engine, lora=lora)
+        model = llm.load(folder, engine=engine, lora=lora, device=device)
         assert isinstance(model, PagedModel)
         server = Server(model, name or folder.resolve().name)
         address, port = listening.getsockname()[:2]

@@ -26,6 +26,7 @@ def verify_model(
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
     json: Path | None = None,
+    device: str = "cpu",
 ) -> bool:
     """Lower the model that ``model`` names, run it on ``backends`` with its own example inputs, and print the result.
 
@@ -45,12 +46,14 @@ def verify_model(
     with json_output(json) as write, following.run(model, options.output_type.value) as followed:
         with reporting_progress(True):
             lowered = followed.lowered = lower_model(model, options, trust)
-            verdict = followed.verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol, bisect=bisect)
+            verdict = followed.verdict = lowered.verify(
+                backends=backends or None, rtol=rtol, atol=atol, bisect=bisect, device=device
+            )
         _show(verdict)
         for check in verdict.checks:
             if bisect and check.status is Status.MISMATCH and check.backend != CAPTURE:
                 with reporting_progress(True):
-                    divergence = lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)
+                    divergence = lowered.bisect(backend=check.backend, rtol=rtol, atol=atol, device=device)
                 followed.divergences += [divergence] if divergence else []
                 echo(f"\n{divergence}")
         write(
