@@ -106,10 +106,12 @@ class AssumptionError(UsageError):
         opposite = {"True": "it is False", "False": "it is True"}
         value = re.search(r"` is (True|False)(, at|$)", assumption)
         actual = opposite[value[1]] if value else "it is not"
-        advice = "" if "(otherwise the model raises" in assumption else _OTHER_BRANCH
+        advice = "" if OTHERWISE in assumption else _OTHER_BRANCH
         super().__init__(f"'{function}' assumes that {assumption}: {actual} for these inputs{advice}")
 
 
+OTHERWISE = "(otherwise the model raises"
+"""Part of the text of an assumption without which the model raises, too."""
 _OTHER_BRANCH = ". Capture the model with these inputs, or write the branch with torch.where or torch.cond"
 
 

@@ -20,7 +20,7 @@ from fx_importer.compiler.driver import export_models, in_arithmetic, lower_expo
 from fx_importer.compiler.quantized_arithmetic import lowered_as_chosen
 from fx_importer.compiler.stages import admit, new_trace
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.errors import AssumptionWarning, ExportError, QuantizationWarning, RandomNumbersWarning
+from fx_importer.errors import OTHERWISE, AssumptionWarning, ExportError, QuantizationWarning, RandomNumbersWarning
 from fx_importer.frontend.dynamic_dimensions import dimension_names
 from fx_importer.frontend.torch_patches import GUARD_LOG, META_LOG, patched, warnings_filtered
 from fx_importer.importing import FxImporter
@@ -168,6 +168,7 @@ def recompile(
 def warn_of_assumptions(manifest: Manifest, captured: Collection[str], options: ExportOptions) -> None:
     """Warn of the assumptions of the functions ``captured``, one line each, unless ``options`` ask for them.
 
+    Where one does not hold, the model computes something else; of those without which it raises, too, is no warning.
     Programs that were captured before have the assumptions of their owner.
     """
     if options.capture is not Capture.AUTO:
@@ -178,6 +179,7 @@ def warn_of_assumptions(manifest: Manifest, captured: Collection[str], options: 
         for name, function in manifest.functions.items()
         if name in captured
         for assumption in function.assumptions
+        if OTHERWISE not in assumption
     ]
     if lines:
         count = "1 assumption" if len(lines) == 1 else f"{len(lines)} assumptions"

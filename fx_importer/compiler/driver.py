@@ -54,6 +54,7 @@ from fx_importer.fx_passes.selections.without_selections import WITHOUT_SELECTIO
 from fx_importer.fx_passes.sizes.constant_sizes import FOLD_CONSTANT_SIZES
 from fx_importer.fx_passes.sizes.decided_sizes import CHECK_DECIDED_SIZES
 from fx_importer.fx_passes.sizes.numbers_to_tensors import NUMBERS_OF_DECOMPOSITIONS_TO_TENSORS, NUMBERS_TO_TENSORS
+from fx_importer.fx_passes.sizes.required_sizes import CHECK_REQUIRED_SIZES
 from fx_importer.fx_passes.sizes.sizes_of_one import FOLD_SIZES_OF_ONE
 from fx_importer.fx_passes.sizes.sizes_to_tensors import SIZES_TO_TENSORS
 from fx_importer.importing import FxImporter, ImportResult
@@ -107,6 +108,7 @@ DECOMPOSED = (
     FIX_AXIS_OF_CROSS,
     FOLD_CONSTANT_SIZES,
     CHECK_DECIDED_SIZES,
+    CHECK_REQUIRED_SIZES,
     MASKS_TO_POSITIONS,
     WITHOUT_SELECTIONS,
     RESOLVE_STRIDES,

@@ -193,7 +193,9 @@ PRIVATE_NAMES = (
     PrivateNames("torch.utils._sympy.printers", ("PythonPrinter",), "sympy.pycode"),
     PrivateNames("torch.utils._sympy.reference", ("PythonReferenceAnalysis",), "sympy.lambdify"),
     PrivateNames("torch.utils._sympy.symbol", ("SymT", "symbol_is_type"), "free_unbacked_symbols of a SymInt"),
-    PrivateNames("torch.utils._sympy.value_ranges", ("ValueRanges",), "range_constraints that export has made"),
+    PrivateNames(
+        "torch.utils._sympy.value_ranges", ("ValueRanges", "bound_sympy"), "range_constraints that export has made"
+    ),
     PrivateNames("torch.utils._triton", ("has_triton",), "triton.runtime.driver.active"),
 )
 """Each private name of torch that the package's source imports or reads from a module. Patched ones: `PATCHES`."""

@@ -72,6 +72,14 @@ def remember_dtypes(graph: fx.Graph) -> None:
                 node.meta.setdefault("model_dtypes", dtypes)
 
 
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """Return all arguments of ``node`` by name, in order."""
+    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    names = [argument.name for argument in schema]
+    passed = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return {argument.name: passed.get(argument.name, argument.default_value) for argument in schema}
+
+
 def rewrite_nodes(nodes: Iterable[fx.Node], rules: NodeRewrites) -> None:
     """Replace each of ``nodes`` that ``rules`` have a replacement for."""
     for node in nodes:

@@ -6,6 +6,7 @@ from torch.export import Dim
 from torch.nn import functional as F
 
 from fx_importer import StageFailed, lower
+from fx_importer.errors import AssumptionError
 from fx_importer.manifest import Manifest
 from tests.e2e.harness import STABLEHLO, TOSA, assert_same, normal
 
@@ -94,13 +95,10 @@ def test_selected_elements(function, dynamic, output_type):
     "function",
     [
         lambda x, rows: (x[rows] * x[torch.flip(rows, [0])]).sum(),
-        lambda x, rows: x[rows][:4:2].sum(),
-        lambda x, rows: x[rows][::2],
-        lambda x, rows: x[rows][0].sum(),
         lambda x, rows: x[rows].gather(1, (x.abs() > 1).long()[torch.flip(rows, [0])]).sum(),
         lambda x, rows: torch.bucketize(x[:1], torch.arange(5.0)[rows]),
     ],
-    ids=["two_masks", "step", "whole_step", "first", "gather", "boundaries"],
+    ids=["two_masks", "gather", "boundaries"],
 )
 def test_data_dependent_sizes_that_remain_are_refused(function):
     with pytest.raises(StageFailed, match="data-dependent size"):
@@ -127,7 +125,8 @@ def ordered(x, rows):
     y = x[rows]
     best = y[:, 0].argsort(descending=True, stable=True)[:2]
     joined = torch.cat([x[~rows] * 2, y, x])
-    return y.sort(0), y.flip(0) * y, y[best], y[:-1], joined, joined[:, 1].sort(descending=True)[0][:3]
+    steps = y[1::2], y[:-1:3] * 2, y[-3::2], y[:4:2].sum(0), y[-2:], y[:, 1]
+    return y.sort(0), y.flip(0) * y, y[best], y[:-1], joined, joined[:, 1].sort(descending=True)[0][:3], steps
 
 
 @pytest.mark.in_turn("output_type")
@@ -145,6 +144,42 @@ def test_results_of_data_dependent_size_are_padded(function, dynamic, output_typ
     for number in (1, 3) if dynamic else ():
         arguments = x[:number], MASKS[0][:number]
         assert_same(lowered.run(*arguments), function(*arguments), None)
+
+
+def least_sizes(x, rows):
+    """Elements and extrema of selections of different sizes, of which eager raises without them."""
+    two, one, three, columns = x[rows], x[x[:, 0] > 0], x[x[:, 1] > 0], x[:, x[0] > 0]
+    return (
+        two[-2],
+        one[0] + one[-1],
+        three.narrow(0, 1, 2),
+        three.narrow(0, -3, 1),
+        columns.amax(1),
+        columns[:, 1:].max(),
+    )
+
+
+@pytest.mark.slow_rows("^static")
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_selections_that_are_too_small_are_errors(dynamic, output_type):
+    shapes = ({0: Dim("n")}, {0: Dim("n")}) if dynamic else None
+    lowered = lower(least_sizes, torch.ones(5, 4), MASKS[0], output_type=output_type, dynamic_shapes=shapes)
+    x = normal(5, 4)
+    x[:3], x[0, 1] = x[:3].abs(), -1
+    x[3, 1], two = 0.5, torch.tensor([False, False, True, False, True])
+    assert_same(lowered(x, two), least_sizes(x, two), None)
+    few = [(x, torch.arange(5) == 3), (x - torch.tensor([9.0, 0, 0, 0]), two), (x - torch.tensor([0, 0.5, 0, 0]), two)]
+    for arguments in (*few, (x - torch.tensor([[0, 0, 9, 9]] + 4 * [[0.0] * 4]), two)):
+        with pytest.raises((IndexError, RuntimeError)):
+            least_sizes(*arguments)
+        with pytest.raises(
+            AssumptionError, match=r"`size \d of aten.* >= \d, in .* is True, .* the model raises an error"
+        ):
+            lowered(*arguments)
+    if dynamic:
+        x[1], two = x[0], two[:3]
+        assert_same(lowered(x[:3].abs(), ~two), least_sizes(x[:3].abs(), ~two), None)
 
 
 def test_manifest_has_the_sizes_of_padded_results():

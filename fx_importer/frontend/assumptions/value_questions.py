@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fx_importer.diagnostics.source_lines import source_line, source_lines
+from fx_importer.errors import OTHERWISE
 from fx_importer.frontend.assumptions.packed_sequences import PackedSequences
 from fx_importer.frontend.torch_patches import (
     DEFERRED_ASSERTION,
@@ -69,7 +70,7 @@ class Question:
     def text(self) -> str:
         """The expression, its value and the place."""
         where = f", at {self.file}:{self.line}" if self.file else ""
-        raised = f" (otherwise the model raises {self.otherwise})" if self.otherwise else ""
+        raised = f" {OTHERWISE} {self.otherwise})" if self.otherwise else ""
         return f"`{self.expression}` is {self.answer}{where}{raised}"
 
 

@@ -86,9 +86,10 @@ def slice_(node: fx.Node, state: Selections) -> Result:
     start, end = arguments["start"] or 0, sys.maxsize if arguments["end"] is None else arguments["end"]
     if axis not in state.axes(x):
         return _along(node, state)
-    if type(start) is not int or type(end) is not int or arguments["step"] != 1:
+    step = arguments["step"]
+    if type(start) is not int or type(end) is not int or type(step) is not int:
         return None
-    if start == 0 and end == sys.maxsize:
+    if start == 0 and end == sys.maxsize and step == 1:
         return state.selected[x]
     selection = _first(x, axis, state)
     if selection is None:
@@ -105,15 +106,46 @@ def slice_(node: fx.Node, state: Selections) -> Result:
         stop = emit(node, aten.clamp_max.default, count, end)
     whole, size = state.whole(x), selection.size
     if start >= 0 and type(size) is int:
-        whole = emit(node, aten.slice.Tensor, whole, axis, start, size if end < 0 else min(end, size))
-    elif start:  # torch's rule of slices would decide whether a dynamic size exceeds a number
+        whole = emit(node, aten.slice.Tensor, whole, axis, start, size if end < 0 else min(end, size), step)
+    elif start or step != 1:  # torch's rule of slices would decide whether a dynamic size exceeds a number
         position = emit(node, aten.arange.default, size, dtype=torch.int64)
+        if step != 1:
+            position = emit(node, aten.clamp_min.default, emit(node, aten.mul.Tensor, position, step), 0)  # it may wrap
         last = emit(node, aten.clamp_min.default, emit(node, aten.sub.Tensor, count, 1), 0)
         places = emit(node, aten.minimum.default, emit(node, aten.add.Tensor, position, begin), last)
         whole = emit(node, aten.index_select.default, whole, axis, places)
     number = emit(node, aten.clamp_min.default, emit(node, aten.sub.Tensor, stop, begin), 0)
-    key = state.numbers.derived("slice", selection.number, start, end)
+    if step != 1:
+        number = emit(node, aten.floor_divide.default, emit(node, aten.add.Tensor, number, step - 1), step)
+    key = state.numbers.derived("slice", selection.number, start, end, step)
     return _with_size(node, whole, axis, first_elements(node, _size(node, whole, axis), number, key), [x], state)
+
+
+def consecutive(node: fx.Node, state: Selections) -> Result:
+    """Take one or several selected slices, from the first or from the last one on: a pass checks that they exist."""
+    x: Any
+    x, dim, start, *rest = node.args
+    length: Any = rest[0] if rest else 1
+    axis = dim % max(value_of(x).dim(), 1)
+    if axis not in state.axes(x):
+        return _along(node, state)
+    selection = _first(x, axis, state)
+    if selection is None or type(start) is not int or type(length) is not int:
+        return None
+    whole = state.whole(x)
+    if start >= 0 and type(selection.size) is int:
+        if start + length > selection.size:
+            return None
+        whole = emit(node, aten.slice.Tensor, whole, axis, start, start + length)
+    else:
+        count = selection.count(node)
+        places = emit(node, aten.arange.start, start, start + length, dtype=torch.int64)
+        if start < 0:
+            places = emit(node, aten.add.Tensor, places, count)
+        last = emit(node, aten.sub.Tensor, count, 1)
+        places = emit(node, aten.clamp_min.default, emit(node, aten.minimum.default, places, last), 0)
+        whole = emit(node, aten.index_select.default, whole, axis, places)
+    return state.with_whole(node, whole if rest else emit(node, aten.select.int, whole, axis, 0))
 
 
 def _size(before: fx.Node, x: fx.Node, axis: int) -> int | fx.Node:

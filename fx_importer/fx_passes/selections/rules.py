@@ -11,6 +11,7 @@ from torch import fx
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_passes.node_rewriting import arguments_of
 from fx_importer.fx_passes.selections import elementwise, ordered, reads, writes
 from fx_importer.fx_passes.selections.reads import Result, aligned
 from fx_importer.fx_passes.selections.reductions import REDUCTIONS, accumulated, in_dtype_of
@@ -18,14 +19,6 @@ from fx_importer.fx_passes.selections.selected import Selections, nodes_in
 
 _MEAN, _SUM = 1, 2
 """Values of the argument ``reduction``."""
-
-
-def _arguments(node: fx.Node) -> dict[str, Any]:
-    """Return all arguments of ``node`` by name, in order."""
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
-    names = [argument.name for argument in schema]
-    passed = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    return {argument.name: passed.get(argument.name, argument.default_value) for argument in schema}
 
 
 def _called(node: fx.Node, arguments: dict[str, Any]) -> fx.Node:
@@ -37,7 +30,7 @@ def _called(node: fx.Node, arguments: dict[str, Any]) -> fx.Node:
 
 def loss(node: fx.Node, state: Selections) -> Result:
     """Reduce the losses of selected pairs of elements."""
-    operands, arguments = nodes_in((node.args, node.kwargs)), _arguments(node)
+    operands, arguments = nodes_in((node.args, node.kwargs)), arguments_of(node)
     kind = arguments["reduction"]
     if not aligned(node, state, operands):
         return None
@@ -63,7 +56,7 @@ def loss(node: fx.Node, state: Selections) -> Result:
 
 def cross_entropy(node: fx.Node, state: Selections) -> Result:
     """Ignore the targets that are not selected."""
-    arguments = _arguments(node)
+    arguments = arguments_of(node)
     x, target = arguments["self"], arguments["target"]
     selections = [
         {axis: selection.number for axis, selection in state.axes(operand).items()} for operand in (x, target)
@@ -102,10 +95,7 @@ _MOVES = (
     *(aten.permute.default, aten.transpose.int, aten.t.default, aten.numpy_T.default, aten.mT.default),
     *(aten.movedim.int, aten.movedim.intlist, operator.getitem),
 )
-_ALONG_AXIS_1 = (
-    *(aten.max.dim, aten.min.dim),
-    *(aten.select.int, aten.narrow.default, aten.unbind.int),
-)
+_ALONG_AXIS_1 = (aten.max.dim, aten.min.dim, aten.unbind.int)
 _ALONG_AXIS_2 = (
     *(
         aten.repeat_interleave.self_int,
@@ -152,6 +142,7 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys((aten.sort.default, aten.sort.stable, aten.argsort.default, aten.argsort.stable), ordered.sort),
     aten.flip.default: ordered.flip,
     aten.slice.Tensor: ordered.slice_,
+    **dict.fromkeys((aten.select.int, aten.narrow.default), ordered.consecutive),
     aten.cat.default: ordered.cat,
     aten.glu.default: elementwise.along(1, -1),
     **dict.fromkeys((aten.argmax.default, aten.argmin.default), elementwise.along(1, None)),
