@@ -12,6 +12,7 @@ from fx_importer.pipelines.stage import Pass, Stage, on_functions
 from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
 from fx_importer.rewrites import (
     bind_library,
+    call_by_address,
     channels_last,
     collapse_loops,
     declare_operator_stubs,
@@ -19,6 +20,7 @@ from fx_importer.rewrites import (
     divide_without_traps,
     expand_scalars,
     expand_small_floats,
+    hide_functions,
     hoist_weights,
     insert_checks,
     int8_matmuls_to_f32,
@@ -136,7 +138,7 @@ BUFFERIZE = Stage(
         on_functions("optimize-allocation-liveness"),
         Pass("convert-bufferization-to-memref"),
         *(relax_layout_casts, bind_library, pass_destinations),
-        *(plan_arena, plan_slots, place_results),
+        *(plan_arena, plan_slots, place_results, call_by_address),
     ),
 )
 LOOPS = Stage(
@@ -185,6 +187,7 @@ TO_LLVM = Stage(
     "All operations are in the LLVM dialect.",
     (
         Pass("convert-scf-to-cf"),
+        hide_functions,
         Pass("convert-vector-to-llvm"),
         Pass("expand-strided-metadata"),
         Pass("lower-affine"),

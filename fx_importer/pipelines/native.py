@@ -15,7 +15,6 @@ from fx_importer.rewrites import (
     channels_last,
     divide_without_traps,
     expand_scalars,
-    hide_functions,
     insert_status_checks,
     interchange_loops,
     keep_narrow_results,
@@ -126,7 +125,7 @@ def machine_code(processor: Processor) -> Pipeline:
     """Return the pipeline from the result of `buffers` to the LLVM dialect, for ``processor``."""
     left_out = () if processor.threads else (launch_on_threads,)
     first, *rest = (_with_index(step, processor.index_bits) for step in TO_LLVM.passes if step not in left_out)
-    blocks = Stage("llvm", TO_LLVM.description, (first, return_status, hide_functions, *rest))
+    blocks = Stage("llvm", TO_LLVM.description, (first, return_status, *rest))
     return Pipeline("native-code", (_KERNELS, SCALARS, blocks))
 
 

@@ -36,7 +36,7 @@ from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.llvm.arena import place_results, plan_arena, plan_slots
 from fx_importer.rewrites.llvm.empty_tensors import separate_empty_tensors
-from fx_importer.rewrites.llvm.entry_point import set_entry_point
+from fx_importer.rewrites.llvm.entry_point import call_by_address, set_entry_point
 from fx_importer.rewrites.llvm.fusion_limits import keep_from_recomputation, remove_fusion_marks
 from fx_importer.rewrites.llvm.kernel_outlining import outline_kernels, reassociate_sums, skip_optimization
 from fx_importer.rewrites.llvm.library_binding import bind_library
@@ -112,6 +112,7 @@ _ALL = (
     bind_library,
     bitcasts_to_linalg,
     boolean_sums_to_or,
+    call_by_address,
     clamp_insertions,
     collapse_loops,
     complex_parts_to_stablehlo,

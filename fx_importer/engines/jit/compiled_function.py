@@ -38,8 +38,8 @@ class CompiledFunction:
         entry: takes the address of an array of addresses of variables: ``function``, the address of its arguments, the
             number of descriptors, the address of their addresses, the address of the tensors' addresses, the error
             code.
-        function: the address of the function. It takes an array of addresses: of the results, if any, and of each
-            argument.
+        function: the address of the function. It takes an array of addresses: of each argument, and of memory for its
+            results.
         take_failure: returns the name and the error of a Python function that the code called, if one raised; None if
             it calls none.
         keep: what has to live as long as the code.
@@ -61,20 +61,23 @@ class CompiledFunction:
         self._entry = entry
         self._take_failure = take_failure
         self._lock = threading.Lock()
-        # A struct with the layout that C gives to the results; then arguments and memory, one after the other.
-        fields = [(f"_{i}", kind.ctype) for i, kind in enumerate(signature.results)]
-        layout = type("Results", (ctypes.Structure,), {"_fields_": fields})
+        # Values of results, then descriptors of arguments and memory, one after the other.
+        returned = [kind for i, kind in enumerate(signature.results) if i not in placed]
         new = [kind for i in placed if isinstance(kind := signature.results[i], TensorKind)]
         self._new = [_allocation(kind) for kind in new]
-        kinds = (*signature.arguments, *(TensorKind((tensor.dtype,), tuple(tensor.shape)) for tensor in memory), *new)
-        offsets = [-(-ctypes.sizeof(layout) // _WORD) * _WORD]
-        for kind in kinds:
+        kinds = (
+            *signature.arguments,
+            *(TensorKind((tensor.dtype,), tuple(tensor.shape)) for tensor in memory),
+            *[_VALUE] * len(returned),
+            *new,
+        )
+        offsets = [0]
+        for kind in (*returned, *kinds):
             offsets.append(offsets[-1] + -(-ctypes.sizeof(kind.ctype) // _WORD) * _WORD)
         block = (ctypes.c_int64 * (offsets[-1] // _WORD))()
-        self._results = [
-            _PLACED if i in placed else _place(kind, block, getattr(layout, name).offset)
-            for i, (kind, (name, _)) in enumerate(zip(signature.results, fields, strict=True))
-        ]
+        values, offsets = offsets[: len(returned)], offsets[len(returned) : -1]
+        places = iter(map(_place, returned, [block] * len(returned), values))
+        self._results = [_PLACED if i in placed else next(places) for i in range(len(signature.results))]
         self._adopted = [result for result in self._results if isinstance(result, _TensorPlace)]
         self._arguments = [*map(_place, kinds, [block] * len(kinds), offsets)][: len(signature.arguments)]
         tensors = [i for i, kind in enumerate(signature.arguments) if isinstance(kind, TensorKind)]
@@ -82,19 +85,13 @@ class CompiledFunction:
         """For each argument that is written: its position, and that among the tensors."""
         self._recurring = RecurringCall(len(signature.arguments))
         """Recognizes calls whose sizes the descriptors have."""
-        addresses = [ctypes.addressof(block) + offset for offset in offsets[:-1]]
+        addresses = [ctypes.addressof(block) + offset for offset in offsets]
         by_pointer = [isinstance(kind, TensorKind) for kind in kinds]
         described = [address for address, pointed in zip(addresses, by_pointer, strict=True) if pointed]
         self._addresses = (ctypes.c_int64 * len(described))()
-        """The addresses of tensors: of arguments, ``memory`` and new results."""
-        self._memory = [tensor.data_ptr() for tensor in memory]
-        # Scalars are passed by their address, descriptors by the address of a pointer. A single scalar is returned
-        # directly, in the last slot; other results through a first argument, a pointer to the struct.
-        if self._results:
-            through_argument = len(self._results) > 1 or isinstance(signature.results[0], TensorKind)
-            at = 0 if through_argument else len(addresses)
-            addresses.insert(at, ctypes.addressof(block))
-            by_pointer.insert(at, through_argument)
+        """The addresses of tensors: of arguments, ``memory``, values of results, and new results."""
+        self._memory = [tensor.data_ptr() for tensor in memory] + [ctypes.addressof(block) + value for value in values]
+        # Scalars are passed by their address, descriptors by the address of a pointer.
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         passed = (ctypes.c_void_p * len(addresses))(
             *(
@@ -195,6 +192,8 @@ class InPlaceFunction:
 
 
 _NOTHING = nullcontext()
+_VALUE = TensorKind((torch.int64,), ())
+"""Of memory for one value: its descriptor has no sizes, and the dtype does not matter."""
 _PLACED = None
 """In place of a result for which the function takes memory."""
 _address = torch.Tensor.data_ptr

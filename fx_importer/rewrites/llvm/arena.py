@@ -128,35 +128,62 @@ sizes that grow from call to call do not allocate in each."""
 
 @rewrite("fx-importer-place-results")
 def place_results(module: ir.Operation) -> None:
-    """Move the buffers that the entry point returns into new last arguments.
+    """Have the entry point write its results to new last arguments, and return nothing.
 
-    The fact `PLACED_RESULTS` of the module is which results these are, in order.
+    LLVM takes a time that is quadratic in the number of values that a function returns.
 
-    Buffers of dynamic size stay, and those that several results share, or may share.
+    The fact `PLACED_RESULTS` of the module is which results are written into memory of the caller, in order. These are
+    the buffers of static size that no other result shares. The others, buffers that the function allocates and scalars,
+    are stored in arguments of one value each, before those of placed results.
     """
     function = entry_point(module)
+    ends = [block.operations[len(block.operations) - 1] for block in function.body.blocks]
+    returns = [end for end in ends if end.operation.name == "func.return"]
+    placed = _placed_results(function)
+    with function.context, function.location:
+        for position, kind in enumerate(function.type.results):
+            if position not in placed:
+                argument = append_argument(function, ir.MemRefType.get([], kind))
+                for end in returns:
+                    ArithOps.before(end.operation).op("memref.store", [], [end.operands[position], argument])
+        for buffer in placed.values():
+            kind = ir.MemRefType(buffer.type)
+            argument = append_argument(function, ir.MemRefType.get([_aligned_bytes(kind)], _byte()))
+            replace(buffer.owner, view_of_block(ArithOps.before(buffer.owner), argument, 0, kind))
+        for end in returns:
+            ArithOps.before(end.operation).op("func.return", [])
+            end.operation.erase()
+        kind = ir.FunctionType.get([argument.type for argument in function.arguments], [])
+        function.attributes["function_type"] = ir.TypeAttr.get(kind)
+        if "res_attrs" in function.attributes:
+            del function.attributes["res_attrs"]
+    write_fact(module, PLACED_RESULTS, list(placed))
+
+
+def _placed_results(function: func_d.FuncOp) -> dict[int, ir.Value]:
+    """Return the buffers of results that ``function`` can write into memory of its caller, by position."""
     if len(function.body.blocks) != 1:
-        return
+        return {}
     returned = list(terminator(function.entry_block).operands)
     memory = [memory_of(value) if isinstance(value.type, ir.MemRefType) else value for value in returned]
     if any(value is None for value in memory):
-        return
-    placed: list[int] = []
+        return {}
+    placed: dict[int, ir.Value] = {}
     for position, value in enumerate(returned):
         buffer = _reshaped(value)
         if memory[position] != buffer or memory.count(buffer) > 1 or not isinstance(buffer.type, ir.MemRefType):
             continue
-        type_, kind = ir.MemRefType(value.type), ir.MemRefType(buffer.type)
-        if not all(candidate.has_static_shape and _is_dense(candidate) for candidate in (type_, kind)):
-            continue
-        if (size := _aligned_bytes(kind)) != _aligned_bytes(type_):
-            continue
-        with function.context, function.location:
-            argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
-            allocation = buffer.owner
-            replace(allocation, view_of_block(ArithOps.before(allocation), argument, 0, kind))
-        placed.append(position)
-    write_fact(module, PLACED_RESULTS, placed)
+        kinds = [ir.MemRefType(shaped.type) for shaped in (value, buffer)]
+        if (
+            all(kind.has_static_shape and _is_dense(kind) for kind in kinds)
+            and len(set(map(_aligned_bytes, kinds))) == 1
+        ):
+            placed[position] = buffer
+    return placed
+
+
+def _byte() -> ir.Type:
+    return ir.IntegerType.get_signless(8)
 
 
 def memory_of(buffer: ir.Value) -> ir.Value | str | None:

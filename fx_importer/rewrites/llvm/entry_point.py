@@ -11,7 +11,7 @@ from typing import Any
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.functions import function_named, functions_of
-from fx_importer.mlir.walk import rewrite_with_options
+from fx_importer.mlir.walk import rewrite, rewrite_with_options
 
 _PREFIX = "fx_importer."
 
@@ -45,13 +45,12 @@ def _with_tuples(value: Any) -> Any:
 
 @rewrite_with_options("fx-importer-entry-point")
 def set_entry_point(module: ir.Operation, function: str = "main") -> None:
-    """Make ``function`` callable from C, and the only public one. It only reads its tensors; memrefs are written."""
+    """Make ``function`` the only public one. It only reads its tensors; memrefs are written."""
     entry = function_named(module, function)
     with module.context:
         for other in functions_of(module).values():
             other.attributes["sym_visibility"] = ir.StringAttr.get("private")
         entry.attributes["sym_visibility"] = ir.StringAttr.get("public")
-        entry.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
         read_only = {"bufferization.writable": ir.BoolAttr.get(False)}
         attributes = entry.attributes["arg_attrs"] if "arg_attrs" in entry.attributes else [None] * len(entry.arguments)
         described = [
@@ -64,6 +63,17 @@ def set_entry_point(module: ir.Operation, function: str = "main") -> None:
                 for old, is_tensor in zip(described, tensors, strict=True)
             ]
         )
+
+
+@rewrite("fx-importer-call-by-address")
+def call_by_address(module: ir.Operation) -> None:
+    """Have the entry point called by its C interface alone, which takes the addresses of descriptors.
+
+    The JIT would generate another wrapper, which takes a time that is quadratic in the number of their words.
+    """
+    attributes = entry_point(module).attributes
+    attributes["llvm.emit_c_interface"] = ir.UnitAttr.get(module.context)
+    attributes["llvm.linkage"] = ir.Attribute.parse("#llvm.linkage<internal>", module.context)
 
 
 def entry_point(module: ir.Module | ir.Operation) -> func_d.FuncOp:

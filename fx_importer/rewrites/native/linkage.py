@@ -12,7 +12,10 @@ EXPORTED = "fx_importer.exported"
 
 @rewrite("fx-importer-hide-functions")
 def hide_functions(module: ir.Operation) -> None:
-    """Give private functions that have a body internal linkage: two libraries in one program have kernels of a name."""
+    """Give private functions that have a body internal linkage.
+
+    Two libraries in one program have kernels of a name; and the JIT generates a wrapper of each function that has not.
+    """
     with module.context:
         for function in functions_of(module).values():
             attributes = function.attributes

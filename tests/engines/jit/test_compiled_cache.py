@@ -82,7 +82,7 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     lowered = fx_importer.lower(torch.sin, torch.ones(3), output_type="linalg", cache=False)
     JitBackend().load(lowered.module)
     (data,) = objects
-    assert ObjectCode(data, {})["main"]
+    assert ObjectCode(data, {})["_mlir_ciface_main"]
     for damaged in (
         b"",
         data[:40],

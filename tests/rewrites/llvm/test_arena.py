@@ -1,6 +1,7 @@
 """Buffers in one block of memory."""
 
 import gc
+import re
 from dataclasses import replace
 
 import torch
@@ -10,7 +11,7 @@ from fx_importer import lower
 from fx_importer.engines.jit import jit_backend
 from fx_importer.mlir.functions import function_named
 from fx_importer.mlir.module_contents import copy_module
-from fx_importer.pipelines.llvm import BUFFERIZE, FUSE
+from fx_importer.pipelines.llvm import BUFFERIZE, FUSE, LLVM
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.rewrites.llvm.arena import ARENA, PLACED_RESULTS, SLOTS, place_results, plan_arena, plan_slots
 from fx_importer.rewrites.llvm.entry_point import read_fact
@@ -86,6 +87,28 @@ def test_results_in_another_shape_than_their_buffers_are_new_tensors_of_the_call
     assert read_fact(module, PLACED_RESULTS) == (0, 1)
     assert module.operation.verify()
     torch.testing.assert_close(lowered.run(x), (x.sum(0), x.exp().reshape(24)))
+
+
+def test_entry_point_returns_nothing_however_many_results_it_has():
+    """LLVM takes a time quadratic in the number of values that a function returns."""
+    rows, x = torch.export.Dim("rows", max=64), torch.randn(4, 6)
+
+    def program(x):  # results of static and of dynamic size, of one byte, views, scalars, and one that is an argument
+        scaled = x * 2
+        return *(x + i for i in range(8)), x > 0, scaled, scaled.flatten(), x.sum(0), x.shape[0], x
+
+    lowered = lower(program, x, dynamic_shapes=({0: rows},), output_type="linalg")
+    module = copy_module(lowered.module.operation)
+    for stage in LLVM.stages:
+        run_stage(stage, module)
+    heads = re.findall(
+        r"llvm.func (internal )?@(main|_mlir_ciface_main|kernel_\w+)\(.*?\)( -> \S+)?( attributes .*)? {", str(module)
+    )
+    assert {("internal ", "main", ""), ("", "_mlir_ciface_main", "")} < {head[:3] for head in heads}
+    assert all(linkage for linkage, name, *_ in heads if name.startswith("kernel"))
+    for size in (4, 1, 7):
+        x = torch.randn(size, 6)
+        torch.testing.assert_close(lowered.run(x), program(x), rtol=0, atol=0)
 
 
 def test_memory_of_slots_is_freed_with_its_function_even_where_tensors_are_fake(monkeypatch):
