@@ -55,7 +55,8 @@ def guard_texts(program: ExportedProgram) -> dict[str, str]:
     texts: dict[str, str] = {}
     for guard, line in _guard_lines(program).items():
         try:
-            texts[to_text(guard).text] = line
+            text = to_text(guard).text
+            texts[text] = texts.get(text) or line
         except ValueError:
             _LOG.warning("callers do not check the guard %s of torch.export", guard)
     return texts

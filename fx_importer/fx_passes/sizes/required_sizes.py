@@ -1,4 +1,4 @@
-"""Checks of sizes that depend on values, where the model raises for other ones: ``x[x > 0].amax(0)``, ``x[x > 0][-2]``.
+"""Checks of sizes without which the model raises, mostly of sizes that values decide: ``x[x > 0].amax(0)``.
 
 torch.export asserts some of these sizes, and assumes the others.
 """
@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import sympy
 import torch
 from torch import SymInt, fx
 from torch.export import ExportedProgram
@@ -25,6 +26,7 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 from fx_importer.fx_passes.node_rewriting import arguments_of
+from fx_importer.symbolic.guards import add_guards
 
 Requirement = tuple[int, str, int]
 """An axis, the relation of its size, ``"ge"`` or ``"ne"``, and the number that it is compared with."""
@@ -33,35 +35,40 @@ Rule = Callable[[int, dict[str, Any]], Iterator[Requirement]]
 
 
 def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
-    """Insert an assumption before each call that needs a size which depends on values to be large enough."""
-    if not any(True for module in _graphs(program) for node in module.nodes for _ in _unchecked(node)):
-        return program
+    """Insert an assumption before each call that needs a size which depends on values to be large enough.
+
+    Sizes of inputs that are too small are guards, which callers check.
+    """
+    needed = [(size, requirement) for node in program.graph.nodes for size, requirement in _unchecked(node)]
+    least = [(size, number) for size, (_, relation, number) in needed if relation == "ge" and not _is_unknown(size)]
+    add_guards(program, [sympy.Ge(size.node.expr, number, evaluate=False) for size, number in least])
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         emitted: set[str] = set()
         for node in list(graph.nodes):
-            for requirement in _unchecked(node):
-                _check(node, requirement, emitted)
+            for size, requirement in _unchecked(node):
+                if _is_unknown(size):
+                    _check(node, requirement, emitted)
 
-    return with_rewritten_graphs(program, rewrite)
+    modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
+    sizes = (size for module in modules for node in module.graph.nodes for size, _ in _unchecked(node))
+    return with_rewritten_graphs(program, rewrite) if any(map(_is_unknown, sizes)) else program
 
 
-def _graphs(program: ExportedProgram) -> Iterator[fx.Graph]:
-    return (module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule))
-
-
-def _unchecked(node: fx.Node) -> Iterator[Requirement]:
-    """Yield the requirements of ``node`` that the values of other tensors may violate."""
+def _unchecked(node: fx.Node) -> Iterator[tuple[SymInt, Requirement]]:
+    """Yield the requirements of ``node`` that sizes which are not known may violate."""
     rule = _RULES.get(node.target) if node.op == "call_function" else None
     if rule is None:
         return
     shape = value_of(node.args[0]).shape
     for axis, relation, number in rule(len(shape), arguments_of(node)):
         size = shape[axis % len(shape)] if shape else 1
-        if isinstance(size, SymInt) and free_unbacked_symbols(size):
-            least = _least(size)
-            if number > least if relation == "ge" else number >= least:
-                yield axis % len(shape), relation, number
+        if isinstance(size, SymInt) and (number >= _least(size) if relation == "ne" else number > _least(size)):
+            yield size, (axis % len(shape), relation, number)
+
+
+def _is_unknown(size: SymInt) -> bool:
+    return bool(free_unbacked_symbols(size))
 
 
 def _least(size: SymInt) -> Any:
@@ -120,6 +127,10 @@ def _squeeze(rank: int, arguments: dict[str, Any]) -> Iterator[Requirement]:
     yield from ((axis, "ne", 1) for axis in ([dims] if isinstance(dims, int) else dims))
 
 
+def _unfold(rank: int, arguments: dict[str, Any]) -> Iterator[Requirement]:
+    yield arguments["dimension"], "ge", arguments["size"]
+
+
 def _pad(rank: int, arguments: dict[str, Any]) -> Iterator[Requirement]:
     widths, mode = arguments["pad"], arguments.get("mode", "constant")
     for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True), start=1):
@@ -155,6 +166,7 @@ _RULES: dict[Any, Rule] = {
     **dict.fromkeys(_EXTREMA, _extremum),
     aten.linalg_vector_norm.default: _norm,
     **dict.fromkeys((aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims), _squeeze),
+    aten.unfold.default: _unfold,
     **dict.fromkeys((aten.pad.default, aten.constant_pad_nd.default), _pad),
     **dict.fromkeys(_POOLS, _pool),
 }

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fx_importer import lower
+from fx_importer import UsageError, lower
 from fx_importer.errors import AssumptionWarning
 
 
@@ -37,3 +37,14 @@ def test_needed_sizes(function, needed):
 def test_axis_that_squeeze_keeps_has_a_warning():
     with pytest.warns(AssumptionWarning, match="`size 0 of aten.* != 1, in .*` is True"):
         lower(lambda x: x[x > 0].squeeze(), torch.ones(3), output_type="raw")
+
+
+def test_inputs_that_are_too_small_are_errors():
+    def model(x, y):
+        return x.unfold(0, 2, 1), F.max_pool2d(y[None], 2)
+
+    sizes = ({0: torch.export.Dim.AUTO}, {0: torch.export.Dim.AUTO})
+    lowered = lower(model, torch.ones(5, 4), torch.ones(6, 4), output_type="stablehlo", dynamic_shapes=sizes)
+    for m, n in ((1, 4), (4, 1)):
+        with pytest.raises(UsageError, match=r"shape\[0\] >= 2.* is 1"):
+            lowered(torch.ones(m, 4), torch.ones(n, 4))
