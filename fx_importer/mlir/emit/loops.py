@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Size
 from fx_importer.mlir.emit.linalg import LinalgOps
+from fx_importer.mlir.indexing_maps import loop_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,6 +84,17 @@ class LoopEmitter(LinalgOps):
             return emit.nest(sizes[1:], carried, lambda deep, rest, values: body(deep, [counter, *rest], values))
 
         return self.loop(0, sizes[0], 1, state, outer_body)
+
+    def indices(self, map_: ir.AffineMap, counters: Sequence[ir.Value]) -> list[ir.Value]:
+        """Emit the indices that ``map_`` computes of the ``counters`` of loops."""
+        indices: list[ir.Value] = []
+        for expression in map_.results:
+            if (loop := loop_of(expression)) is not None:
+                indices.append(counters[loop])
+            else:
+                single = ir.AffineMapAttr.get(ir.AffineMap.get(map_.n_dims, 0, [expression]))
+                indices.append(self.op("affine.apply", ["index"], counters, {"map": single}).result)
+        return indices
 
 
 def _leading_axis_groups(rank: int) -> list[list[int]]:

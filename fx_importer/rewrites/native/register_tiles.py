@@ -243,7 +243,7 @@ class _Tiles:
             for number in range(vectors):
                 loops = here | {self.column: deep.index_op("addi", place[self.column], number * width)}
                 counters = [loops.get(loop, first) for loop in range(len(self.sizes))]
-                values = deep.value("vector.load", kind, source, *_indices(deep, map_, counters))
+                values = deep.value("vector.load", kind, source, *deep.indices(map_, counters))
                 deep.op("vector.store", [], [values, panel.buffer, self._in_panel(deep, panel, at, number * width)])
             return []
 
@@ -275,9 +275,7 @@ class _Tiles:
         zero = inside.index(0)
 
         def indices(deep: LoopEmitter, operand: int, loops: dict[int, ir.Value]) -> list[ir.Value]:
-            return _indices(
-                deep, indexing_maps(self.op)[operand], [loops.get(at, zero) for at in range(len(self.sizes))]
-            )
+            return deep.indices(indexing_maps(self.op)[operand], [loops.get(at, zero) for at in range(len(self.sizes))])
 
         result = self.op.operands[2]
         sums = [inside.value(load, kind, result, *indices(inside, 2, loops)) for loops in places]
@@ -396,15 +394,3 @@ def _sizes(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[Size] | None:
                 by_loop[loop] = emit.index(emit.size(operand, axis))
     loops = range(maps[0].n_dims)
     return [by_loop[loop] for loop in loops] if all(loop in by_loop for loop in loops) else None
-
-
-def _indices(emit: LoopEmitter, map_: ir.AffineMap, counters: Sequence[ir.Value]) -> list[ir.Value]:
-    """Emit the indices that ``map_`` computes of ``counters``."""
-    indices: list[ir.Value] = []
-    for expression in map_.results:
-        if (loop := loop_of(expression)) is not None:
-            indices.append(counters[loop])
-        else:
-            single = ir.AffineMapAttr.get(ir.AffineMap.get(map_.n_dims, 0, [expression]))
-            indices.append(emit.op("affine.apply", ["index"], counters, {"map": single}).result)
-    return indices
