@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.native.c_source.scalars import c_type, paren
+
+if TYPE_CHECKING:
+    from fx_importer.native.c_source.functions import FunctionWriter
 
 Number = int | str
 """A number of the program, or an expression of C."""
@@ -200,3 +204,30 @@ def check_layout(kind: ir.MemRefType) -> None:
     if kind.memory_space is not None:
         raise UsageError(f"C source has one kind of memory, and {kind} is in another")
     c_type(kind.element_type)
+
+
+def _reshape(writer: FunctionWriter, op: ir.Operation) -> None:
+    """Read the sizes of a buffer from another: in variables, since that memory may be written later."""
+    source, shape = writer.buffer(op.operands[0]), writer.buffer(op.operands[1])
+    kind = ir.MemRefType(op.results[0].type)
+    sizes: list[Number] = list(kind.shape)
+    buffer = writer.new_name("b")
+    for axis in range(kind.rank):
+        if kind.is_dynamic_dim(axis):
+            name = f"{buffer}_d{axis}"
+            writer.line(f"const ptrdiff_t {name} = (ptrdiff_t){shape.at([axis])};")
+            sizes[axis] = name
+    writer.name_buffer(op.results[0], replace(source, sizes=tuple(sizes), strides=row_major(sizes)))
+
+
+def _metadata(writer: FunctionWriter, op: ir.Operation) -> None:
+    """Name the parts of a buffer: its memory, offset, sizes and strides."""
+    buffer = writer.buffer(op.operands[0])
+    base, *numbers = op.results
+    writer.name_buffer(base, Buffer(buffer.pointer, buffer.element, (), ()))
+    for value, number in zip(numbers, (buffer.offset, *buffer.sizes, *buffer.strides), strict=True):
+        writer.name_scalar(value, str(number))
+
+
+SIZES = {"memref.reshape": _reshape, "memref.extract_strided_metadata": _metadata}
+"""The statement of each operation that reads or changes sizes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,10 @@ from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.native.c_source.affine import affine_text
-from fx_importer.native.c_source.buffers import VIEWS, Buffer, Number, check_layout, row_major
+from fx_importer.native.c_source.buffers import SIZES, VIEWS, Buffer, Number, check_layout, row_major
 from fx_importer.native.c_source.control_flow import CONTROL_FLOW
 from fx_importer.native.c_source.floats import FLOAT_EXPRESSIONS
-from fx_importer.native.c_source.integers import INTEGERS
+from fx_importer.native.c_source.integers import EXTENDED_INTEGERS, INTEGERS
 from fx_importer.native.c_source.loop_accesses import accesses_of
 from fx_importer.native.c_source.scalars import c_type, constant, paren, plain
 from fx_importer.rewrites.native.status_checks import STATUS
@@ -50,12 +49,12 @@ class FunctionWriter:
         """The variables that stores of a loop write to."""
         self._where: tuple[tuple[str, ...], str] = ((), "")
 
-    def scalar_argument(self, value: ir.Value, name: str) -> None:
-        """Name an argument that is a scalar."""
-        self._scalars[value] = name
+    def name_scalar(self, value: ir.Value, text: str) -> None:
+        """Write ``text`` where ``value``, a scalar, is used."""
+        self._scalars[value] = text
 
-    def buffer_argument(self, value: ir.Value, buffer: Buffer) -> None:
-        """Name an argument that is a buffer."""
+    def name_buffer(self, value: ir.Value, buffer: Buffer) -> None:
+        """Access ``buffer`` where ``value`` is used."""
         self._buffers[value] = buffer
 
     def write(self, block: ir.Block) -> None:
@@ -261,27 +260,6 @@ class FunctionWriter:
         size = self.buffer(op.operands[0]).sizes[ir.IntegerAttr(axis.attributes["value"]).value]
         self._scalars[op.results[0]] = str(size)
 
-    def _reshape(self, op: ir.Operation) -> None:
-        """Read the sizes of a buffer from another: in variables, since that memory may be written later."""
-        source, shape = self.buffer(op.operands[0]), self.buffer(op.operands[1])
-        kind = ir.MemRefType(op.results[0].type)
-        sizes: list[Number] = list(kind.shape)
-        buffer = self.new_name("b")
-        for axis in range(kind.rank):
-            if kind.is_dynamic_dim(axis):
-                name = f"{buffer}_d{axis}"
-                self.line(f"const ptrdiff_t {name} = (ptrdiff_t){shape.at([axis])};")
-                sizes[axis] = name
-        self._buffers[op.results[0]] = replace(source, sizes=tuple(sizes), strides=row_major(sizes))
-
-    def _metadata(self, op: ir.Operation) -> None:
-        """Name the parts of a buffer: its memory, offset, sizes and strides."""
-        buffer = self.buffer(op.operands[0])
-        base, *numbers = op.results
-        self._buffers[base] = Buffer(buffer.pointer, buffer.element, (), ())
-        for value, number in zip(numbers, (buffer.offset, *buffer.sizes, *buffer.strides), strict=True):
-            self._scalars[value] = str(number)
-
     def _get_global(self, op: ir.Operation) -> None:
         self._buffers[op.results[0]] = self._constants[ir.FlatSymbolRefAttr(op.attributes["name"]).value]
 
@@ -384,26 +362,6 @@ class FunctionWriter:
     def _return(self, op: ir.Operation) -> None:
         self.line(f"return {plain(self.scalar(op.operands[0])) if len(op.operands) else 0};")
 
-    def _extended(self, op: ir.Operation) -> None:
-        """Write a product of 32 bits as one of 64 bits, in two halves."""
-        kind = str(op.operands[0].type)
-        if kind != "i32":
-            raise UsageError(f"C source has no form of {op.name} of {kind}: build a library or an object")
-        left, right = (paren(self.scalar(value)) for value in op.operands)
-        name = self.new_name("v")
-        if op.name == "arith.mulsi_extended":
-            self.line(f"const int64_t {name} = (int64_t){left} * {right};")
-            wide = f"(uint64_t){name}"
-        elif op.name == "arith.mului_extended":
-            self.line(f"const uint64_t {name} = (uint64_t)(uint32_t){left} * (uint32_t){right};")
-            wide = name
-        else:
-            self.line(f"const uint64_t {name} = (uint64_t)(uint32_t){left} + (uint32_t){right};")
-            wide = name
-        self._scalars[op.results[0]] = f"(int32_t)(uint32_t){wide}"
-        carry = f"({wide} >> 32) != 0" if op.name == "arith.addui_extended" else f"(int32_t)(uint32_t)({wide} >> 32)"
-        self._scalars[op.results[1]] = carry
-
 
 def _nothing(_: FunctionWriter, __: ir.Operation) -> None:
     """Write nothing: the operation is for optimizers."""
@@ -411,21 +369,18 @@ def _nothing(_: FunctionWriter, __: ir.Operation) -> None:
 
 _STATEMENTS: dict[str, Callable[[FunctionWriter, ir.Operation], None]] = {
     **CONTROL_FLOW,
+    **EXTENDED_INTEGERS,
+    **SIZES,
     "arith.constant": FunctionWriter._constant,
     "complex.constant": FunctionWriter._constant,
     "index.constant": FunctionWriter._constant,
     "index.bool.constant": FunctionWriter._constant,
-    "arith.mulsi_extended": FunctionWriter._extended,
-    "arith.mului_extended": FunctionWriter._extended,
-    "arith.addui_extended": FunctionWriter._extended,
     "memref.load": FunctionWriter._load,
     "memref.store": FunctionWriter._store,
     "memref.dim": FunctionWriter._dim,
-    "memref.reshape": FunctionWriter._reshape,
     "memref.get_global": FunctionWriter._get_global,
     "memref.view": FunctionWriter._view_op,
     "memref.copy": FunctionWriter._copy,
-    "memref.extract_strided_metadata": FunctionWriter._metadata,
     "memref.assume_alignment": _nothing,
     "cf.assert": FunctionWriter._assert,
     "affine.apply": FunctionWriter._affine,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.native.c_source.scalars import c_type, paren, plain, storage, width_of
+
+if TYPE_CHECKING:
+    from fx_importer.native.c_source.functions import FunctionWriter
 
 Operands = Sequence[str]
 Expression = Callable[[ir.Operation, Operands], str]
@@ -270,3 +274,28 @@ INTEGERS |= {
         "xor": "xori", "cmp": "cmpi", "casts": "index_cast", "castu": "index_castui",
     }.items()
 }  # fmt: skip
+
+
+def _extended(writer: FunctionWriter, op: ir.Operation) -> None:
+    """Write a product of 32 bits as one of 64 bits, in two halves."""
+    kind = str(op.operands[0].type)
+    if kind != "i32":
+        raise UsageError(f"C source has no form of {op.name} of {kind}: build a library or an object")
+    left, right = (paren(writer.scalar(value)) for value in op.operands)
+    name = writer.new_name("v")
+    if op.name == "arith.mulsi_extended":
+        writer.line(f"const int64_t {name} = (int64_t){left} * {right};")
+        wide = f"(uint64_t){name}"
+    elif op.name == "arith.mului_extended":
+        writer.line(f"const uint64_t {name} = (uint64_t)(uint32_t){left} * (uint32_t){right};")
+        wide = name
+    else:
+        writer.line(f"const uint64_t {name} = (uint64_t)(uint32_t){left} + (uint32_t){right};")
+        wide = name
+    writer.name_scalar(op.results[0], f"(int32_t)(uint32_t){wide}")
+    carry = f"({wide} >> 32) != 0" if op.name == "arith.addui_extended" else f"(int32_t)(uint32_t)({wide} >> 32)"
+    writer.name_scalar(op.results[1], carry)
+
+
+EXTENDED_INTEGERS = dict.fromkeys((f"arith.{name}_extended" for name in ("mulsi", "mului", "addui")), _extended)
+"""The statement of each operation with two results."""

@@ -185,12 +185,12 @@ def _entry_function(writer: FunctionWriter, op: func_d.FuncOp, name: str, entry:
             block = next(blocks)
             if block:
                 parameters.append(f"unsigned char *{block}")
-            writer.buffer_argument(argument, Buffer(block, "unsigned char", (0,), (1,)))
+            writer.name_buffer(argument, Buffer(block, "unsigned char", (0,), (1,)))
             continue
         c_name = _parameter_name(value.c_name, names)
         if not isinstance(argument.type, ir.MemRefType):
             parameters.append(f"{c_type(argument.type)} {c_name}")
-            writer.scalar_argument(argument, c_name)
+            writer.name_scalar(argument, c_name)
             continue
         kind = ir.MemRefType(argument.type)
         element = c_type(kind.element_type)
@@ -204,7 +204,7 @@ def _entry_function(writer: FunctionWriter, op: func_d.FuncOp, name: str, entry:
             else:
                 sizes.append(kind.shape[axis])
         qualified = element if written else f"const {element}"
-        writer.buffer_argument(argument, Buffer(c_name, qualified, tuple(sizes), row_major(sizes)))
+        writer.name_buffer(argument, Buffer(c_name, qualified, tuple(sizes), row_major(sizes)))
     writer.write(op.entry_block)
     body = _body(parameters, writer.lines)
     return f"static int32_t {name}({', '.join(parameters)}) {{\n{body}\n}}\n"
@@ -227,7 +227,7 @@ def _parameter_name(name: str, names: list[str]) -> str:
 def _size_function(writer: FunctionWriter, op: func_d.FuncOp, name: str) -> str:
     parameters: list[str] = []
     for number, argument in enumerate(op.arguments):
-        writer.scalar_argument(argument, f"d{number}")
+        writer.name_scalar(argument, f"d{number}")
         parameters.append(f"ptrdiff_t d{number}")
     writer.write(op.entry_block)
     body = _body(parameters, writer.lines)
