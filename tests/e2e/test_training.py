@@ -66,17 +66,19 @@ def test_loss_and_gradients(case):
 
 
 class Branching(nn.Module):
-    """A loss with other results, a branch on values, and parameters with and without gradients."""
+    """A loss with other results, a branch on values, a counter, and parameters with and without gradients."""
 
     def __init__(self):
         super().__init__()
         self.layer, self.unused = nn.Linear(3, 2), nn.Parameter(torch.ones(2))
         self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.register_buffer("steps", torch.ones(()))
 
     def forward(self, x, y):
         if (x > 9).any():
             raise ValueError("large")
-        scores = self.layer(x * y) * self.frozen
+        self.steps += 1
+        scores = self.layer(x * y) * self.frozen / self.steps
         return {"loss": scores.tanh().mean(), "count": 3, "scores": scores, "classes": scores.argmax(-1)}
 
 
@@ -86,7 +88,7 @@ class Branching(nn.Module):
 def test_gradients_option_captures_under_assumptions(output_type):
     torch.manual_seed(0)
     model, x, y = Branching(), torch.randn(4, 3), torch.randn(4, 3, requires_grad=True)
-    lowered = lower(model, x, y, output_type=output_type, gradients=True)
+    lowered = lower(model, x, y, output_type=output_type, gradients=True, mutation="functional")
     assert lowered.verify()
     caller = lowered.caller(backend="jit")
     results, expected = caller(x, y.detach()), model(x, y)

@@ -16,6 +16,7 @@ from torch.export.graph_signature import ExportGraphSignature, InputKind, Output
 
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.frontend.torch_patches import warnings_filtered
+from fx_importer.fx_graph.aliasing import writes_of
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import storage_key, with_graph, with_rewritten_graphs
@@ -36,7 +37,7 @@ def with_gradients(program: ExportedProgram) -> ExportedProgram:
     if any(spec.kind is OutputKind.LOSS_OUTPUT for spec in program.graph_signature.output_specs):
         raise UsageError("gradients=True computes the gradients of a loss, and this program computes them already")
     _check_constants(program)
-    program = with_rewritten_graphs(program, lambda graph, owner: None)
+    program = with_rewritten_graphs(program, lambda graph, _: _remove_copies_to_themselves(graph))
     differentiated = _keep_differentiated(program)
     numbers = _without_numbers(program)
     program = with_graph(program, program.graph, program.graph_signature, root=program.graph_module)
@@ -61,6 +62,19 @@ def _check_constants(program: ExportedProgram) -> None:
                 f"a Python attribute, such as a cache, which torch.export records as the constant '{name}'. Read the "
                 "parameter itself, or empty the cache before"
             )
+
+
+def _remove_copies_to_themselves(graph: fx.Graph) -> None:
+    """Remove the copies of tensors to themselves that torch.export makes of ``self.steps += 1``, in place.
+
+    Autograd would take the copy for a change of the steps that the loss was computed with.
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        written, source = node.args[:2]
+        while isinstance(source, fx.Node) and (writes := list(writes_of(source))) and writes[0][0] is source.args[0]:
+            source = source.args[0]
+        if source is written and not node.users:
+            graph.erase_node(node)
 
 
 def _keep_differentiated(program: ExportedProgram) -> list[str]:
