@@ -818,6 +818,17 @@ def test_empty_masks_of_static_axes_in_a_program_that_is_traced_again():
     torch.testing.assert_close(lowered.run(*inputs), fill(*inputs))
 
 
+def test_distinct_elements_of_any_number_of_selected_ones():
+    def distinct(x):
+        places = torch.cat([torch.nonzero(x > 0).flatten(), torch.nonzero(x > 1).flatten()])
+        counted = torch.unique(places, return_inverse=True, return_counts=True)
+        return counted, torch.unique_consecutive(x[x > 0], return_counts=True)
+
+    lowered = lower(distinct, normal(7), output_type=LINALG)
+    for x in (normal(7) + 1, torch.tensor([2.0, 2, -1, -1, -1, -1, -1]), -torch.ones(7)):
+        torch.testing.assert_close(lowered.run(x), distinct(x))
+
+
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
 def test_convolutions_with_dynamic_weights(output_type):
     def function(x, weight, bias, images):

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import positions
+from fx_importer.decompositions.reduction.cumulative import cummin
 from fx_importer.fx_graph.operators import aten
 
 
@@ -18,21 +20,23 @@ def _equal_runs(x: Tensor, inverse: bool, counts: bool, dim: int = 0) -> tuple[T
     The second and third result are empty if not requested.
     """
     size = x.shape[dim]
-    edge = torch.ones((1,), dtype=torch.bool)
-    changes = x.narrow(dim, 1, size - 1) != x.narrow(dim, 0, size - 1)
-    if x.dim() > 1:
-        changes = changes.transpose(0, dim).flatten(1).any(1)
-    first = torch.cat([edge, changes])
+    places = positions(size)
+
+    def differs(neighbours: Tensor) -> Tensor:
+        changes = x != x.index_select(dim, neighbours)  # which takes no slice of none, where values decide the size
+        return changes.transpose(0, dim).flatten(1).any(1) if x.dim() > 1 else changes
+
+    first = (places == 0) | differs((places - 1).clamp(min=0))
     starts = aten.nonzero(first).squeeze(1)
     nothing = torch.zeros((0,), dtype=torch.int64)
     run = torch.cumsum(first.to(torch.int64), 0) - 1 if inverse else nothing
     if not counts:
         return x.index_select(dim, starts), run, nothing
-    positions = torch.arange(size)
     # The next end of a run at or after each index.
-    ends = torch.where(torch.cat([changes, edge]), positions, torch.full_like(positions, size))
-    length = torch.cummin(ends.flip(0), 0)[0].flip(0) - positions + 1
-    return x.index_select(dim, starts), run, length.index_select(0, starts)
+    is_end = (places == size - 1) | differs((places + 1).clamp(max=size - 1))
+    ends = torch.where(is_end, places, torch.full_like(places, size))
+    length = cummin.rule(ends.flip(0), 0)[0].flip(0) - places + 1
+    return x.index_select(dim, starts), run, length.index_select(0, starts).to(torch.int64)
 
 
 @decomposes(aten.unique_consecutive.default)
