@@ -67,14 +67,15 @@ class XlaFunction:
 
     def _run(self, arguments: Sequence[Any]) -> Sequence[Any]:
         dense = self._arguments(arguments)
-        ordered, arrays = wait_for_torch(_TORCH, self._device), list[Any]()
+        is_busy = ordered = wait_for_torch(_TORCH, self._device)
+        arrays = list[Any]()
         for at, value in enumerate(dense):
             if isinstance(value, XlaState):
                 arrays.append(value.array)
             elif value.device != self._torch_device:  # of rank 0
                 arrays.append(self._upload(value))
             elif at in self._donated:
-                arrays.append(self._copied(at, self._viewed(at, value), ordered))
+                arrays.append(self._copied(at, self._viewed(at, value), is_busy))  # by a program of its own
             else:
                 arrays.append(self._readers[at](self._viewed(at, value), ordered))
                 ordered = False  # one array that waits is enough
