@@ -11,6 +11,7 @@ from torch import nn
 
 from fx_importer.dynamo.backend_options import GraphOptions
 from fx_importer.engines.xla import xla_function
+from fx_importer.engines.xla.torch_arrays import TorchReader
 from fx_importer.fx_graph.triton_runtime import interpreted_kernels, traceable_kernels
 from tests.engines.test_engine_table import needs_xla
 from tests.running import run_script
@@ -26,19 +27,14 @@ def test_graphs_run_on_the_engine_of_their_device(tmp_path: Path):
 def test_training_step_reads_weights_in_place(monkeypatch: pytest.MonkeyPatch):
     """XLA's host, by the code for GPUs: weights, inputs and saved values are not copied."""
     in_place: list[bool] = []
-    importer = xla_function.torch_importer
 
-    def counting(torch_: Any, device: Any) -> Any:
-        imported = importer(torch_, device)
-
-        def counted(tensor: torch.Tensor, ordered: bool) -> Any:
-            array = imported(tensor, ordered)
+    class Counting(TorchReader):
+        def __call__(self, tensor: torch.Tensor, ordered: bool) -> Any:
+            array = super().__call__(tensor, ordered)
             in_place.append(array.unsafe_buffer_pointer() == tensor.data_ptr())
             return array
 
-        return counted
-
-    monkeypatch.setattr(xla_function, "torch_importer", counting)
+    monkeypatch.setattr(xla_function, "TorchReader", Counting)
     model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
     x = torch.randn(8, 64)
     torch.compile(model, backend="fx_importer", options={"engine": "xla"})(x).square().sum().backward()

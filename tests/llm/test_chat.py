@@ -118,7 +118,7 @@ def test_chunks_that_do_not_fit_the_context(folder):
 def test_the_command_answers_lines(folder, model, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n\n/reset\nHello\n" + "a" * 200 + "\n/exit\nnever\n"))
     which = "paged" if hasattr(model, "pages") else "static"
-    chat(folder / which, "jit", None, None, max_new_tokens=4)
+    chat(folder / which, "jit", "cpu", None, None, max_new_tokens=4)
     (whole,) = model.generate("[u]Hello[a]", max_new_tokens=4)
     out, err = capsys.readouterr()
     assert out == f"{whole.text}\n{whole.text}\n\n"

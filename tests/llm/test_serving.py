@@ -209,6 +209,6 @@ def test_a_static_cache_is_not_served(served_folder, tmp_path):
         json.dumps(json.loads((served_folder / "llm.json").read_text()) | {"page_size": None})
     )
     with pytest.raises(UsageError, match="has a static cache: import the model with --cache paged"):
-        serve(tmp_path, "jit", "127.0.0.1", 0, None, None)
+        serve(tmp_path, "jit", "cpu", "127.0.0.1", 0, None, None)
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1"):
-        serve(served_folder, "jit", "192.0.2.1", 0, None, None)
+        serve(served_folder, "jit", "cpu", "192.0.2.1", 0, None, None)
