@@ -36,7 +36,7 @@ from fx_importer.cli.commands.llm_serve import serve
 from fx_importer.llm.serving import connections
 connections.REQUEST_SECONDS = connections.ANSWER_SECONDS = int(sys.argv[2])
 print(os.getpid(), flush=True)
-serve(Path(sys.argv[1]), "jit", "127.0.0.1", 0, None, None)
+serve(Path(sys.argv[1]), "jit", "cpu", "127.0.0.1", 0, None, None)
 """
 
 

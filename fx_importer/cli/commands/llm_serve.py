@@ -38,7 +38,7 @@ def serve(
         server = Server(model, name or folder.resolve().name)
         address, port = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
-        echo(f"serving '{server.name}' on {engine} at http://{shown}:{port}/v1", flush=True)
+        echo(f"serving '{server.name}' on {llm.engine_for(device, engine)} at http://{shown}:{port}/v1", flush=True)
         hosts = ("localhost", address) if address == "127.0.0.1" else ("*",)
         uvicorn.Server(server_config(server.app(hosts))).run([listening])
 

@@ -184,7 +184,7 @@ class JitBackend:
             weights=weights_of(module),
             arena=required_fact(module, ARENA),
             slots=read_fact(module, SLOTS) or 0,
-            placed=read_fact(module, PLACED_RESULTS) or (),
+            placed=required_fact(module, PLACED_RESULTS),
             kernels=library_functions_of(module),
         )
         kernels = Kernels(program.kernels)
