@@ -168,7 +168,7 @@ def recompile(
 def warn_of_assumptions(manifest: Manifest, captured: Collection[str], options: ExportOptions) -> None:
     """Warn of the assumptions of the functions ``captured``, one line each, unless ``options`` ask for them.
 
-    Where one does not hold, the model computes something else; of those without which it raises, too, is no warning.
+    Where one does not hold, the model computes something else. If the model raises then, there is no warning.
     Programs that were captured before have the assumptions of their owner.
     """
     if options.capture is not Capture.AUTO:
