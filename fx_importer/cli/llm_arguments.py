@@ -10,7 +10,7 @@ import typer
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
 from fx_importer.cli.help_layout import Group
-from fx_importer.cli.shared_arguments import Device, Json
+from fx_importer.cli.shared_arguments import Blas, Device, Json
 from fx_importer.engines.engine_table import DEFAULT_ENGINE, language_model_engines
 from fx_importer.output_types import OutputType
 
@@ -192,6 +192,7 @@ def llm_build(
     threads: Annotated[
         str | None, typer.Option(metavar="openmp", help="Run loops on OpenMP threads. Default: on one thread.")
     ] = None,
+    blas: Blas = None,
 ) -> None:
     """Build a native library with a C header.
 
@@ -199,7 +200,7 @@ def llm_build(
     """
     from fx_importer.cli.commands.llm import build_language_model
 
-    build_language_model(folder, output, target, kind, threads)
+    build_language_model(folder, output, target, kind, threads, blas)
 
 
 @llm.command("chat")

@@ -22,6 +22,11 @@ Model = Annotated[
 
 Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON; - is standard output.")]
 
+Blas = Annotated[
+    str | None,
+    typer.Option(metavar="LIBRARY", help="Call this CBLAS for large matmuls: openblas, or a path. Default: none."),
+]
+
 Device = Annotated[
     str,
     typer.Option(metavar="DEVICE", help="Where it runs: cpu, or cuda, cuda:1 or rocm, on an engine that has it."),

@@ -27,6 +27,7 @@ def build(
     target: str | None = None,
     kind: str = "shared",
     threads: str | None = None,
+    blas: str | None = None,
 ) -> Built:
     """Build the functions that generate tokens as a library with a C header.
 
@@ -40,6 +41,7 @@ def build(
         target: the processor, as of `Lowered.build`.
         kind: ``"shared"``, ``"static"`` or ``"object"``.
         threads: as of `Lowered.build`.
+        blas: as of `Lowered.build`.
 
     Raises:
         UsageError: if a file is missing or changed since the import, or the target, kind or path is not accepted.
@@ -48,7 +50,7 @@ def build(
     path, made = Path(folder), Path(output)
     if kind not in LIBRARIES:
         raise UsageError(f"no kind '{kind}' of a language model: accepted are {', '.join(LIBRARIES)}")
-    check_build(made, target, kind, "file", threads)
+    check_build(made, target, kind, "file", threads, blas)
     settings, manifest = Settings.read(path), manifest_of(path)
     check_stamps(path, settings.weights, settings.files)
     stored: dict[str, Any] = {}
@@ -66,7 +68,7 @@ def build(
     try:
         with complete_directory(made) as new:
             constants = _constants(settings, manifest)
-            built = build_native(lowered, new / made.name, target, kind, "file", threads, mapped, constants)
+            built = build_native(lowered, new / made.name, target, kind, "file", threads, blas, mapped, constants)
     except OSError as error:
         raise UsageError(f"'{made}' cannot be written: {error}") from None
     return replace(built, files=tuple(made / file.name for file in built.files))

@@ -25,6 +25,7 @@ from fx_importer.mlir.functions import dialects_of, functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import key_of
 from fx_importer.native.abi import EntryPoint, entry_of, identifier
+from fx_importer.native.cblas import Cblas, find_cblas
 from fx_importer.native.compilers import find_compiler
 from fx_importer.native.header import header
 from fx_importer.native.initial_values import initial_values, is_zero
@@ -38,7 +39,9 @@ from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
 from fx_importer.pipelines.native import buffers, machine_code
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.rewrites.llvm.arena import aligned
+from fx_importer.rewrites.llvm.entry_point import read_fact
 from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, file_aligned, offsets_of, weights_of, write_weights
+from fx_importer.rewrites.native.cblas_calls import ROUTINES
 from fx_importer.rewrites.native.memory_plan import ARENA_BYTES
 from fx_importer.weights.weight_files import Mapped
 
@@ -71,6 +74,7 @@ def build_native(
     kind: str,
     weights: str,
     threads: str | None = None,
+    blas: str | None = None,
     mapped: Sequence[Mapped] | None = None,
     constants: Mapping[str, str] = MappingProxyType({}),
 ) -> Built:
@@ -79,14 +83,14 @@ def build_native(
     With ``weights="file"``, weights that alias ``mapped``, files of the caller, stay in them. The header has
     ``constants`` as macros.
     """
-    prefix, chosen = check_build(path, target, kind, weights, threads)
+    prefix, chosen, cblas = check_build(path, target, kind, weights, threads, blas)
     _check_module(lowered)
     if kind == SOURCE:
-        return _build_source(lowered, prefix, weights)
+        return _build_source(lowered, prefix, weights, cblas)
     find_compiler().check(chosen)
     with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
         folder = Path(scratch)
-        library, sources = _write_sources(lowered, prefix.name, chosen, weights, folder, mapped, constants)
+        library, sources = _write_sources(lowered, prefix.name, chosen, cblas, weights, folder, mapped, constants)
         objects: list[Path] = []
         for source in sources:
             compile_file(chosen, source, made := source.with_suffix(".o"))
@@ -97,12 +101,12 @@ def build_native(
         return Built(_moved(made, prefix.parent), library)
 
 
-def _build_source(lowered: LoweredRecord, prefix: Path, weights: str) -> Built:
+def _build_source(lowered: LoweredRecord, prefix: Path, weights: str, cblas: Cblas | None) -> Built:
     """Write C source, which needs no toolchain."""
     from fx_importer.native.c_source.source import write_c_source  # imports `to_buffers`
 
     with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
-        library, files = write_c_source(lowered, prefix.name, weights, Path(scratch))
+        library, files = write_c_source(lowered, prefix.name, weights, Path(scratch), cblas)
         return Built(_moved(files, prefix.parent), library)
 
 
@@ -133,9 +137,14 @@ _HEADERS = (
 
 
 def check_build(
-    path: str | os.PathLike[str], target: str | None, kind: str, weights: str, threads: str | None
-) -> tuple[Path, NativeTarget]:
-    """Return the prefix of files and the target. Raises `UsageError` for what cannot be built, before any work."""
+    path: str | os.PathLike[str],
+    target: str | None,
+    kind: str,
+    weights: str,
+    threads: str | None,
+    blas: str | None = None,
+) -> tuple[Path, NativeTarget, Cblas | None]:
+    """Return the prefix of files, the target and the BLAS. Raises `UsageError` for what cannot be built, at once."""
     prefix, chosen = Path(path), target_named(target)
     if kind not in KINDS:
         raise UsageError(f"no kind '{kind}' of native code: accepted are {', '.join(KINDS)}")
@@ -161,7 +170,8 @@ def check_build(
         raise UsageError(f"{chosen.name} has no operating system that runs programs: build kind='static'")
     if weights == "file" and chosen.system not in ("linux", "macos", "freebsd"):
         raise UsageError(f"{chosen.name} does not map files: build with weights='embedded' or weights='pointer'")
-    return prefix, chosen if threads is None else _with_threads(chosen, kind, threads)
+    cblas = None if blas is None else find_cblas(blas, chosen, kind)
+    return prefix, chosen if threads is None else _with_threads(chosen, kind, threads), cblas
 
 
 def _with_threads(target: NativeTarget, kind: str, threads: str) -> NativeTarget:
@@ -193,6 +203,7 @@ def _write_sources(
     lowered: LoweredRecord,
     name: str,
     target: NativeTarget,
+    cblas: Cblas | None,
     weights: str,
     folder: Path,
     mapped: Sequence[Mapped] | None,
@@ -205,9 +216,11 @@ def _write_sources(
     hoisted, files = before.weights(resources), before.files
     entries: list[EntryPoint] = []
     sources: list[Path] = []
+    routines: dict[str, str] = {}
     for function in lowered.manifest.functions:
-        module = to_buffers(base, function, target, hoisted)
+        module = to_buffers(base, function, target, hoisted, cblas)
         hoisted = weights_of(module)
+        routines |= read_fact(module, ROUTINES) or {}
         entry = entry_of(module, function, lowered.manifest)
         entries.append(entry)
         sources.append(source := folder / f"{name}_{entry.c_name}.ll")
@@ -235,6 +248,7 @@ def _write_sources(
         tuple(files),
         mapped is not None,
         constants=constants,
+        blas=cblas and cblas.calling(routines),
     )
     (folder / f"{name}.h").write_text(header(library), encoding="utf-8")
     (source := folder / f"{name}.c").write_text(wrapper(library), encoding="utf-8")
@@ -245,7 +259,11 @@ def _write_sources(
 
 
 def to_buffers(
-    base: ir.Module, function: str, target: NativeTarget, hoisted: Sequence[HoistedWeight] = ()
+    base: ir.Module,
+    function: str,
+    target: NativeTarget,
+    hoisted: Sequence[HoistedWeight] = (),
+    cblas: Cblas | None = None,
 ) -> ir.Module:
     """Return a copy of ``base``, whose weights are elided, with ``function`` as loops over memrefs.
 
@@ -253,7 +271,8 @@ def to_buffers(
     """
     module = copy_module(base.operation)
     write_weights(module.operation, hoisted)
-    for stage in buffers(dialects_of(module), function=function, processor=target.processor).stages:
+    sgemm = cblas and cblas.sgemm
+    for stage in buffers(dialects_of(module), function=function, processor=target.processor, sgemm=sgemm).stages:
         run_stage(stage, module)
     return module
 

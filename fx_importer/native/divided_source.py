@@ -144,7 +144,7 @@ def write_divided(
     Raises:
         UsageError: for a name that is none in C, and parts of the processor that C source has no form for.
     """
-    prefix, _ = check_build(path.with_suffix(""), None, "c", "embedded", None)
+    prefix, *_ = check_build(path.with_suffix(""), None, "c", "embedded", None)
     name = prefix.name
     with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
         library, (source, header) = write_c_source(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fx_importer.native.abi import EntryPoint, Size, Value
+from fx_importer.native.cblas import Cblas
 from fx_importer.native.targets import NativeTarget
 from fx_importer.rewrites.llvm.arena import aligned
 from fx_importer.rewrites.native.status_checks import FIRST_STATUS
@@ -79,6 +80,8 @@ class Library:
     """The arrays with the parts of `passed`, by offset, in C source, which has no block of weights."""
     constants: Mapping[str, str] = field(default_factory=dict[str, str])
     """More macros of the header, and their values."""
+    blas: Cblas | None = None
+    """The BLAS that code calls."""
 
     @property
     def state_bytes(self) -> int:

@@ -46,12 +46,17 @@ def link(library: Library, kind: str, objects: Sequence[Path], folder: Path) -> 
 
 def _link_program(library: Library, inputs: Sequence[str], folder: Path) -> Path:
     """Link a program that reads and writes raw tensors, with all that it needs."""
-    target = _static(library.target)
+    target = library.target if library.blas else _static(library.target)
     (source := folder / f"{library.name}_program.c").write_text(program(library), encoding="utf-8")
     compile_file(target, source, made := source.with_suffix(".o"))
     output = folder / f"{library.name}{'.wasm' if target.architecture == 'wasm32' else ''}"
-    run_tool(target, ["cc", *flags(target), "-s", *inputs, str(made), "-lm", "-o", str(output)], folder)
+    blas = [] if library.blas is None else [*library.blas.link_options, "-Wl,--allow-shlib-undefined", _BESIDE]
+    run_tool(target, ["cc", *flags(target), "-s", *inputs, str(made), *blas, "-lm", "-o", str(output)], folder)
     return output
+
+
+_BESIDE = "-Wl,-rpath,$ORIGIN"
+"""The option that has a BLAS looked for in the folder of what is linked with it, first."""
 
 
 def _static(target: NativeTarget) -> NativeTarget:
@@ -70,6 +75,7 @@ def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> No
     folder, target = output.parent, library.target
     (folder / "exports.map").write_text(f"{{ global: {'; '.join(exports(library))}; local: *; }};\n")
     options = [f"--version-script={folder / 'exports.map'}", "--gc-sections", "--as-needed", "-s"]
+    blas = library.blas.link_options if library.blas else []
     stubs: list[str] = []
     libraries = _LIBRARIES | _OPENMP if target.processor.threads else _LIBRARIES
     for name, functions in libraries.items():
@@ -83,7 +89,11 @@ def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> No
     try:
         run_tool(
             target,
-            ["ld.lld", "-shared", *options, "-z", "defs", "-soname", output.name, *inputs, *stubs, "-o", str(output)],
+            [
+                *("ld.lld", "-shared", *options, "-z", "defs", "-soname", output.name, *inputs, *stubs, *blas),
+                *(["-rpath", "$ORIGIN"] if blas else []),
+                *("-o", str(output)),
+            ],
             folder,
         )
     except RuntimeError:
@@ -99,6 +109,7 @@ def _link_for_linux(library: Library, inputs: Sequence[str], output: Path) -> No
                 f"-Wl,-soname,{output.name}",
                 *inputs,
                 *stubs[len(_LIBRARIES) :],
+                *([*blas, _BESIDE] if blas else []),
                 "-lm",
                 "-o",
                 str(output),

@@ -53,6 +53,8 @@ def _emit(node: ast.expr, names: Mapping[str, str], text: str) -> str:
             return f"(!{emit(operand)})"
         case ast.BoolOp(op=op, values=values):
             return f"({(' && ' if isinstance(op, ast.And) else ' || ').join(map(emit, values))})"
+        case ast.BinOp(left=base, op=ast.Pow(), right=ast.Constant(value=int() as power)) if 1 < power < 8:
+            return f"({' * '.join([emit(base)] * power)})"
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)].format(emit(left), emit(right))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from fx_importer.pipelines.llvm import FUSE, LOOPS, SCALARS, SUPPORTED_NUMBERS, TO_LLVM
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.stage import Pass, Stage, Step, on_functions
 from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
 from fx_importer.rewrites import (
+    call_cblas,
     channels_last,
     divide_without_traps,
     expand_scalars,
@@ -20,8 +22,10 @@ from fx_importer.rewrites import (
     keep_narrow_results,
     launch_on_threads,
     localize_variables,
+    outline_blas_calls,
     outline_kernels,
     pack_weights,
+    pass_addresses,
     plan_memory,
     read_initial_values,
     reassociate_sums,
@@ -42,8 +46,16 @@ from fx_importer.rewrites import (
 from fx_importer.rewrites.llvm.processor import Processor
 
 
-def buffers(dialects: Collection[str] = (), *, function: str = "main", processor: Processor | None = None) -> Pipeline:
+def buffers(
+    dialects: Collection[str] = (),
+    *,
+    function: str = "main",
+    processor: Processor | None = None,
+    sgemm: str | None = None,
+) -> Pipeline:
     """Return the pipeline to loops over memrefs, for a ``processor`` that has no vectors by default.
+
+    ``sgemm`` is the name of CBLAS's matmul of float32, which computes large matmuls; without one, loops do.
 
     The entry point ``function`` takes the arguments of the model, the weights as one block of bytes, a memref for each
     result that is not new state, and the arena; it returns nothing. Its ``cf.assert`` have the status to return.
@@ -67,8 +79,17 @@ def buffers(dialects: Collection[str] = (), *, function: str = "main", processor
         if fields.lanes
         else (Stage(FUSE.name, FUSE.description, (keep_narrow_results, *FUSE.passes)), (_ROWS,))
     )
-    before = (*to_linalg, IN_PLACE, entry, _LAYOUTS, fuse, _CONSTANTS, *rows)
-    return Pipeline("native", (*before, _BUFFERIZE, _LOOPS, _CHECKS))
+    layouts, bufferize = _LAYOUTS, _BUFFERIZE
+    if sgemm is not None:
+        layouts = replace(layouts, passes=(*layouts.passes, outline_blas_calls))
+        bufferize = replace(bufferize, passes=_before(return_by_destination, bufferize.passes, call_cblas(sgemm=sgemm)))
+    before = (*to_linalg, IN_PLACE, entry, layouts, fuse, _CONSTANTS, *rows)
+    return Pipeline("native", (*before, bufferize, _LOOPS, _CHECKS))
+
+
+def _before(step: Step, steps: Sequence[Step], new: Step) -> tuple[Step, ...]:
+    position = steps.index(step)
+    return (*steps[:position], new, *steps[position:])
 
 
 _LAYOUTS = Stage(
@@ -160,7 +181,7 @@ _KERNELS = Stage(
     "kernels",
     "Loops are functions, in vectors of the processor's size.",
     (
-        *(divide_without_traps, expand_scalars, vectorize_sums),
+        *(pass_addresses, divide_without_traps, expand_scalars, vectorize_sums),
         *(outline_kernels(small_trip_count=0), reassociate_sums, replace_functions),
     ),
 )

@@ -167,6 +167,7 @@ class Lowered(LoweredOnMesh):
         kind: str = "shared",
         weights: str = "embedded",
         threads: str | None = None,
+        blas: str | None = None,
     ) -> Built:
         """Build the module as native code with a C header: no runtime, no Python, and no allocation in a call.
 
@@ -182,6 +183,8 @@ class Lowered(LoweredOnMesh):
                 ``"pointer"``, where the program passes the address of the block.
             threads: ``"openmp"`` for loops on the threads of an OpenMP library with GCC's interface (libgomp, LLVM's);
                 by default a call runs on one thread.
+            blas: the library whose ``cblas_sgemm`` and ``cblas_dgemm`` compute large matmuls: ``"openblas"``, a name
+                that a linker takes after ``-l``, or the path of a shared library; by default loops compute them.
 
         Raises:
             UsageError: for a target or kind that does not exist, operators that PyTorch runs, sizes that depend on
@@ -190,7 +193,7 @@ class Lowered(LoweredOnMesh):
         """
         from fx_importer.native.build import build_native
 
-        return build_native(self, path, target, kind, weights, threads)
+        return build_native(self, path, target, kind, weights, threads, blas)
 
     def save_artifact(
         self, path: str | os.PathLike[str], version: str = DEFAULT_VERSION, weights: Weights = "inline"

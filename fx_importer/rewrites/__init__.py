@@ -40,7 +40,7 @@ from fx_importer.rewrites.llvm.entry_point import call_by_address, set_entry_poi
 from fx_importer.rewrites.llvm.fusion_limits import keep_from_recomputation, remove_fusion_marks
 from fx_importer.rewrites.llvm.kernel_outlining import outline_kernels, reassociate_sums, skip_optimization
 from fx_importer.rewrites.llvm.library_binding import bind_library
-from fx_importer.rewrites.llvm.library_calls import outline_library_calls
+from fx_importer.rewrites.llvm.library_calls import outline_blas_calls, outline_library_calls
 from fx_importer.rewrites.llvm.operator_stubs import declare_operator_stubs, pass_destinations
 from fx_importer.rewrites.llvm.parallel_loops import launch_on_threads
 from fx_importer.rewrites.llvm.processor import set_processor
@@ -51,6 +51,7 @@ from fx_importer.rewrites.llvm.vector_math import define_functions, replace_func
 from fx_importer.rewrites.llvm.vectorization import vectorize_sums
 from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights, pack_weights
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
+from fx_importer.rewrites.native.cblas_calls import call_cblas, pass_addresses
 from fx_importer.rewrites.native.destinations import return_by_destination
 from fx_importer.rewrites.native.integer_divisions import divide_without_traps
 from fx_importer.rewrites.native.integer_sums import keep_narrow_results, tile_integer_sums
@@ -173,8 +174,10 @@ _ALL = (
     narrow_tosa_integers_unproved,
     operators_to_stablehlo,
     other_int8_matmuls_to_f32,
+    outline_blas_calls,
     outline_library_calls,
     pack_weights,
+    pass_addresses,
     pass_destinations,
     place_results,
     plan_arena,
@@ -224,6 +227,7 @@ _ALL = (
 REWRITES: Mapping[str, RewriteStep] = {step.name: step for step in _ALL}
 """Every rewrite by the name of its pass, under which the text of a pipeline is read back."""
 REWRITE_FAMILIES: Mapping[str, RewriteFamily] = {
-    family.name: family for family in (channels_last, outline_kernels, set_entry_point, set_processor, tile_sums)
+    family.name: family
+    for family in (call_cblas, channels_last, outline_kernels, set_entry_point, set_processor, tile_sums)
 }
 """Every rewrite with options by the name of its pass."""

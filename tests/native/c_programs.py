@@ -16,6 +16,7 @@ from fx_importer import Lowered
 from fx_importer.native.abi import EntryPoint, Value
 from fx_importer.native.build import Built
 from fx_importer.native.library import inputs_of, outputs_of
+from fx_importer.symbolic.expressions import LinearSize
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
@@ -95,12 +96,13 @@ def _dense(value: Value, given: Any) -> Any:
 
 
 def _sizes(point: EntryPoint, tensors: Sequence[Any]) -> Mapping[str, int]:
-    return {
-        size: tensor.shape[axis]
-        for value, tensor in zip(inputs_of(point), tensors, strict=True)
-        for axis, size in enumerate(value.shape or ())
-        if isinstance(size, str) and size.isidentifier()
-    }
+    sizes: dict[str, int] = {}
+    for value, tensor in zip(inputs_of(point), tensors, strict=True):
+        for axis, size in enumerate(value.shape or ()):
+            linear = LinearSize.read(size) if isinstance(size, str) else None
+            if linear is not None and (number := linear.solve(tensor.shape[axis])) is not None:
+                sizes[linear.symbol] = number
+    return sizes
 
 
 def _output(value: Value, sizes: Mapping[str, int]) -> Tensor:

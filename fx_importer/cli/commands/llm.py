@@ -38,9 +38,11 @@ def import_language_model(
         write(document({"output": output, "output_type": output_type, "bytes": size, "seconds": seconds}))
 
 
-def build_language_model(folder: Path, output: Path, target: str | None, kind: str, threads: str | None) -> None:
+def build_language_model(
+    folder: Path, output: Path, target: str | None, kind: str, threads: str | None, blas: str | None
+) -> None:
     """Build the model in ``folder`` as a native library in ``output``; list its files and its weight files."""
-    built = quiet_llm().build(folder, output, target=target, kind=kind, threads=threads)
+    built = quiet_llm().build(folder, output, target=target, kind=kind, threads=threads, blas=blas)
     for path in built.files:
         echo(f"{path}: {path.stat().st_size:,} bytes")
     files = ", ".join(file.name for file in built.library.files)

@@ -22,6 +22,7 @@ def build_model(
     kind: str,
     weights: str,
     threads: str | None = None,
+    blas: str | None = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
     json: Path | None = None,
@@ -33,13 +34,13 @@ def build_model(
         NotInstalledError: without the extra ``native``.
         FxImporterError: if the model cannot be lowered; nothing is written in that case.
     """
-    _, chosen = check_build(output, target, kind, weights, threads)
+    _, chosen, _ = check_build(output, target, kind, weights, threads, blas)
     if kind != SOURCE:
         find_compiler().check(chosen)
     with json_output(json) as write:
         with following.run(model, "build") as followed, reporting_progress(True):
             lowered = followed.lowered = lower_model(model, following.prepared(options), trust)
-            built = lowered.build(output, target=target, kind=kind, weights=weights, threads=threads)
+            built = lowered.build(output, target=target, kind=kind, weights=weights, threads=threads, blas=blas)
         for path in built.files:
             echo(f"{path}: {path.stat().st_size:,} bytes")
         library = built.library

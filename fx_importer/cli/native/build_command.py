@@ -10,7 +10,7 @@ import typer
 from fx_importer.cli.following import Following
 from fx_importer.cli.following_arguments import takes_following
 from fx_importer.cli.option_arguments import takes_options
-from fx_importer.cli.shared_arguments import Json, Model, Trust
+from fx_importer.cli.shared_arguments import Blas, Json, Model, Trust
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 
@@ -50,6 +50,7 @@ def build(
     threads: Annotated[
         str | None, typer.Option(metavar="openmp", help="Run loops on OpenMP threads. Default: on one thread.")
     ] = None,
+    blas: Blas = None,
     json: Json = None,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
     following: Following = Following(),  # noqa: B008
@@ -61,4 +62,4 @@ def build(
     """
     from fx_importer.cli.native.build import build_model
 
-    build_model(model, output, options, target, kind, native_weights, threads, following, trust, json)
+    build_model(model, output, options, target, kind, native_weights, threads, blas, following, trust, json)

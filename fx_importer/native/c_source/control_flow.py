@@ -1,4 +1,4 @@
-"""Loops and branches of scf as statements of C."""
+"""Loops and branches of scf, and calls of BLAS, as statements of C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import terminator
-from fx_importer.native.c_source.scalars import plain
+from fx_importer.native.c_source.scalars import paren, plain
 
 if TYPE_CHECKING:
     from fx_importer.native.c_source.functions import FunctionWriter
@@ -112,10 +112,27 @@ def _parallel_segments(op: ir.Operation) -> list[list[ir.Value]]:
     return [[next(values) for _ in range(length)] for length in lengths]
 
 
+def _call(writer: FunctionWriter, op: ir.Operation) -> None:
+    """Write a call of BLAS, which `call_cblas` made: matrices are pointers to their first elements."""
+    name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    if "cblas_" not in name:
+        raise UsageError(f"C source has no form of a call of '{name}': build a library or an object")
+    arguments = [
+        _pointer(writer, x) if isinstance(x.type, ir.MemRefType) else plain(writer.scalar(x)) for x in op.operands
+    ]
+    writer.line(f"{name}({', '.join(arguments)});")
+
+
+def _pointer(writer: FunctionWriter, value: ir.Value) -> str:
+    buffer = writer.buffer(value)
+    return buffer.pointer if str(buffer.offset) == "0" else f"{buffer.pointer} + {paren(str(buffer.offset))}"
+
+
 CONTROL_FLOW: dict[str, Callable[[FunctionWriter, ir.Operation], None]] = {
     "scf.for": _for,
     "scf.parallel": _parallel,
     "scf.if": _if,
     "scf.while": _while,
     "scf.index_switch": _index_switch,
+    "func.call": _call,
 }

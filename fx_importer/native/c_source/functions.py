@@ -112,8 +112,8 @@ class FunctionWriter:
             raise UsageError(f"C source has no form of {name} ({op.location}): build a library or an object")
 
     def _comment(self, op: ir.Operation) -> None:
-        """Write where loops come from, if they come from elsewhere than the ones before."""
-        if not op.regions:
+        """Write where loops and calls come from, if they come from elsewhere than the ones before."""
+        if not op.regions and op.name != "func.call":
             return
         frames, names = read_location(op.location)
         frame = user_frame(frames)

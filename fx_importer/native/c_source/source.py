@@ -25,6 +25,7 @@ from fx_importer.native.c_source.functions import FunctionWriter
 from fx_importer.native.c_source.helpers import definitions
 from fx_importer.native.c_source.scalars import COMPLEX_TYPES, c_type
 from fx_importer.native.c_source.unread_sizes import without_unread_sizes
+from fx_importer.native.cblas import Cblas
 from fx_importer.native.header import header
 from fx_importer.native.initial_values import initial_values, is_zero
 from fx_importer.native.library import Library, Part
@@ -33,15 +34,17 @@ from fx_importer.native.targets import NativeTarget
 from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
 from fx_importer.pipelines.native import scalars_of_c
 from fx_importer.pipelines.runner import run_stage
+from fx_importer.rewrites.llvm.entry_point import read_fact
 from fx_importer.rewrites.llvm.processor import Processor
 from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, offsets_of, weights_of
+from fx_importer.rewrites.native.cblas_calls import ROUTINES
 from fx_importer.rewrites.native.memory_plan import ARENA_BYTES
 
 if TYPE_CHECKING:
     from fx_importer.results.lowered_record import LoweredRecord
 
 C_TARGET = NativeTarget(
-    "C source", "any-any", "C99", Processor(), "It compiles for any processor, and needs libm alone, for floats."
+    "C source", "any-any", "C99", Processor(), "It compiles for any processor, and needs libm, for floats."
 )
 _HEAD = """/* {name}.c: written by fx-importer. The functions that {name}.h declares are at the end. */
 #include "{name}.h"
@@ -74,8 +77,10 @@ class _Arrays:
         return self._names[key, order, element]
 
 
-def write_c_source(lowered: LoweredRecord, name: str, weights: str, folder: Path) -> tuple[Library, list[Path]]:
-    """Write ``NAME.c`` and ``NAME.h`` to ``folder``; return the library and the files.
+def write_c_source(
+    lowered: LoweredRecord, name: str, weights: str, folder: Path, cblas: Cblas | None = None
+) -> tuple[Library, list[Path]]:
+    """Write ``NAME.c`` and ``NAME.h`` to ``folder``; return the library and the files. Large matmuls call ``cblas``.
 
     Raises:
         UsageError: for operations that have no form in C.
@@ -87,9 +92,11 @@ def write_c_source(lowered: LoweredRecord, name: str, weights: str, folder: Path
     arrays = _Arrays()
     entries: list[EntryPoint] = []
     functions: list[str] = []
+    routines: dict[str, str] = {}
     hoisted: Sequence[HoistedWeight] = []
     for function in lowered.manifest.functions:
-        module = to_buffers(base, function, C_TARGET, hoisted)
+        module = to_buffers(base, function, C_TARGET, hoisted, cblas)
+        routines |= read_fact(module, ROUTINES) or {}
         for stage in scalars_of_c().stages:
             run_stage(stage, module)
         hoisted = weights_of(module)
@@ -104,7 +111,8 @@ def write_c_source(lowered: LoweredRecord, name: str, weights: str, folder: Path
             offsets[key] = number
             places[number] = arrays.add(key, None, _element_of(tensor.dtype), tensor)
     parts = tuple(Part(key, 0, tensor.nbytes) for key, tensor in state.items())
-    library = Library(name, tuple(entries), parts, offsets, 0, weights, C_TARGET, arrays=places)
+    blas = cblas and cblas.calling(routines)
+    library = Library(name, tuple(entries), parts, offsets, 0, weights, C_TARGET, arrays=places, blas=blas)
     files = [folder / f"{name}.c", folder / f"{name}.h"]
     files[1].write_text(header(library), encoding="utf-8")
     files[0].write_text(_source(library, arrays, functions), encoding="utf-8")
@@ -124,7 +132,20 @@ def _source(library: Library, arrays: _Arrays, functions: Sequence[str]) -> str:
     includes += ["string.h"] if re.search(r"\bmem(cpy|set)\b", text) else []
     head = _HEAD.format(name=library.name, includes="\n".join(f"#include <{file}>" for file in includes))
     types = COMPLEX_TYPES if "fx_complex" in text else ""
-    return "\n".join(part for part in (head, _NO_CONTRACTION if floats else "", types, text) if part)
+    blas = _prototypes(library.blas) if library.blas else ""
+    return "\n".join(part for part in (head, _NO_CONTRACTION if floats else "", types, blas, text) if part)
+
+
+def _prototypes(blas: Cblas) -> str:
+    """Return the declarations of the functions of CBLAS, whose header need not be installed."""
+    lines = [f"/* {blas.linked}. Matrices are row-major (101), and transposed (112) or not (111). */"]
+    for element, routine in blas.routines.items():
+        kind, size = {"f32": "float", "f64": "double"}[element], blas.integer
+        lines.append(
+            f"void {routine}(int layout, int trans_a, int trans_b, {size} m, {size} n, {size} k, {kind} alpha,\n"
+            f"    const {kind} *a, {size} lda, const {kind} *b, {size} ldb, {kind} beta, {kind} *c, {size} ldc);"
+        )
+    return "\n".join((*lines, ""))
 
 
 def _without_unused(calls: str) -> str:

@@ -1,4 +1,4 @@
-"""Products of matrices by the BLAS that PyTorch was linked with, in tiles that threads share.
+"""Products of matrices by BLAS; by the one that PyTorch was linked with in tiles that threads share.
 
 Each tile is computed by one thread, and the tiles depend on the sizes only: so does the order of every sum.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from fx_importer.mlir.bindings import func_d, ir
@@ -19,6 +19,10 @@ from fx_importer.rewrites.llvm.library_functions import Product
 from fx_importer.rewrites.llvm.parallel_loops import TILES, has_threads
 
 _ROUTINES = {"f32": "SGEMM", "f64": "DGEMM"}
+ELEMENT_BYTES = {"f32": 4, "f64": 8}
+"""The bytes of the elements of matrices that BLAS multiplies."""
+LARGEST_SIZE = 2**31 - 1
+"""BLAS takes sizes of 32 bits."""
 _THREADS = "MKL_Set_Num_Threads_Local"
 _TILE = "fx_importer_tile_"
 _TILES_FROM = {2: 256, 4: 1024, 8: 2048}
@@ -49,55 +53,80 @@ def define_product(function: func_d.FuncOp, product: Product) -> str | None:
     matrices = all(
         kind.layout == ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank, function.context)) for kind in kinds
     )
-    if any(size >= 2**31 for kind in kinds for size in kind.shape):  # BLAS takes sizes of 32 bits
-        return None
-    if not fits or not matrices or not routines() or element not in _ROUTINES:
-        return None
-    axes = (product.left, product.right, product.result)
-    if product.result[-1] != "n" or any(axis[-1] == "b" for axis in axes):
+    if not fits or not matrices or not routines() or not fits_blas(product, kinds):
         return None
     emit = LoopEmitter.before(function.operation)
     inside, buffers = emit.define_function(function.name.value, function.type.inputs)
-    _emit_tiles(inside, buffers, axes, element, product.accumulate)
+    _emit_tiles(inside, buffers, product, element)
     inside.op("func.return", [])
     function.operation.erase()
     return element
 
 
-class _Matrix:
-    """The memory of an operand: where it begins, and how many bytes it is to the next element along each axis."""
+def fits_blas(product: Product, kinds: Sequence[ir.ShapedType]) -> bool:
+    """Return whether BLAS multiplies such matrices, of types ``kinds``: rows or columns are contiguous."""
+    axes = (product.left, product.right, product.result)
+    return (
+        product.result[-1] == "n"
+        and all(letters[-1] != "b" for letters in axes)
+        and all(str(kind.element_type) in ELEMENT_BYTES for kind in kinds)
+        and all(size <= LARGEST_SIZE for kind in kinds for size in kind.shape)
+    )
 
-    def __init__(self, emit: LoopEmitter, buffer: ir.Value, axes: str, sizes: dict[str, Size], element_bytes: int):
-        self._begin = emit.value("memref.extract_aligned_pointer_as_index", "index", buffer)
+
+class BlasMatrix:
+    """The contiguous memory of an operand: how many elements it is to the next one along each axis."""
+
+    def __init__(self, emit: LoopEmitter, buffer: ir.Value, axes: str, sizes: Mapping[str, Size]):
+        self.buffer = buffer
         self._strides: dict[str, Size] = {}
-        stride: Size = element_bytes
+        stride: Size = 1
         for axis in reversed(axes):
             self._strides[axis] = stride
-            stride = emit.index_op("muli", stride, sizes[axis])
+            stride = _times(emit, stride, sizes[axis])
         row = self._strides[axes.replace("b", "")[0]]
-        self.leading = emit.index_op("maxui", emit.index_op("divui", row, element_bytes), 1)
-        """The leading dimension, in elements; 1 of empty matrices."""
+        self.leading = max(row, 1) if isinstance(row, int) else emit.index_op("maxui", row, 1)
+        """The leading dimension; 1 of empty matrices."""
 
-    def address(self, emit: LoopEmitter, **position: Size) -> ir.Value:
-        """Emit the address of an element by its indices along some axes; along ``b`` there may be one matrix only."""
-        address = self._begin
+    def offset(self, emit: LoopEmitter, **position: Size) -> Size:
+        """Emit the offset of an element by its indices along some axes; along ``b`` there may be one matrix only."""
+        offset: Size = 0
         for axis, index in position.items():
             if axis in self._strides:
-                address = emit.index_op("addi", address, emit.index_op("muli", index, self._strides[axis]))
-        return address
+                step = _times(emit, index, self._strides[axis])
+                offset = step if isinstance(offset, int) and not offset else emit.index_op("addi", offset, step)
+        return offset
 
 
-def _emit_tiles(
-    emit: LoopEmitter, buffers: Sequence[ir.Value], axes: Sequence[str], element: str, accumulate: bool
-) -> None:
-    """Emit a loop over the tiles of the longer axis of the result, in each matrix of a batch."""
+def _times(emit: LoopEmitter, left: Size, right: Size) -> Size:
+    if isinstance(left, int):
+        left, right = right, left
+    if isinstance(right, int) and (isinstance(left, int) or right < 2):
+        return left * right if isinstance(left, int) else (left if right else 0)
+    return emit.index_op("muli", left, right)
+
+
+def matrices_of(
+    emit: LoopEmitter, buffers: Sequence[ir.Value], product: Product
+) -> tuple[dict[str, Size], list[BlasMatrix]]:
+    """Return the sizes of ``product`` by axis, and its operands and result."""
     sizes: dict[str, Size] = {}
+    axes = (product.left, product.right, product.result)
     for buffer, letters in zip(buffers, axes, strict=True):
         for position, letter in enumerate(letters):
             if letter not in sizes:
                 sizes[letter] = emit.size(buffer, position)
-    element_bytes = 4 if element == "f32" else 8
-    a, b, c = (_Matrix(emit, *pair, sizes, element_bytes) for pair in zip(buffers, axes, strict=True))
+    return sizes, [BlasMatrix(emit, buffer, letters, sizes) for buffer, letters in zip(buffers, axes, strict=True)]
+
+
+def _emit_tiles(emit: LoopEmitter, buffers: Sequence[ir.Value], product: Product, element: str) -> None:
+    """Emit a loop over the tiles of the longer axis of the result, in each matrix of a batch."""
+    sizes, (a, b, c) = matrices_of(emit, buffers, product)
+
+    def address(inside: LoopEmitter, matrix: BlasMatrix, **position: Size) -> ir.Value:
+        begin = inside.value("memref.extract_aligned_pointer_as_index", "index", matrix.buffer)
+        offset = inside.index_op("muli", matrix.offset(inside, **position), ELEMENT_BYTES[element])
+        return inside.index_op("addi", begin, offset)
 
     rows, columns = emit.index(sizes["m"]), emit.index(sizes["n"])
     is_wide = emit.compare_integers("sgt", columns, rows)
@@ -121,14 +150,14 @@ def _emit_tiles(
     # Fortran's matrices are column-major: it computes the transposed result, of the transposed operands.
     right, left = (
         inside.constant_integer(ord("N" if letters[-1] == last else "T"), inside.type("i8"))
-        for letters, last in ((axes[1], "n"), (axes[0], "k"))
+        for letters, last in ((product.right, "n"), (product.left, "k"))
     )
-    one, beta = (inside.constant_scalar(factor, inside.type(element)) for factor in (1.0, float(accumulate)))
+    one, beta = (inside.constant_scalar(factor, inside.type(element)) for factor in (1.0, float(product.accumulate)))
     operands = [
         *(right, left, _i32(inside, n), _i32(inside, m), _i32(inside, sizes["k"]), one),
-        *(b.address(inside, b=batch, n=column), _i32(inside, b.leading)),
-        *(a.address(inside, b=batch, m=row), _i32(inside, a.leading), beta),
-        *(c.address(inside, b=batch, m=row, n=column), _i32(inside, c.leading)),
+        *(address(inside, b, b=batch, n=column), _i32(inside, b.leading)),
+        *(address(inside, a, b=batch, m=row), _i32(inside, a.leading), beta),
+        *(address(inside, c, b=batch, m=row, n=column), _i32(inside, c.leading)),
     ]
     inside.call_function(f"{_TILE}{element}", [], operands)
 

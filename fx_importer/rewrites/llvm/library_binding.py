@@ -53,7 +53,7 @@ def _take_strides(module: ir.Operation, library: Mapping[str, LibraryFunction]) 
     for name, function in functions.items():
         inputs = list(function.type.inputs)
         for at, kind in enumerate(inputs):
-            sources = [_before_cast(call.operands[at]) for call in calls[name]]
+            sources = [before_cast(call.operands[at]) for call in calls[name]]
             if all(source.type == kind for source in sources):
                 continue
             type_ = ir.MemRefType(kind)
@@ -68,7 +68,7 @@ def _take_strides(module: ir.Operation, library: Mapping[str, LibraryFunction]) 
         function.attributes["function_type"] = ir.TypeAttr.get(kind, module.context)
 
 
-def _before_cast(value: ir.Value) -> ir.Value:
+def before_cast(value: ir.Value) -> ir.Value:
     """Return what a cast from dynamic strides casts; any other value as it is."""
     if producer(value) != "memref.cast" or not isinstance(value.owner.operands[0].type, ir.MemRefType):
         return value

@@ -7,8 +7,8 @@ A function's body says what it computes, so that bufferization sees what it read
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter, is_used, producer, terminator
@@ -18,6 +18,7 @@ from fx_importer.mlir.indexing_maps import CONVOLUTIONS, PRODUCTS, axes_of_produ
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.linalg.axis_orders import transposed
 from fx_importer.rewrites.linalg.loop_interchange import transposed_axes
+from fx_importer.rewrites.llvm.blas_calls import fits_blas
 from fx_importer.rewrites.llvm.half_precision_sums import extended_bias, round_by_groups, rounding
 from fx_importer.rewrites.llvm.library_functions import (
     FEWEST_ROWS,
@@ -38,6 +39,8 @@ from fx_importer.rewrites.llvm.transposed_convolutions import (
 
 SMALLEST_WORK = 1 << 15
 """The number of multiplications from which a call, of about ten microseconds, is faster than loops."""
+SMALLEST_BLAS_WORK = 1 << 18
+"""The number of multiplications from which a call of BLAS is faster than tiles in vector registers."""
 _FLOATS = ("f32", "f64", "f16", "bf16")
 _DEPTHWISE = "linalg.depthwise_conv_2d_nhwc_hwc"
 _BY_COLUMNS = ((0, 2), (1, 2), (0, 1))
@@ -57,13 +60,25 @@ def outline_library_calls(module: ir.Operation) -> None:
     """
     _choose_layouts(module)
     round_by_groups(module)
+    kernels = dict.fromkeys(PRODUCTS, _product) | dict.fromkeys(CONVOLUTIONS, _convolution)
+    _outline_kernels(module, kernels)
+
+
+@rewrite("fx-importer-outline-blas-calls")
+def outline_blas_calls(module: ir.Operation) -> None:
+    """Outline the products of ``module``, on tensors, of float32 and float64, that are worth a call of BLAS."""
+    _choose_layouts(module)
+    _outline_kernels(module, dict.fromkeys(PRODUCTS, _blas_product))
+
+
+def _outline_kernels(module: ir.Operation, kernel_of: Mapping[str, Callable[[_Region], Kernel | None]]) -> None:
     kernels: dict[str, LibraryFunction] = {}
     named: dict[tuple[Kernel, str], str] = {}
-    for op in operations(module.operation, {*PRODUCTS, *CONVOLUTIONS}):
+    for op in operations(module.operation, kernel_of):
         region = _Region.of(op)
         if region is None:
             continue
-        kernel = _product(region) if op.name in PRODUCTS else _convolution(region)
+        kernel = kernel_of[op.name](region)
         if kernel is not None:
             name = f"fx_importer_library_{len(kernels)}"
             function, call, types = _outline(region, name, module)
@@ -167,7 +182,7 @@ class _Region:
         return cls(op, zero, bias, rounded)
 
 
-def _product(region: _Region) -> Kernel | None:
+def _product(region: _Region) -> Product | None:
     op = region.op
     axes = axes_of_product(op)
     if axes is None:
@@ -187,6 +202,13 @@ def _product(region: _Region) -> Kernel | None:
     )
     by_rows = axes in (("mk", "kn", "mn"), ("mk", "nk", "mn")) and _is_by_rows(op, axes[1])
     return Product(*axes, accumulate=not region.zero, by_onednn=by_onednn, static=rows >= 0, by_rows=by_rows)
+
+
+def _blas_product(region: _Region) -> Kernel | None:
+    product, kinds = _product(region), [ir.ShapedType(value.type) for value in region.op.operands]
+    if product is None or product.by_rows or not fits_blas(product, kinds) or _work(region.op) < SMALLEST_BLAS_WORK:
+        return None
+    return replace(product, by_onednn=False)
 
 
 def _is_by_rows(op: ir.Operation, weight: str) -> bool:
