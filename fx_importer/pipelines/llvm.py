@@ -41,6 +41,7 @@ from fx_importer.rewrites import (
     replace_functions,
     separate_empty_tensors,
     set_entry_point,
+    simplify_size_checks,
     skip_optimization,
     tile_sums,
     vectorize_sums,
@@ -150,12 +151,9 @@ LOOPS = Stage(
         tile_sums(depthwise_only=True),  # a library computes other large sums
         on_functions("refback-munge-memref-copy"),  # a copy of strided memory would call a runtime library
         collapse_loops,
-        on_functions(
-            "convert-linalg-to-parallel-loops",
-            "canonicalize",
-            "cse",
-            "loop-invariant-code-motion",
-        ),
+        on_functions("convert-linalg-to-parallel-loops", "cse"),
+        simplify_size_checks,
+        on_functions("canonicalize", "cse", "loop-invariant-code-motion"),
     ),
 )
 SUPPORTED_NUMBERS = (
@@ -192,13 +190,13 @@ TO_LLVM = Stage(
         Pass("expand-strided-metadata"),
         Pass("lower-affine"),
         Pass("memref-expand"),
+        Pass("finalize-memref-to-llvm", {"use-aligned-alloc": True}),
         # Functions that libm lacks: bit counts, roundings. The approximate log1p would be log(1 + x).
         Pass("convert-math-to-llvm", {"approximate-log1p": False}),
         Pass("convert-complex-to-llvm"),
         Pass("convert-index-to-llvm"),
         Pass("convert-arith-to-llvm"),
         Pass("convert-func-to-llvm"),
-        Pass("finalize-memref-to-llvm", {"use-aligned-alloc": True}),
         Pass("convert-cf-to-llvm"),
         Pass("convert-ub-to-llvm"),
         Pass("canonicalize"),

@@ -46,6 +46,7 @@ from fx_importer.rewrites.llvm.parallel_loops import launch_on_threads
 from fx_importer.rewrites.llvm.processor import set_processor
 from fx_importer.rewrites.llvm.runtime_checks import insert_checks, relax_layout_casts
 from fx_importer.rewrites.llvm.scalar_expansion import expand_scalars, move_bits
+from fx_importer.rewrites.llvm.size_checks import simplify_size_checks
 from fx_importer.rewrites.llvm.small_floats import expand_small_floats
 from fx_importer.rewrites.llvm.vector_math import define_functions, replace_functions
 from fx_importer.rewrites.llvm.vectorization import vectorize_sums
@@ -205,6 +206,7 @@ _ALL = (
     separate_fills,
     tile_integer_sums,
     divide_without_traps,
+    simplify_size_checks,
     skip_optimization,
     sliced_state_to_memory,
     split_batch_dimensions,

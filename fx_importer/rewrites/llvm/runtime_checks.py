@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
 
 from fx_importer.diagnostics.assumption_messages import PREFIX
 from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
@@ -130,8 +131,14 @@ class Checks:
     """Inserts checks before operations, or after the call of an operator."""
 
     def __init__(self) -> None:
-        self.messages: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._asserted: defaultdict[ir.Value, list[ir.Block]] = defaultdict(list)
         self._data: dict[ir.Value, bool] = {}
+
+    @property
+    def messages(self) -> list[str]:
+        """The messages, in the order of their numbers."""
+        return [*self._numbers]
 
     def insert_all(self, module: ir.Operation) -> None:
         """Insert the checks of ``module``."""
@@ -147,7 +154,8 @@ class Checks:
             code = self._message_code(emit, "an operator that PyTorch runs raised an exception")
             emit.call_function(_CHECK_OPERATOR, [], [code])
         elif op.name == "cf.assert":
-            self.check(emit, op.operands[0], _failure_message(ir.StringAttr(op.attributes["msg"]).value))
+            if not self._is_asserted(op):
+                self.check(emit, op.operands[0], _failure_message(ir.StringAttr(op.attributes["msg"]).value))
             op.erase()
         elif op.name in _DIVISIONS:
             divisor = op.operands[1]
@@ -166,9 +174,21 @@ class Checks:
         emit.call_function(_CHECK, [], [holds, self._message_code(emit, message)])
 
     def _message_code(self, emit: ArithOps, message: str) -> ir.Value:
-        """Return a constant with the index of ``message`` plus 1."""
-        self.messages.append(self.located(emit, message))
-        return emit.constant_integer(len(self.messages), emit.type("i32"))
+        """Return a constant with the index of ``message`` plus 1: equal messages share one, and so do equal loops."""
+        return emit.constant_integer(self.number_of(self.located(emit, message)), emit.type("i32"))
+
+    def number_of(self, message: str) -> int:
+        """Return the index of ``message`` plus 1."""
+        return self._numbers.setdefault(message, len(self._numbers) + 1)
+
+    def _is_asserted(self, op: ir.Operation) -> bool:
+        """Return whether an assertion of the same value is before ``op``, in its block or in one around it."""
+        blocks = self._asserted[op.operands[0]]
+        block = op.block
+        while block not in blocks and block.owner.operation.name != "func.func":
+            block = block.owner.operation.block
+        blocks.append(op.block)
+        return block in blocks[:-1]
 
     @staticmethod
     def located(emit: ArithOps, message: str) -> str:

@@ -21,9 +21,7 @@ class _StatusChecks(Checks):
 
     def check(self, emit: ArithOps, holds: ir.Value, message: str) -> None:
         message = self.located(emit, message)
-        if message not in self.messages:
-            self.messages.append(message)
-        status = FIRST_STATUS + self.messages.index(message)
+        status = FIRST_STATUS + self.number_of(message) - 1
         emit.op(
             "cf.assert",
             [],

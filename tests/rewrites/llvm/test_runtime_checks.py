@@ -2,8 +2,15 @@
 
 import pytest
 import torch
+from torch.export import Dim
 
+from fx_importer import lower
 from fx_importer.errors import UsageError
+from fx_importer.mlir.functions import functions_of
+from fx_importer.mlir.module_contents import copy_module
+from fx_importer.mlir.walk import operations
+from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.runner import run_stage
 
 ASSERTION = """
 func.func @main(%a: tensor<3xf32>, %b: i1, %c: i1) -> tensor<3xf32> {
@@ -161,3 +168,29 @@ def test_slice_out_of_range(jit):
     for wrong in (4, -1):
         with pytest.raises(UsageError, match=r"an index is out of range for a tensor of shape \[4, 3\]"):
             function(torch.zeros(4, 3), torch.ones(1, 3), torch.tensor(wrong))
+
+
+DYNAMIC = {0: Dim("n"), 1: Dim("m")}
+
+
+def _module_after(last, function, count):
+    options = {"output_type": "linalg-on-tensors", "dynamic_shapes": (DYNAMIC,) * count}
+    module = copy_module(lower(function, *[torch.ones(2, 3)] * count, **options).module.operation)
+    for stage in LLVM.stages:
+        run_stage(stage, module)
+        if stage.name == last:
+            break
+    return module
+
+
+def test_only_sizes_of_different_tensors_are_compared():
+    module = _module_after("loops", lambda x, y: (x * y).sum(-1), 2)
+    comparisons = [op.operands[0].owner for op in operations(module.operation, ("cf.assert",))]
+    assert [str(op.attributes["pred"]) for op in comparisons] == ["#index<cmp_predicate eq>"] * 2
+    assert all(len({size.owner.operands[0] for size in op.operands}) == 2 for op in comparisons)
+
+
+def test_equal_loops_with_checks_are_one_kernel():
+    module = _module_after("kernels", lambda x: x.cumsum(0).cumsum(0).cumsum(0).cumsum(0), 1)
+    assert "call @__fx_importer_check" in str(module)
+    assert len([name for name in functions_of(module) if "kernel" in name]) == 3
