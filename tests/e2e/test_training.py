@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import export
 from torch.export.experimental import _export_forward_backward
@@ -79,7 +80,8 @@ class Branching(nn.Module):
             raise ValueError("large")
         self.steps += 1
         scores = self.layer(x * y) * self.frozen / self.steps
-        return {"loss": scores.tanh().mean(), "count": 3, "scores": scores, "classes": scores.argmax(-1)}
+        likelihood = F.ctc_loss(scores.log_softmax(1), torch.ones(2).long(), torch.tensor(4), torch.tensor(2))
+        return {"loss": scores.tanh().mean() + likelihood, "count": 3, "scores": scores, "classes": scores.argmax(-1)}
 
 
 @pytest.mark.slow_rows("linalg", "tosa")

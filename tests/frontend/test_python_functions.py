@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.export import Dim
 from fx_importer import lower
 from fx_importer.errors import FxImporterError
 from fx_importer.frontend.export import export_program
+from fx_importer.frontend.python_functions import ctc_loss
 from fx_importer.options import ExportOptions
 
 LENGTH = ({1: Dim("length", min=4, max=64)},)
@@ -29,6 +31,7 @@ DYNAMIC: dict[str, Callable[..., Any]] = {
     "corrcoef": torch.corrcoef,
     "corrcoef_of_a_vector": lambda x: torch.corrcoef(x[0]),
     "combinations": lambda x: torch.combinations(x[:, 0]),
+    "ctc_loss": lambda x: F.ctc_loss(x.log_softmax(1), torch.tensor([1, 2]), torch.tensor(3), torch.tensor(2)),
     "combinations_with_replacement": lambda x: torch.combinations(x[:, 1], 3, with_replacement=True),
 }
 
@@ -71,3 +74,36 @@ def test_sizes_that_the_range_does_not_imply_are_checked_in_the_call(name: str, 
                 lowered.run(x)
         else:
             torch.testing.assert_close(lowered.run(x), f(x))
+
+
+@pytest.mark.parametrize("form", ["padded", "concatenated", "lists", "one"])
+def test_ctc_loss_and_its_gradients_equal_those_of_torch(form: str) -> None:
+    torch.manual_seed(0)
+    for (steps, batch, labels), reduction, zero, blank in itertools.product(
+        [(6, 3, 2), (2, 2, 3), (1, 1, 1), (3, 2, 0)], ["none", "mean", "sum"], [False, True], [0, 3]
+    ):
+        batch = 1 if form == "one" else batch
+        others = torch.tensor([label for label in range(4) if label != blank])
+        targets = others[torch.randint(0, 3, (batch, labels))]
+        ends, counts = torch.randint(max(steps - 2, 0), steps + 1, (batch,)), torch.randint(0, labels + 1, (batch,))
+        if form in ("concatenated", "one"):
+            targets = torch.cat([row[:count] for row, count in zip(targets, counts, strict=True)])
+        lengths = (ends.tolist(), counts.tolist()) if form == "lists" else (ends, counts)
+        shape = (steps, 4) if form == "one" else (steps, batch, 4)
+        scores = [torch.randn(shape, generator=torch.Generator().manual_seed(1)).log_softmax(-1) for _ in range(2)]
+        arguments = targets, *lengths, blank, reduction, zero
+        functions: list[Callable[..., Any]] = [F.ctc_loss, ctc_loss]
+        losses = [f(leaf.requires_grad_(), *arguments) for f, leaf in zip(functions, scores, strict=True)]
+        torch.testing.assert_close(losses[1], losses[0])
+        if losses[0].isfinite().all():
+            gradients = [torch.autograd.grad(loss.sum(), leaf)[0] for loss, leaf in zip(losses, scores, strict=True)]
+            torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_ctc_loss_of_lengths_that_do_not_fit_is_nan() -> None:
+    scores, targets = torch.zeros(3, 1, 4), torch.ones(1, 2, dtype=torch.int64)
+    for ends, counts in ([4], [2]), ([3], [3]), ([-1], [2]), ([3], [-1]):
+        assert ctc_loss(scores, targets, ends, counts).isnan()
+    assert ctc_loss(scores, targets, [3, 3], [2]) is NotImplemented
+    assert ctc_loss(scores, targets, [3], [2], blank=4) is NotImplemented
+    assert ctc_loss(scores, targets, [3], [2], reduction="average") is NotImplemented
