@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -148,6 +149,8 @@ def value_sets(call: RecordedCall) -> Iterator[tuple[str, list[Tensor]]]:
         "large or small": lambda _, x: _cycled(x, LARGE),
         "NaN and infinities": lambda _, x: _cycled(x, SPECIAL),
         "negative indices": _negative,
+        "empty masks": lambda _, x: torch.zeros_like(x) if x.dtype is torch.bool else x,
+        "full masks": lambda _, x: torch.ones_like(x) if x.dtype is torch.bool else x,
     }
     for name, change in changes.items():
         changed = [change(*pair) for pair in zip(names, tensors, strict=True)]
@@ -156,6 +159,21 @@ def value_sets(call: RecordedCall) -> Iterator[tuple[str, list[Tensor]]]:
         with suppress(Exception):
             call.module()(*(each.clone() for each in changed))
             yield name, changed
+
+
+def without_rows(call: RecordedCall, program: ExportedProgram) -> list[Tensor]:
+    """Return inputs for ``call`` whose dynamic axes in ``program`` have no elements; none if eager refuses them."""
+    nodes = program.graph.find_nodes(op="placeholder")
+    axes = [[at for at, size in enumerate(node.meta["val"].shape) if type(size) is not int] for node in nodes]
+    inputs = call.tensors()
+    for dynamic, (position, x) in zip(axes, enumerate(inputs), strict=True):
+        for axis in dynamic:
+            x = x.narrow(axis, 0, 0)
+        inputs[position] = x.contiguous()
+    with suppress(Exception):
+        call.module()(*(x.clone() for x in inputs))
+        return inputs
+    return []
 
 
 def _is_signed(x: Tensor) -> bool:

@@ -25,7 +25,7 @@ from fx_importer import FxImporterError, OutputType, StageFailed, lower
 from fx_importer.decompositions import DecompositionTable
 from fx_importer.decompositions.engine.kept.fault_table import write_fault_table
 from fx_importer.targets import target_for
-from testing.kept_calls import RecordedCall, recorded, value_sets
+from testing.kept_calls import RecordedCall, recorded, value_sets, without_rows
 from testing.op_cases import OUTPUT_TYPES
 
 SECONDS = 60
@@ -84,7 +84,10 @@ def verdicts(call: RecordedCall, output_type: str, *, dynamic: bool = False) -> 
         yield Verdict(*named, "", "refused", why=f"{stage}: {' '.join(str(error).split())[:200]}")
         return
     yield Verdict(*named, "", "running")
-    for name, values in value_sets(call):
+    sets = [*value_sets(call)]
+    if dynamic and (rows := without_rows(call, program)):
+        sets.append(("no rows", rows))
+    for name, values in sets:
         eager = call.module()(*(each.clone() for each in values))
         try:
             ours = lowered.run(*(each.clone() for each in values))

@@ -27,6 +27,11 @@ def emissions() -> Iterator[set[OpOverloadPacket]]:
             outer |= inner
 
 
+def is_user_kept() -> bool:
+    """Return whether the rule that runs is that of an operator which a user keeps, and should emit it."""
+    return _EMITTED.get() is not None
+
+
 def note_emission(operator: OpOverload) -> None:
     """Note that the rule that runs emits ``operator``."""
     if (emitted := _EMITTED.get()) is not None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from fx_importer.decompositions.engine.kept_operators import is_user_kept
 from fx_importer.decompositions.engine.local.rule_tracing import checking_operands
 from fx_importer.decompositions.indexing.masked import put_by_mask, rank_of_slices, rows_by_rank, true_ranks
 from fx_importer.fx_graph.operators import aten
@@ -38,7 +39,7 @@ def put_by_masks(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) 
             rank_one = [*indices[:position], index.reshape(1), *indices[position + 1 :]]
             return put_by_masks(x.unsqueeze(axis), rank_one, values, accumulate).squeeze(axis)
     tensors = [index for index in indices if index is not None]
-    if len(tensors) == 1:
+    if len(tensors) == 1 and not is_user_kept():  # the C++ lowering of a mask writes one row at least
         axis = next(axis for axis, index in enumerate(indices) if index is not None)
         return put_by_mask(x, axis, tensors[0], values, accumulate)
     return _Picks.of(x, indices, values).written(x, values, accumulate)

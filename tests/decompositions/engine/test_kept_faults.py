@@ -120,6 +120,23 @@ def test_dynamic_sizes_are_corrected() -> None:
         assert torch.equal(lowered.run(x, INDICES), function(x, INDICES))
 
 
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
+def test_kept_writes_at_masks_may_write_nothing(output_type: str) -> None:
+    def function(x: Tensor, rows: Tensor) -> Tensor:
+        return x.index_put((rows,), torch.tensor(7.0)).index_put((rows,), torch.ones(3), accumulate=True)
+
+    rows = X[:, 0] > 0
+    lowered = lower(function, X, rows, output_type=output_type, keep=["aten.index_put"])
+    assert any("index_put" in str(node.target) for node in lowered.program.graph.nodes)
+    for mask in (rows, rows & False, rows | True):
+        assert torch.equal(lowered.run(X, mask), function(X, mask))
+
+
+def test_kept_writes_at_masks_are_refused_in_tosa() -> None:
+    with pytest.raises(KeptOperatorError, match="repeated indices are not valid"):
+        lower(lambda x: x.index_put((x > 0,), torch.tensor(7.0)), X, output_type="tosa", keep=["aten.index_put"])
+
+
 def test_difference_is_warned_of() -> None:
     with pytest.warns(KeptOperatorWarning, match=r"keep= leaves aten\.prod\.default .*, off by"):
         lowered = lower(torch.prod, X, output_type="linalg-on-tensors", keep=["aten.prod.default"])

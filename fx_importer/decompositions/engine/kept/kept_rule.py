@@ -151,11 +151,22 @@ class KeptRule:
         return None
 
     def _note_limit(self, args: Sequence[Any]) -> None:
-        """Note what no correction of arguments or results can change."""
+        """Note what no correction of arguments or results can change.
+
+        Raises:
+            WrongWhenKept: for a mask: as positions, elements that it does not select share one.
+        """
         limit, collected = _LIMITS.get((self.output_types[0], str(self.operator))), _NOTES.get()
-        if limit is not None and collected is not None and any(x.numel() != 1 for x in tensors_of(args[1:2], {})):
-            name, kind = str(self.operator), self.output_types[0].value
-            collected[f"{self.option} leaves {name} to its C++ lowering to {kind}: {limit}"] = Severity.INEXACT
+        indices = tensors_of(args[1:2], {})
+        if limit is None or not any(x.numel() != 1 for x in indices):
+            return
+        name, kind = str(self.operator), self.output_types[0].value
+        sentence = f"{self.option} leaves {name} to its C++ lowering to {kind}: {limit}"
+        severity = Severity.WRONG if any(x.dtype is torch.bool for x in indices) else Severity.INEXACT
+        if self.refuses and severity is Severity.WRONG:
+            raise WrongWhenKept(self.operator, sentence)
+        if collected is not None:
+            collected[sentence] = severity
 
 
 _WITHOUT_BROADCASTING = (
