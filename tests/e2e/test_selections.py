@@ -44,7 +44,8 @@ def statistics(x, rows):
     kept = y[y[:, 0] > 0]
     mean = y.sum() / y.shape[0]
     losses = F.cross_entropy(y, labels[rows]), F.mse_loss(y, y * 2), kept.sum()
-    return mean, y.mean(0), y.var(0), y.std(1).sum(), (y > 0).any(), *losses, x[rows, labels[rows]].sum()
+    medians = y[:, 0].median(), y[:, 1].nanmedian()
+    return mean, y.mean(0), y.var(0), y.std(1).sum(), (y > 0).any(), *losses, x[rows, labels[rows]].sum(), *medians
 
 
 def integers(x, rows):
@@ -180,6 +181,36 @@ def test_selections_that_are_too_small_are_errors(dynamic, output_type):
     if dynamic:
         x[1], two = x[0], two[:3]
         assert_same(lowered(x[:3].abs(), ~two), least_sizes(x[:3].abs(), ~two), None)
+
+
+def ranks(x, rows):
+    """Extrema with their indices, and elements by rank, of selected elements."""
+    y, whole = x[rows], (x.nan_to_num(0, 9, -9) * 10).long()[rows]
+    extrema = y.max(0), y.min(0, keepdim=True), y.argmax(0), y[:, 1].argmin(), y.argmax(), y.aminmax(dim=0), y.aminmax()
+    integers = whole.max(0), whole.argmin(0), whole.aminmax(dim=0)
+    return extrema, integers, y[:, 0].topk(1)[0], y[:, 1].topk(1, largest=False)[0], y.kthvalue(1, 0, True)[0], y.max(1)
+
+
+@pytest.mark.parametrize(
+    "output_type, dynamic", [("linalg-on-tensors", False), ("stablehlo", True), ("tosa", False)], ids=str
+)
+def test_ranks_of_selected_elements(output_type, dynamic):
+    infinite = torch.full((4,), -torch.inf)
+    x = torch.stack([normal(4), infinite, torch.tensor([1.0, 1.0, torch.nan, 1.0]), infinite, normal(4)])
+    shapes = ({0: Dim.AUTO}, {0: Dim.AUTO}) if dynamic else None
+    lowered = lower(ranks, torch.ones(5, 4), MASKS[0], output_type=output_type, dynamic_shapes=shapes)
+    for rows in (MASKS[0], MASKS[2], torch.arange(5) == 3, torch.arange(5) % 2 == 1, torch.arange(5) > 1):
+        assert_same(lowered(x, rows), ranks(x, rows), None)
+    with pytest.raises(AssumptionError, match="the model raises an error"):
+        lowered(x, MASKS[1])
+
+
+def test_median_of_nothing_is_nan():
+    model = lambda x, rows: (x[rows].median(), x[rows][:, 1].nanmedian())  # noqa: E731
+    lowered = lower(model, normal(5, 4), MASKS[0], output_type="linalg-on-tensors")
+    for x in (normal(5, 4), torch.full((5, 4), torch.nan)):
+        for rows in MASKS:
+            assert_same(lowered(x, rows), model(x, rows), None)
 
 
 def test_manifest_has_the_sizes_of_padded_results():

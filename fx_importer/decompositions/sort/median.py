@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,7 +19,10 @@ def median(x: Tensor) -> Any:
     """Return the lower of the middle elements; NaN if any is NaN."""
     if is_empty(x):
         return NotImplemented
-    ordered = torch.sort(x if x.dim() == 1 else x.reshape(-1), 0)[0]
+    flat = x if x.dim() == 1 else x.reshape(-1)
+    if x.is_floating_point() and not isinstance(flat.shape[0], int):
+        return torch.where(torch.any(flat != flat), math.nan, nanmedian.rule(flat)).to(x.dtype)
+    ordered = torch.sort(flat, 0)[0]
     middle, last = ordered.narrow(0, (x.numel() - 1) // 2, 1).squeeze(0), ordered[-1]
     return torch.where(last != last, last, middle) if x.is_floating_point() else middle
 
@@ -32,7 +36,10 @@ def median_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 @decomposes(aten.nanmedian.default)
 def nanmedian(x: Tensor) -> Any:
     """Return the lower of the middle elements, ignoring NaN."""
-    result = _median_dim(x.reshape(-1), 0, False, ignoring_nan=True)
+    flat = x.reshape(-1)
+    if x.is_floating_point() and not isinstance(flat.shape[0], int):
+        flat = torch.cat([flat, torch.full((1,), math.nan, dtype=x.dtype)])  # the median of no elements
+    result = _median_dim(flat, 0, False, ignoring_nan=True)
     return result if result is NotImplemented else result[0]
 
 

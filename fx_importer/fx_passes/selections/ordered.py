@@ -12,6 +12,7 @@ from torch import fx
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_passes.node_rewriting import arguments_of
 from fx_importer.fx_passes.selections.elementwise import along
 from fx_importer.fx_passes.selections.reads import Result
 from fx_importer.fx_passes.selections.selected import (
@@ -77,6 +78,45 @@ def _last(dtype: torch.dtype, descending: bool) -> float:
     return torch.iinfo(dtype).min if descending else torch.iinfo(dtype).max
 
 
+def ranked(node: fx.Node, state: Selections) -> Result:
+    """Take the first ``k``, or the ``k``-th, of selected elements in order: a pass checks that there are as many."""
+    arguments = arguments_of(node)
+    x, k, descending = arguments["self"], arguments["k"], arguments.get("largest", False)
+    axis = arguments["dim"] % max(value_of(x).dim(), 1)
+    if axis not in state.axes(x):
+        return state.recomputed(node)
+    selection = _first(x, axis, state)
+    if state.axes(x).keys() != {axis} or selection is None or type(k) is not int:
+        return None
+    first, squeezed = (0, False) if node.target is aten.topk.default else (k - 1, not arguments["keepdim"])
+    filled = state.filled(node, x, _last(value_of(x).dtype, descending))
+    pair = emit(node, aten.sort.stable, filled, stable=True, dim=axis, descending=descending)
+    for part in list(node.users):
+        whole = _taken(node, emit(node, operator.getitem, pair, part.args[1]), axis, first, k - first, selection)
+        if whole is not None:
+            part.replace_all_uses_with(emit(node, aten.squeeze.dim, whole, axis) if squeezed else whole)
+    return None
+
+
+def median(node: fx.Node, state: Selections) -> Result:
+    """Return the lower of the middle elements among those that are selected; NaN if there are none."""
+    x: Any = node.args[0]
+    if value_of(x).dim() != 1 or not value_of(x).is_floating_point():
+        return None
+    (selection,) = state.axes(x).values()
+    filled = state.filled(node, x, math.nan)
+    ordered = emit(node, operator.getitem, emit(node, aten.sort.default, filled, 0), 0)
+    known = emit(node, aten.sum.default, emit(node, aten.eq.Tensor, filled, filled))
+    place = emit(node, aten.clamp_min.default, emit(node, aten.sub.Tensor, known, 1), 0)
+    place = emit(node, aten.floor_divide.default, place, 2)
+    middle = emit(node, aten.reshape.default, emit(node, aten.index_select.default, ordered, 0, place), [])
+    if node.target is aten.median.default:
+        nan = emit(node, aten.full.default, [], math.nan, dtype=value_of(x).dtype)
+        all_known = emit(node, aten.eq.Tensor, known, selection.count(node))
+        middle = emit(node, aten.where.self, all_known, middle, nan)
+    return state.with_whole(node, middle)
+
+
 def slice_(node: fx.Node, state: Selections) -> Result:
     """Take selected elements from a number on, or up to one; negative numbers count from the last one."""
     names = ("self", "dim", "start", "end", "step")
@@ -121,6 +161,21 @@ def slice_(node: fx.Node, state: Selections) -> Result:
     return _with_size(node, whole, axis, first_elements(node, _size(node, whole, axis), number, key), [x], state)
 
 
+def _taken(node: fx.Node, whole: fx.Node, axis: int, start: int, length: int, selection: Selection) -> fx.Node | None:
+    """Return ``length`` slices of ``whole`` from ``start`` on, of those that come first; None if there are fewer."""
+    if start >= 0 and type(selection.size) is int:
+        if start + length > selection.size:
+            return None
+        return emit(node, aten.slice.Tensor, whole, axis, start, start + length)
+    count = selection.count(node)
+    places = emit(node, aten.arange.start, start, start + length, dtype=torch.int64)
+    if start < 0:
+        places = emit(node, aten.add.Tensor, places, count)
+    last = emit(node, aten.sub.Tensor, count, 1)
+    places = emit(node, aten.clamp_min.default, emit(node, aten.minimum.default, places, last), 0)
+    return emit(node, aten.index_select.default, whole, axis, places)
+
+
 def consecutive(node: fx.Node, state: Selections) -> Result:
     """Take one or several selected slices, from the first or from the last one on: a pass checks that they exist."""
     x: Any
@@ -132,19 +187,9 @@ def consecutive(node: fx.Node, state: Selections) -> Result:
     selection = _first(x, axis, state)
     if selection is None or type(start) is not int or type(length) is not int:
         return None
-    whole = state.whole(x)
-    if start >= 0 and type(selection.size) is int:
-        if start + length > selection.size:
-            return None
-        whole = emit(node, aten.slice.Tensor, whole, axis, start, start + length)
-    else:
-        count = selection.count(node)
-        places = emit(node, aten.arange.start, start, start + length, dtype=torch.int64)
-        if start < 0:
-            places = emit(node, aten.add.Tensor, places, count)
-        last = emit(node, aten.sub.Tensor, count, 1)
-        places = emit(node, aten.clamp_min.default, emit(node, aten.minimum.default, places, last), 0)
-        whole = emit(node, aten.index_select.default, whole, axis, places)
+    whole = _taken(node, state.whole(x), axis, start, length, selection)
+    if whole is None:
+        return None
     return state.with_whole(node, whole if rest else emit(node, aten.select.int, whole, axis, 0))
 
 

@@ -11,9 +11,11 @@ from torch import fx
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_passes.node_rewriting import arguments_of
 from fx_importer.fx_passes.selections.reads import Result
 from fx_importer.fx_passes.selections.selected import Selections
 
+_INDEX = torch.int64
 Neutral = Callable[[torch.dtype], float]
 
 
@@ -58,6 +60,24 @@ def reduction(neutral: Neutral, place: int | None = 1) -> Callable[[fx.Node, Sel
         return state.recomputed(node, filled, *node.args[1:], **node.kwargs)
 
     return rule
+
+
+def extremum(node: fx.Node, state: Selections) -> Result:
+    """Return extrema with their indices, or the least and the largest element, of selected elements that come first.
+
+    What is not selected repeats the first element, before which no equal one comes. A pass checks that there is one.
+    """
+    arguments = arguments_of(node)
+    x, dim = arguments.pop("self"), arguments.get("dim")
+    rank, selected, whole = value_of(x).dim(), state.axes(x), state.whole(x)
+    for axis in [*range(rank)] if dim is None else [dim % rank]:
+        if axis not in selected:
+            continue
+        if not selected[axis].is_prefix or (dim is None and axis and node.target is not aten.aminmax.default):
+            return None  # the index of an element counts those before it
+        first = emit(node, aten.index_select.default, whole, axis, emit(node, aten.zeros.default, [1], dtype=_INDEX))
+        whole = emit(node, aten.where.self, selected[axis].valid(node, axis, rank), whole, first)
+    return state.recomputed(node, whole, *node.args[1:], **node.kwargs)
 
 
 def _count(node: fx.Node, state: Selections, dims: Sequence[int]) -> Any:
@@ -180,5 +200,7 @@ REDUCTIONS: dict[Any, Callable[[fx.Node, Selections], Result]] = {
     **dict.fromkeys(
         (aten.softmax.int, aten._softmax.default, aten.log_softmax.int, aten._log_softmax.default), softmax
     ),
+    **dict.fromkeys((aten.max.dim, aten.min.dim, aten.aminmax.default), extremum),
+    **dict.fromkeys((aten.argmax.default, aten.argmin.default), extremum),
     aten.linalg_vector_norm.default: vector_norm,
 }

@@ -95,7 +95,6 @@ _MOVES = (
     *(aten.permute.default, aten.transpose.int, aten.t.default, aten.numpy_T.default, aten.mT.default),
     *(aten.movedim.int, aten.movedim.intlist, operator.getitem),
 )
-_ALONG_AXIS_1 = (aten.max.dim, aten.min.dim, aten.unbind.int)
 _ALONG_AXIS_2 = (
     *(
         aten.repeat_interleave.self_int,
@@ -135,9 +134,10 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys(_VIEWS, elementwise.view),
     aten.expand.default: elementwise.expand,
     **dict.fromkeys(_MOVES, elementwise.moved),
-    **dict.fromkeys(_ALONG_AXIS_1, elementwise.along(1)),
+    aten.unbind.int: elementwise.along(1),
     **dict.fromkeys(_ALONG_AXIS_2, elementwise.along(2)),
-    aten.topk.default: elementwise.along(2, -1),
+    **dict.fromkeys((aten.topk.default, aten.kthvalue.default), ordered.ranked),
+    **dict.fromkeys((aten.median.default, aten.nanmedian.default), ordered.median),
     aten.roll.default: elementwise.along(2, None),
     **dict.fromkeys((aten.sort.default, aten.sort.stable, aten.argsort.default, aten.argsort.stable), ordered.sort),
     aten.flip.default: ordered.flip,
@@ -145,7 +145,6 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys((aten.select.int, aten.narrow.default), ordered.consecutive),
     aten.cat.default: ordered.cat,
     aten.glu.default: elementwise.along(1, -1),
-    **dict.fromkeys((aten.argmax.default, aten.argmin.default), elementwise.along(1, None)),
     **dict.fromkeys(_PRODUCTS, elementwise.products),
     **dict.fromkeys(_OF_IMAGES, elementwise.batched),
     **dict.fromkeys(
