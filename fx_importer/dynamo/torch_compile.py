@@ -19,6 +19,7 @@ from fx_importer.dynamo.backend_options import GraphOptions
 from fx_importer.dynamo.graph_compilation import compiled, forget
 from fx_importer.dynamo.random_numbers import RULES
 from fx_importer.frontend.assumptions.value_questions import assertion_at
+from fx_importer.frontend.scan_check import check_scans
 
 NAME = "fx_importer"
 
@@ -48,6 +49,7 @@ def backend(
         FxImporterError: as `lower` does.
     """
     settings = GraphOptions.of(options, mode)
+    check_scans(module)
 
     def compile_graph(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
         run = compiled(graph, settings)

@@ -89,7 +89,7 @@ def export_program(
     check_recurrent_casts(program)
     if not isinstance(f, ExportedProgram):
         check_flex_attention(program, _as_module(f), args, kwargs)
-        check_scans(program)
+        check_scans(program.graph_module)
     return with_gradients(program) if options.gradients else program
 
 

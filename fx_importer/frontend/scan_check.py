@@ -1,18 +1,17 @@
-"""Refusal of ``scan`` that torch.export records with one value in the place of two."""
+"""Refusal of ``scan`` that TorchDynamo records with one value in the place of two."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import graphs_of
 
 
-def check_scans(program: ExportedProgram) -> None:
+def check_scans(module: torch.fx.GraphModule) -> None:
     """Raise `UnsupportedProgramError` listing the scans that start with a tensor which they also read otherwise.
 
     Torch knows the values of a scan's function by their tensors: where an initial value is repeated, or closed over,
@@ -20,13 +19,13 @@ def check_scans(program: ExportedProgram) -> None:
     """
     confused = [
         unsupported_node(node, "an initial value is passed twice, or the function closes over it")
-        for graph in graphs_of(program.graph_module)
+        for graph in graphs_of(module)
         for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.scan)
         if _repeats_initial(node.args)
     ]
     if confused:
         raise UnsupportedProgramError(
-            "torch.export confuses the carried value of a scan with another use of its initial tensor. Start the scan "
+            "TorchDynamo confuses the carried value of a scan with another use of its initial tensor. Start the scan "
             "with a copy (init.clone()):",
             confused,
         )

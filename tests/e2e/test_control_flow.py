@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
@@ -12,6 +13,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.utils import _pytree as pytree
 
 from fx_importer import UnsupportedProgramError, lower
+from fx_importer.dynamo import torch_compile
 from fx_importer.results.lowered import Lowered
 
 from .harness import assert_loops_bufferize
@@ -245,8 +247,11 @@ def repeated(x, start):
 @pytest.mark.parametrize("program", [closed_over, repeated])
 def test_scan_that_torch_records_wrong_is_refused(program):
     """The advice is a copy: with it, the program is right."""
-    with pytest.raises(UnsupportedProgramError, match=r"confuses .* of a scan .* Start the scan with a copy"):
+    advice = r"confuses .* of a scan .* Start the scan with a copy"
+    with pytest.raises(UnsupportedProgramError, match=advice):
         lower(program, ROWS, ROWS[0], output_type="raw")
+    with pytest.raises(BackendCompilerFailed, match=advice):
+        torch.compile(program, backend=torch_compile.backend)(ROWS, ROWS[0])
 
 
 def test_scan_that_starts_with_a_copy():
