@@ -273,3 +273,10 @@ def test_modes_are_inlined(table):
     x = torch.arange(4.0).reshape(2, 2)
     lowered = lower(model, x, output_type="linalg", decomposition_table=table)
     torch.testing.assert_close(lowered.run(x), model(x))
+
+
+def test_branches_may_return_no_rows_in_tosa():
+    def program(x):
+        return torch.cond(x.sum() > 0, lambda a: a[:0] * 2, lambda a: a[:0] - 1, (x,))
+
+    assert lower(program, ROWS, output_type="tosa").run(ROWS).shape == program(ROWS).shape

@@ -37,7 +37,8 @@ class _Dialect:
 _TOSA = _Dialect("tosa.cond_if", "tosa.while_loop", "tosa.yield", NarrowCountConverter)
 _STABLEHLO = _Dialect("stablehlo.if", "stablehlo.while", "stablehlo.return", UnsignedTypeConverter)
 _SCF = _Dialect("scf.if", "scf.while", "scf.yield", ScalarConverter)
-_CONTROL_FLOW = ("torch.prim.If", "torch.prim.Loop")
+_CONDITION = "torch.aten.Bool.Tensor"
+_CONTROL_FLOW = ("torch.prim.If", "torch.prim.Loop", _CONDITION)
 
 
 @rewrite("fx-importer-control-flow-to-tosa", ops=_CONTROL_FLOW)
@@ -60,12 +61,19 @@ def control_flow_to_scf(op: ir.Operation) -> None:
     that drops the condition, and it does not lower one with a condition and a bound. An ``scf.if`` that it makes of
     branches that return other values unchanged is folded to an ``arith.select`` of torch tensors.
     """
-    if op.name == "torch.prim.If" or _is_conditional(op):
+    if op.name != "torch.prim.Loop" or _is_conditional(op):
         _lower(op, _SCF)
 
 
 def _lower(op: ir.Operation, dialect: _Dialect) -> None:
-    """Lower ``op`` to ``dialect``. Report an error if values other than tensors and scalars enter or leave a region."""
+    """Lower ``op`` to ``dialect``. Report an error if values other than tensors and scalars enter or leave a region.
+
+    The condition of an operation that was removed, since its results have no elements, is removed too.
+    """
+    if op.name == _CONDITION:
+        if not is_used(op.result):
+            op.erase()
+        return
     try:
         (_branch if op.name == "torch.prim.If" else _loop)(op, dialect)
     except UnsupportedRegionType as reason:
