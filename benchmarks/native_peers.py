@@ -3,6 +3,7 @@
 python -m benchmarks.native_peers --json peers.json                    # what the file lacks
 python -m benchmarks.native_peers --json peers.json --models bert_base # these
 python -m benchmarks.native_peers --json peers.json --write            # the page, from the file
+python -m benchmarks.native_peers --json blas.json --blas libopenblas.so  # with and without BLAS, and AOTInductor
 
 One thread; the engines take turns in one process, and times are of the CPU. AOTInductor needs a C++ compiler.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import statistics
 import subprocess
 import sys
@@ -136,7 +138,7 @@ def measure(name: str, folder: Path) -> Row:
             ]
             if wrong:
                 row[f"{engine}_wrong"] = wrong[0][:100]
-        row |= dict(zip(engines, _times([*engines.values()]), strict=True))
+        row |= dict(zip(engines, _times([*engines.values()], statistics.median), strict=True))
     weights = sum(each.nbytes for each in [*model.parameters(), *model.buffers()])
     row["native_bytes"] = built.files[0].stat().st_size - built.library.weights_bytes
     row["aoti_bytes"] = max(Path(package).stat().st_size - weights, 0) + _libtorch_bytes()
@@ -145,8 +147,35 @@ def measure(name: str, folder: Path) -> Row:
     return row
 
 
-def _times(calls: Sequence[Callable[[], Any]]) -> list[float]:
-    """Return the median seconds of the CPU of each of ``calls``, which take turns."""
+def measure_blas(name: str, folder: Path, blas: Path) -> Row:
+    """Build the model ``name`` with and without ``blas``, and by AOTInductor, and return the least seconds of calls."""
+    torch.manual_seed(0)
+    model, args = MODELS[name]()
+    model.eval()
+    with torch.no_grad():
+        expected = pytree.tree_leaves(model(*args))
+        program = torch.export.export(model, args)
+        lowered = lower(program, output_type="linalg-on-tensors")
+        row: Row = {"model": name}
+        engines: dict[str, Callable[[], Any]] = {}
+        for engine, library in (("native", None), ("native_blas", str(blas))):
+            built = lowered.build(folder / f"{name}_{engine}", target="host", blas=library)
+            if (used := built.library.blas) is not None and used.library is not None:
+                row["soname"] = used.library.soname
+                (folder / used.library.soname).symlink_to(blas.absolute())
+            engines[engine] = NativeCaller(lowered, built).prepared(args)
+        package = torch._inductor.aoti_compile_and_package(program, package_path=str(folder / "model.pt2"))
+        aoti = torch._inductor.aoti_load_package(package)
+        engines |= {"aoti": lambda: aoti(*args), "eager": lambda: model(*args)}
+        for engine, call in engines.items():
+            outputs = pytree.tree_leaves(call())
+            if wrong := [*filter(None, itertools.starmap(differences, zip(outputs, expected, strict=True)))]:
+                row[f"{engine}_wrong"] = wrong[0][:100]
+        return row | dict(zip(engines, _times([*engines.values()], min), strict=True))
+
+
+def _times(calls: Sequence[Callable[[], Any]], choose: Callable[[list[float]], float]) -> list[float]:
+    """Return the seconds of the CPU of each of ``calls``, which take turns, that ``choose`` returns of all turns."""
     counts: list[int] = []
     for call in calls:
         call()
@@ -160,7 +189,7 @@ def _times(calls: Sequence[Callable[[], Any]]) -> list[float]:
             for _ in range(count):
                 call()
             times.append((time.process_time() - begin) / count)
-    return [statistics.median(times) for times in found]
+    return [choose(times) for times in found]
 
 
 def _least(turns: int, command: Sequence[str | Path]) -> float:
@@ -274,23 +303,49 @@ def page(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def blas_page(rows: Sequence[Row]) -> str:
+    """Return the section of the page on BLAS."""
+
+    def mean(under: str) -> float:
+        return statistics.geometric_mean(row["aoti"] / row[under] for row in rows)
+
+    lines = [
+        f"Written by `python -m benchmarks.native_peers --blas` at {commit('HEAD')}: models and target as above, one thread,",
+        "on a loaded machine. Times are the least milliseconds of the CPU in a call, of seven turns. Models without the",
+        "name of a library have no matmul that BLAS computes.",
+        "",
+        "| model | native, ms | native with BLAS | AOTInductor | eager | library | speed to AOTInductor | with BLAS |",
+        "|---|---:|---:|---:|---:|---|---:|---:|",
+    ]
+    for row in rows:
+        times = [f"{row[engine] * 1e3:.2f}" for engine in ("native", "native_blas", "aoti", "eager")]
+        speeds = [f"{row['aoti'] / row[engine]:.2f}" for engine in ("native", "native_blas")]
+        lines.append(f"| {' | '.join([row['model'], *times, row.get('soname', ''), *speeds])} |")
+    means = f"Geometric means: {mean('native'):.2f} times AOTInductor's speed, {mean('native_blas'):.2f} with BLAS."
+    return "\n".join([*lines, "", means, ""])
+
+
 def main() -> None:
     """Measure what the file lacks, or write the page."""
     parser = parser_of(__doc__, PAGE)
     parser.add_argument("--models", nargs="*", default=[*MODELS], choices=MODELS)
+    parser.add_argument("--blas", type=Path, help="the shared library of a BLAS to compare with")
     arguments = parser.parse_args()
+    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     done = {row["model"] for row in read_rows(arguments.json)}
     for name in arguments.models if not arguments.write else ():
         if name not in done:
             with tempfile.TemporaryDirectory() as folder:
-                add_row(arguments.json, row := measure(name, Path(folder)))
+                into = Path(folder)
+                row = measure_blas(name, into, arguments.blas) if arguments.blas else measure(name, into)
+                add_row(arguments.json, row)
             print(row, file=sys.stderr, flush=True)
     rows = read_rows(arguments.json)
-    print(text := page(rows))
+    print(text := blas_page(rows) if arguments.blas else page(rows))
     if arguments.write:
-        renew(PAGE, "peers", text)
+        renew(PAGE, "blas" if arguments.blas else "peers", text)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def _about(library: Library) -> str:
  *
  * Target: {target.name} ({target.triple}, {target.cpu}). {target.about}
  *
- * Tensors are row-major. A function {_allocates(library)}: it computes in `arena`, memory
+ * Tensors are row-major. A function allocates no memory and calls no operating system: it computes in `arena`, memory
  * of the caller that is aligned to {ALIGNMENT} bytes. Outputs overlap neither inputs nor the arena.
  * Every function returns a status, 0 if all is well; outputs are undefined after another one.
  *
@@ -55,11 +55,6 @@ def _about(library: Library) -> str:
 """
 
 
-def _allocates(library: Library) -> str:
-    own = "allocates no memory and calls no operating system"
-    return f"{own} (BLAS may)" if library.blas else own
-
-
 def _blas(library: Library) -> str:
     """Return what a program must know of the BLAS that the code calls."""
     if library.blas is None:
@@ -67,8 +62,8 @@ def _blas(library: Library) -> str:
     return f"""
  *
  * BLAS: large matmuls call {" and ".join(library.blas.routines.values())}. {library.blas.linked}; ship it with the
- * program. It may use threads of its own: OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or its functions set their number, on
- * which the rounding of sums may depend. If threads call together, it must be built for that."""
+ * program. It may allocate memory and use threads: OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or its functions set their
+ * number, on which the rounding of sums may depend. If threads call together, it must be built for that."""
 
 
 def _threads(library: Library) -> str:

@@ -12,9 +12,12 @@ import torch
 from torch.export import Dim, export
 
 from fx_importer import UsageError, lower
+from fx_importer.cli.native.build import build_model
 from fx_importer.native.build import check_build
 from fx_importer.native.cblas import find_cblas
 from fx_importer.native.targets import target_named
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
 from fx_importer.process.optional_packages import is_installed
 from testing.native_calls import NativeCaller, aligned_memory
 from tests.native.c_programs import COMPILER, STRICT, Program
@@ -189,3 +192,18 @@ def test_a_name_is_looked_for_as_linkers_do(libraries, tmp_path, monkeypatch):
     assert cblas.link_options == [f"-L{tmp_path.resolve()}", "-l:libwith_version.so.3"]
     assert cblas.sgemm == "scipy_cblas_sgemm"
     assert find_cblas("with_version", target_named("aarch64"), "static").link_options == ["-lwith_version"]
+
+
+def test_command_says_which_routines_code_calls(tmp_path, capsys):
+    options = Options(output_type=OutputType.LINALG_ON_TENSORS)
+    for model, routines in (
+        ("tests.native.test_cblas:products_of_64", "cblas_sgemm"),
+        ("examples.mlp:build", "nothing"),
+    ):
+        build_model(model, tmp_path / "net", options, None, "c", "embedded", blas="openblas")
+        assert f"net calls of openblas: {routines}" in capsys.readouterr().out
+
+
+def products_of_64():
+    """Return a model of one large matmul, and its input."""
+    return torch.nn.Linear(64, 64), (torch.randn(64, 64),)

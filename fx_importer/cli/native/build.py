@@ -48,6 +48,11 @@ def build_model(
         for name, nbytes in arenas.items():
             size = "depends on sizes" if nbytes is None else f"{nbytes:,} bytes"
             echo(f"{library.name}_{name}: {library.target.name}, arena {size}, weights {library.weights_bytes:,} bytes")
+        if blas is not None:
+            routines = (
+                ", ".join(library.blas.routines.values()) if library.blas else "nothing: no matmul is large enough"
+            )
+            echo(f"{library.name} calls of {blas}: {routines}")
         write(
             document(
                 {
@@ -57,6 +62,7 @@ def build_model(
                     "weights_bytes": library.weights_bytes,
                     "state_bytes": library.state_bytes,
                     "arena_bytes": arenas,
+                    "blas": [*library.blas.routines.values()] if library.blas else [],
                 }
             )
         )
