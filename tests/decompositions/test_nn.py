@@ -1,4 +1,4 @@
-"""Rules of attention and normalization against eager."""
+"""Rules of attention, normalization and losses against eager."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from fx_importer.decompositions.nn import attention, normalization
+from fx_importer import lower
+from fx_importer.decompositions.nn import attention, losses, normalization
 from fx_importer.decompositions.reduction import variance
 
 
@@ -104,3 +105,21 @@ def test_half_precision_is_computed_in_single(dtype: torch.dtype) -> None:
     assert_close(normalization.layer_norm(x, [300]), F.layer_norm(x, (300,)))
     assert_close(normalization.rms_norm(x, [300]), F.rms_norm(x, (300,)))
     assert_close(variance.var(x, [1]), x.var(1))
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_multilabel_margin_loss_ignores_what_follows_a_negative_label(reduction: int) -> None:
+    x = torch.randn(5, 4)
+    target = torch.tensor([[1, 2, -1, 0], [1, 1, -1, -1], [3, 2, 1, 0], [-1, 1, 2, 3], [0, -1, -1, 2]])
+    eager = torch.ops.aten.multilabel_margin_loss_forward
+    for rows in (slice(None), 0, 4):
+        arguments = x[rows], target[rows], reduction
+        assert_close(losses.multilabel_margin_loss(*arguments), eager(*arguments))
+
+
+def test_multilabel_margin_loss_is_lowered_by_our_rule() -> None:
+    x, target = torch.randn(2, 3), torch.tensor([[2, -1, 0], [1, 0, -1]])
+    assert_close(
+        lower(F.multilabel_margin_loss, x, target, output_type="linalg").run(x, target),
+        F.multilabel_margin_loss(x, target),
+    )

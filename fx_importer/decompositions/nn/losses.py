@@ -1,4 +1,4 @@
-"""Decompositions of the fused linear-cross-entropy losses of ``torch.ops.torch_nn``."""
+"""Decompositions of the multi-label margin loss and of the fused linear-cross-entropy losses of ``torch_nn``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,28 @@ from torch import Tensor
 from torch.nn import functional
 
 from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.torch_internals import torch_nn
+
+
+@decomposes(aten.multilabel_margin_loss_forward.default)
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Return the loss, and which classes are labels: those in ``target`` before the first negative number.
+
+    torch's decomposition also counts the places after it, as labels of class 0.
+    """
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    classes = rows.shape[1]
+    place = torch.arange(classes)
+    end = torch.amin(torch.where(labels < 0, place, classes), 1, keepdim=True)
+    read = place < end
+    index = torch.where(read, labels, 0)
+    is_label = torch.any((place == index.unsqueeze(2)) & read.unsqueeze(2), 1)
+    margins = 1 - torch.gather(rows, 1, index).unsqueeze(2) + rows.unsqueeze(1)
+    counted = read.unsqueeze(2) & torch.logical_not(is_label).unsqueeze(1)
+    losses = torch.sum(torch.where(counted, torch.clamp(margins, min=0), 0), (1, 2)) / classes
+    loss = torch.mean(losses) if reduction == 1 else torch.sum(losses) if reduction == 2 else losses
+    return loss.reshape(()) if x.dim() == 1 else loss, is_label.to(x.dtype).reshape(target.shape)
 
 
 @decomposes(torch_nn._linear_cross_entropy_batch_chunked.default)

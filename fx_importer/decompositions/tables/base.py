@@ -123,6 +123,7 @@ BASE = (
         *losses.LOSSES,
         because="the torch dialect lacks it",
     )
+    .replacing(losses.multilabel_margin_loss, because="torch's decomposition counts padding as labels")
     .replacing(matmul.trilinear, because="the C++ decomposition asserts that sizes agree, and sums 8-bit integers")
     .replacing(convolutions.conv_tbc, because="the torch dialect infers a wrong shape of its result")
     .replacing(reshape.roll, because="torch's decomposition gathers")
