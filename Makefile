@@ -26,7 +26,8 @@ UNUSED := test tests testing/_internal transformers/models sklearn openai sqlalc
 
 # The parts of `make slow`: each folder of tests, and each file of the end-to-end ones. A file marks each that passed.
 SLOW = $(patsubst %/,%,$(filter-out tests/e2e/ tests/__%,$(wildcard tests/*/))) \
-	$(shell grep --files-with-matches --extended-regexp 'slow|in_turn|harness' tests/test_*.py tests/e2e/test_*.py)
+	$(sort $(shell grep --files-with-matches --extended-regexp 'slow|in_turn|harness' tests/test_*.py tests/e2e/test_*.py; \
+	cut --delimiter=: --fields=1 tests/nightly_rows.txt | grep --extended-regexp '^tests/(e2e/)?test_'))
 PASSED = out/slow/$(shell git rev-parse --short HEAD)
 
 # Paths that pyright reads; by default, those of pyproject.toml.

@@ -18,6 +18,7 @@ import pytest
 
 from fx_importer.diagnostics.installed_packages.package_versions import packages
 from fx_importer.errors import NotInstalledError
+from testing.nightly_rows import listed_rows, missing
 from tests import fork_server
 
 # Read when torch is first imported. Tests run in parallel, and none has enough work for two threads.
@@ -87,10 +88,15 @@ def pytest_configure(config: pytest.Config) -> None:
         subprocess.Popen = fork_server.ForkingPopen
 
 
+NIGHTLY = listed_rows()
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the rows that ``slow_rows`` names as slow: those of an id with a pattern in it, or without ``unless``. Of
-    ``in_turn``, mark all rows but those whose value has its turn.
+    """Mark the rows of ``nightly_rows.txt`` as slow, and those that ``slow_rows`` names: of an id with a pattern in it,
+    or without ``unless``. Of ``in_turn``, mark all rows but those whose value has its turn.
     """
+    if item.nodeid in NIGHTLY:
+        item.add_marker(pytest.mark.slow)
     if (mark := item.get_closest_marker("in_turn")) and not _has_its_turn(item, mark.args[0]):
         item.add_marker(pytest.mark.slow)
     if (mark := item.get_closest_marker("slow_rows")) is None:
@@ -149,6 +155,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for (test, _), chosen in turns.items():
         if sum(chosen) != 1:
             raise pytest.UsageError(f"{test}: {sum(chosen)} rows of a combination have their turn, instead of one")
+    if rows_of_no_test := missing(NIGHTLY, {item.nodeid for item in items}):
+        raise pytest.UsageError(f"rows of no test in tests/nightly_rows.txt: {', '.join(rows_of_no_test)}")
     for test, found in rows.items():
         (mark,) = found[0].iter_markers("slow_rows")
         for pattern in mark.args:

@@ -100,6 +100,11 @@ class Server:
         """A folder for PATH."""
         return self.folder / "bin"
 
+    @property
+    def pid(self) -> int | None:
+        """The process id, where this process has started it."""
+        return self._process.pid if self._started else None
+
     def client(self) -> list[str]:
         """Return the command that takes the arguments of an interpreter."""
         return [sys.executable, "-I", "-S", str(CLIENT), str(self.folder / SOCKET)]

@@ -63,6 +63,7 @@ def differences(output_type: OutputType) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow_rows("tosa")
 @pytest.mark.parametrize("output_type", TESTED, ids=lambda kind: kind.value)
 def test_edge_values(output_type: OutputType):
     """The rows in the table of deviations deviate, and no others."""

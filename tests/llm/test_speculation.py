@@ -9,6 +9,8 @@ from fx_importer.llm import import_model, load, speculate
 from tests.llm.test_architectures import PROMPTS, reference
 from tests.llm.tiny_models import save_tiny_model
 
+pytestmark = pytest.mark.slow  # a model for each kind of cache is imported: 20 CPU seconds
+
 CONTEXT, DRAFT = 40, 3
 
 
@@ -19,7 +21,7 @@ def tiny(tmp_path_factory):
     return folder, reference(folder / "model", "llama", PROMPTS[:1], num_hidden_layers=1)[0]
 
 
-@pytest.fixture(scope="module", params=["static", pytest.param("paged", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["static", "paged"])
 def model(tiny, request):
     out = tiny[0] / request.param
     return load(import_model(tiny[0] / "model", out, batch=2, context=CONTEXT, cache=request.param, draft=DRAFT))

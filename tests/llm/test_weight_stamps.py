@@ -40,6 +40,7 @@ def test_changed_files_are_named(tmp_path):
         check_stamps(out, weights, stamps)
 
 
+@pytest.mark.slow
 def test_an_import_notes_its_files(tmp_path):
     """Those in its folder by a relative path, so that the folder may be moved."""
     save_tiny_model(tmp_path / "model", num_hidden_layers=1)
