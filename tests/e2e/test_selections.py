@@ -213,6 +213,15 @@ def test_median_of_nothing_is_nan():
             assert_same(lowered(x, rows), model(x, rows), None)
 
 
+def test_k_that_is_a_size_is_checked():
+    model = lambda x: (x[x > 0].topk(x.shape[0] // 2)[0], x.topk(x[x > 0].shape[0])[0])  # noqa: E731
+    x = torch.tensor([3.0, 1.0, -1.0, 2.0])
+    lowered = lower(model, x, output_type="linalg-on-tensors", dynamic_shapes=({0: Dim.DYNAMIC},))
+    assert_same(lowered(x), model(x), None)
+    with pytest.raises(AssumptionError, match="the model raises an error"):
+        lowered(x - 2)
+
+
 def test_manifest_has_the_sizes_of_padded_results():
     lowered = lower(lambda x, rows: (x[rows], rows.nonzero()), normal(5, 4), MASKS[0], output_type=STABLEHLO)
     function = lowered.manifest.functions["main"]

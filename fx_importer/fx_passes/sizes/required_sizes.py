@@ -28,8 +28,8 @@ from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 from fx_importer.fx_passes.node_rewriting import arguments_of
 from fx_importer.symbolic.guards import add_guards
 
-Requirement = tuple[int, str, int]
-"""An axis, the relation of its size, ``"ge"`` or ``"ne"``, and the number that it is compared with."""
+Requirement = tuple[int, str, int | fx.Node]
+"""An axis, the relation of its size, ``"ge"`` or ``"ne"``, and the number, or size, that it is compared with."""
 Rule = Callable[[int, dict[str, Any]], Iterator[Requirement]]
 """Yields what a call needs of the sizes of its first argument, by the rank of this and all arguments."""
 
@@ -40,22 +40,25 @@ def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
     Sizes of inputs that are too small are guards, which callers check.
     """
     needed = [(size, requirement) for node in program.graph.nodes for size, requirement in _unchecked(node)]
-    least = [(size, number) for size, (_, relation, number) in needed if relation == "ge" and not _is_unknown(size)]
-    add_guards(program, [sympy.Ge(size.node.expr, number, evaluate=False) for size, number in least])
+    least = [
+        (size, number) for size, (_, relation, number) in needed if relation == "ge" and not _is_unknown(size, number)
+    ]
+    add_guards(program, [sympy.Ge(_expression(size), _expression(number), evaluate=False) for size, number in least])
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         emitted: set[str] = set()
         for node in list(graph.nodes):
             for size, requirement in _unchecked(node):
-                if _is_unknown(size):
+                if _is_unknown(size, requirement[2]):
                     _check(node, requirement, emitted)
 
     modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
-    sizes = (size for module in modules for node in module.graph.nodes for size, _ in _unchecked(node))
-    return with_rewritten_graphs(program, rewrite) if any(map(_is_unknown, sizes)) else program
+    unchecked = (entry for module in modules for node in module.graph.nodes for entry in _unchecked(node))
+    unknown = any(_is_unknown(size, number) for size, (_, _, number) in unchecked)
+    return with_rewritten_graphs(program, rewrite) if unknown else program
 
 
-def _unchecked(node: fx.Node) -> Iterator[tuple[SymInt, Requirement]]:
+def _unchecked(node: fx.Node) -> Iterator[tuple[int | SymInt, Requirement]]:
     """Yield the requirements of ``node`` that sizes which are not known may violate."""
     rule = _RULES.get(node.target) if node.op == "call_function" else None
     if rule is None:
@@ -63,17 +66,26 @@ def _unchecked(node: fx.Node) -> Iterator[tuple[SymInt, Requirement]]:
     shape = value_of(node.args[0]).shape
     for axis, relation, number in rule(len(shape), arguments_of(node)):
         size = shape[axis % len(shape)] if shape else 1
-        if isinstance(size, SymInt) and (number >= _least(size) if relation == "ne" else number > _least(size)):
+        if isinstance(number, fx.Node):
+            unchecked = _least(_expression(size) - _expression(number)) < 0
+        else:
+            least = _least(_expression(size)) if isinstance(size, SymInt) else math.inf
+            unchecked = number >= least if relation == "ne" else number > least
+        if unchecked:
             yield size, (axis % len(shape), relation, number)
 
 
-def _is_unknown(size: SymInt) -> bool:
-    return bool(free_unbacked_symbols(size))
+def _is_unknown(*sizes: int | SymInt | fx.Node) -> bool:
+    return any(free_unbacked_symbols(_expression(size)) for size in sizes)
 
 
-def _least(size: SymInt) -> Any:
-    """Return the least value of ``size``, by its form alone: torch narrows the range of what it asserts."""
-    expression = size.node.expr
+def _expression(size: int | SymInt | fx.Node) -> sympy.Expr:
+    value = value_of(size) if isinstance(size, fx.Node) else size
+    return value.node.expr if isinstance(value, SymInt) else sympy.Integer(value)
+
+
+def _least(expression: Any) -> Any:
+    """Return the least value of a size, by its form alone: torch narrows the range of what it asserts."""
     return bound_sympy(expression, dict.fromkeys(expression.free_symbols, ValueRanges(0, int_oo))).lower
 
 
@@ -81,17 +93,22 @@ def _check(node: fx.Node, requirement: Requirement, emitted: set[str]) -> None:
     """Insert the assumption that ``requirement`` holds before ``node``, unless it is among ``emitted``."""
     axis, relation, number = requirement
     x: Any = node.args[0]
-    key = f"{value_of(x).shape[axis]} {relation} {number}"
+    bound = _expression(number)
+    key = f"{value_of(x).shape[axis]} {relation} {bound}"
     if key in emitted:
         return
     emitted.add(key)
     size = emit(node, aten.scalar_tensor.default, emit(node, aten.sym_size.int, x, axis), dtype=torch.int64)
     file, line = user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace"))))) or ("", 0)
     code = f", in {text}" if (text := source_line(file, line)) else ""
-    expression = f"size {axis} of {x.target} {'>=' if relation == 'ge' else '!='} {number}{code}"
+    expression = f"size {axis} of {x.target} {'>=' if relation == 'ge' else '!='} {bound}{code}"
     otherwise = "an error" if relation == "ge" else ""
     question = Question(file, line, expression, "True", otherwise)
-    emit_assumption(node, emit(node, getattr(aten, relation).Scalar, size, number), question)
+    if isinstance(number, fx.Node):
+        condition = emit(node, aten.ge.Tensor, size, emit(node, aten.scalar_tensor.default, number, dtype=torch.int64))
+    else:
+        condition = emit(node, getattr(aten, relation).Scalar, size, number)
+    emit_assumption(node, condition, question)
 
 
 def _select(rank: int, arguments: dict[str, Any]) -> Iterator[Requirement]:
@@ -111,8 +128,7 @@ def _extremum(rank: int, arguments: dict[str, Any]) -> Iterator[Requirement]:
     dims = arguments.get("dim")
     least = arguments.get("k", 1)
     for axis in range(rank) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims:
-        if type(least) is int:
-            yield axis, "ge", least
+        yield axis, "ge", least
 
 
 def _norm(rank: int, arguments: dict[str, Any]) -> Iterator[Requirement]:
