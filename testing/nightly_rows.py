@@ -36,7 +36,7 @@ def listed_rows() -> frozenset[str]:
 
 
 def missing(rows: Collection[str], collected: Collection[str]) -> list[str]:
-    """Return the ``rows`` that are not among the ids ``collected``, of files of which tests were collected."""
+    """Return the ``rows`` that are not among the ids ``collected``, in files with collected tests."""
     files = {row.partition("::")[0] for row in collected}
     return sorted(row for row in rows if row not in collected and row.partition("::")[0] in files)
 

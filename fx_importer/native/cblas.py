@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,6 @@ from fx_importer.native.targets import NativeTarget
 
 _SGEMM = ("cblas_sgemm", "scipy_cblas_sgemm", "cblas_sgemm64_", "cblas_sgemm_64", "scipy_cblas_sgemm64_")
 """The names of the matmul of float32: of most libraries, and of those with a prefix, or integers of 64 bits."""
-_HOST = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Cblas:
 
     @property
     def linked(self) -> str:
-        """What a program is linked with, or has to ship."""
+        """A sentence on the library to link with."""
         if self.library is None:
             return f"Link with -l{self.name}"
         return f"Link with {self.library.soname}"
@@ -60,7 +58,7 @@ def find_cblas(blas: str, target: NativeTarget, kind: str) -> Cblas:
     A name is looked for only if the ``kind`` of native code is linked here, and not by whoever uses it.
 
     Raises:
-        UsageError: if there is no such library, it lacks the interface, or is for another processor.
+        UsageError: if the library is not found, lacks the interface, or is for another processor.
     """
     if target.is_bare or target.processor.index_bits != 64:
         raise UsageError(f"{target.name} has no BLAS: leave blas='{blas}' out, loops compute matmuls")
@@ -89,8 +87,7 @@ def find_cblas(blas: str, target: NativeTarget, kind: str) -> Cblas:
 
 def _search(name: str, target: NativeTarget) -> Path:
     """Return the path of the library ``name`` on this machine."""
-    machine = platform.machine().lower()
-    if platform.system() != "Linux" or _HOST.get(machine, machine) != target.architecture:
+    if not target.is_linux_here:
         raise UsageError(
             f"blas='{name}' is looked for on this machine, which has no libraries of {target.name}: pass the path of "
             "one, or build kind='static' or kind='object', and link the program with it"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -40,8 +39,7 @@ class Compiler:
         """Raise `UsageError` for a target that it does not compile for."""
         if self.is_zig:
             return
-        here = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine := platform.machine().lower(), machine)
-        if platform.system() != "Linux" or (target.architecture, target.system) != (here, "linux"):
+        if not target.is_linux_here:
             raise UsageError(
                 f"{self.program} has no libraries for '{target.name}': install the extra {EXTRA}, whose compiler has "
                 "libraries for all targets"

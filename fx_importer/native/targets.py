@@ -27,6 +27,13 @@ class NativeTarget:
     about: str
 
     @property
+    def is_linux_here(self) -> bool:
+        """Whether it is Linux on the architecture of this machine, which is Linux: libraries of this machine fit."""
+        machine = platform.machine().lower()
+        architecture = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+        return platform.system() == "Linux" and (self.system, self.architecture) == ("linux", architecture)
+
+    @property
     def architecture(self) -> str:
         return self.triple.partition("-")[0]
 

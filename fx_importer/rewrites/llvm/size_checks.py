@@ -14,7 +14,7 @@ def simplify_size_checks(module: ir.Operation) -> None:
     """Simplify the bounds that runtime verification compares, where the sizes n of all loops are positive.
 
     The first and last index are min(n - 1, 0) = 0 and max(n - 1, 0) = n - 1, and the size that these ask for is
-    (n - 1) + 1 = n. What is left compares two sizes, which canonicalization folds if they are the same.
+    (n - 1) + 1 = n. The comparison left is of two sizes, and canonicalization folds it if they are the same.
     """
     for branch in operations(module, ("scf.if",)):
         sizes = _positive(branch.operands[0])
