@@ -17,7 +17,7 @@ from testing.native_calls import NativeCaller
 
 
 def test_attention_multiplies_in_tiles_without_divisions_and_checks() -> None:
-    q = torch.randn(1, 2, 16, 16)
+    q = torch.randn(1, 2, 24, 16)  # rows that tiles divide
     lowered = lower(functional.scaled_dot_product_attention, q, q + 1, q - 1, output_type="linalg-on-tensors")
     assert "linalg" in dialects_of(lowered.linked)
     text = str(to_buffers(lowered.linked, "main", target_named("x86-64-v3")))
@@ -42,3 +42,16 @@ def test_columns_of_deep_matmuls_are_copied_to_one_buffer(dtype: torch.dtype, tm
     assert str(to_buffers(lowered.linked, "main", target_named("x86-64-v3"))).count("memref.alloca") == 1
     (found,) = NativeCaller(lowered, lowered.build(tmp_path / "net"))(x)
     torch.testing.assert_close(found, model(x))
+
+
+def test_panels_have_parts_of_the_loops_of_convolutions(tmp_path: Path) -> None:
+    """Kernels of which a panel has all, or a part of the channels; tiles of rows with a rest, strides, and groups."""
+    torch.manual_seed(0)
+    nn = torch.nn
+    model = nn.Sequential(nn.Conv2d(3, 72, 5, 2), nn.Conv2d(72, 136, 3), nn.Conv2d(136, 152, (3, 2), groups=2))
+    x = torch.randn(2, 3, 23, 21)
+    lowered = lower(model, x, output_type="linalg-on-tensors")
+    text = str(to_buffers(lowered.linked, "main", target_named("x86-64-v3")))
+    assert len(re.findall(r"vector\.store .* memref<8192xf32>", text)) > 3
+    (result,) = NativeCaller(lowered, lowered.build(tmp_path / "net"))(x)
+    torch.testing.assert_close(result, model(x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fx_importer.mlir.bindings import ir
@@ -41,11 +42,19 @@ class LoopEmitter(LinalgOps):
         sizes = self.sizes(tensor)
         return self.insert_slice(part, tensor, [0] * len(sizes), sizes)
 
-    def loop(self, low: Size, high: Size, step: Size, state: Sequence[ir.Value], body: Body) -> list[ir.Value]:
+    def loop(
+        self,
+        low: Size,
+        high: Size,
+        step: Size,
+        state: Sequence[ir.Value],
+        body: Body,
+        attributes: Mapping[str, ir.Attribute] = MappingProxyType({}),
+    ) -> list[ir.Value]:
         """Emit ``scf.for`` with ``state`` as its iter_args; return its results."""
         bounds = [self.index(bound) for bound in (low, high, step)]
         types = [value.type for value in state]
-        op = self.op("scf.for", types, [*bounds, *state], regions=1)
+        op = self.op("scf.for", types, [*bounds, *state], dict(attributes), regions=1)
         arguments = [ir.IndexType.get(self.context), *types]
         block = self.add_block(op.regions[0], arguments)
         inside = self.inside(block)
@@ -75,15 +84,21 @@ class LoopEmitter(LinalgOps):
         sizes: Sequence[Size],
         state: Sequence[ir.Value],
         body: Callable[[LoopEmitter, Sequence[ir.Value], Sequence[ir.Value]], Sequence[ir.Value]],
+        innermost: Mapping[str, ir.Attribute] = MappingProxyType({}),
     ) -> list[ir.Value]:
-        """Emit a loop nest, one loop for each of ``sizes``; ``body`` takes the induction variables."""
+        """Emit a loop nest, one loop for each of ``sizes``; ``body`` takes the induction variables.
+
+        The innermost loop has the attributes ``innermost``.
+        """
         if not sizes:
             return list(body(self, [], state))
 
         def outer_body(emit: LoopEmitter, counter: ir.Value, carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            return emit.nest(sizes[1:], carried, lambda deep, rest, values: body(deep, [counter, *rest], values))
+            return emit.nest(
+                sizes[1:], carried, lambda deep, rest, values: body(deep, [counter, *rest], values), innermost
+            )
 
-        return self.loop(0, sizes[0], 1, state, outer_body)
+        return self.loop(0, sizes[0], 1, state, outer_body, innermost if len(sizes) == 1 else {})
 
     def indices(self, map_: ir.AffineMap, counters: Sequence[ir.Value]) -> list[ir.Value]:
         """Emit the indices that ``map_`` computes of the ``counters`` of loops."""

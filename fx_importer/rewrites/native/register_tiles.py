@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import Size, attributes_of, producer, terminator
 from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.indexing_maps import indexing_maps, loop_of, loops_in
 from fx_importer.mlir.walk import operations, rewrite_with_options
-from fx_importer.rewrites.llvm.processor import processor_of
 from fx_importer.rewrites.llvm.row_products import registers
+from fx_importer.rewrites.native.column_panels import Buffers, Panel
 
 _SMALLEST_WORK = 1 << 12
 """Multiplications below which loops over scalars are as fast."""
 _MOST_ROWS = 8
-_ELEMENTS = {"f32": 4, "f64": 8}
-"""Bytes of the elements of tiles."""
-_PANEL = 1 << 15
-"""The most bytes of `_Panel`, which is on the stack, and in the first cache."""
-_DEEP, _FAR = 1 << 10, 1 << 11
-"""Rows, and bytes between them, from which on they are on more pages than a processor knows, and meet in caches."""
-_FEWEST_READS = 8
-"""Tiles that read a panel, from which on it takes less time than it saves."""
+_MANY_ROWS = 1 << 16
+"""In place of a dynamic size."""
+_ELEMENTS = ("f32", "f64")
+"""Types of the elements of tiles."""
+_UNROLLED = 8
+"""Iterations of the innermost loop of a sum up to which LLVM decides how it is unrolled."""
 
 
 @rewrite_with_options("fx-importer-tile-sums")
@@ -36,7 +35,7 @@ def tile_sums(module: ir.Operation, depthwise_only: bool = False) -> None:
     registers until they are complete. Each sum is in the order of the loops. In a depthwise convolution both
     operands have the columns: vectors are read of the weight once for all rows, and of the image for each.
     """
-    buffers: dict[tuple[ir.Operation, str], ir.Value] = {}
+    buffers: Buffers = {}
     for op in operations(module.operation, ("linalg.generic",)):
         lanes, count = registers(op)
         tiles = _Tiles.of(op, lanes, count) if lanes else None
@@ -47,13 +46,34 @@ def tile_sums(module: ir.Operation, depthwise_only: bool = False) -> None:
 
 
 @dataclass(frozen=True)
-class _Panel:
-    """A copy of the columns of tiles, without the bytes between their rows, of a part of the summed loop."""
+class _Part:
+    """Columns in tiles."""
 
-    buffer: ir.Value
-    depth: int
-    """Rows: iterations of the summed loop."""
-    columns: int
+    start: int
+    count: int
+    """Of tiles."""
+    width: int
+    vectors: int
+    """Of a tile: vectors of so many columns."""
+
+    def first(self, emit: LoopEmitter, tile: ir.Value) -> ir.Value:
+        """Emit the first column of the tile with the number ``tile``."""
+        return emit.index_op("addi", self.start, emit.index_op("muli", tile, self.width * self.vectors))
+
+
+@dataclass(frozen=True)
+class _Strip:
+    """Rows in tiles."""
+
+    start: Size
+    count: Size
+    """Of tiles."""
+    rows: int
+    """Of a tile."""
+
+    def first(self, emit: LoopEmitter, tile: ir.Value) -> ir.Value:
+        """Emit the first row of the tile with the number ``tile``."""
+        return emit.index_op("addi", self.start, emit.index_op("muli", tile, self.rows))
 
 
 @dataclass(frozen=True)
@@ -115,59 +135,44 @@ class _Tiles:
             return None
         return cls(op, sizes, 1 - vectors, has_columns, vectors, column, row, summed, lanes, registers)
 
-    def emit(self, emit: LoopEmitter, buffers: dict[tuple[ir.Operation, str], ir.Value]) -> None:
-        """Emit the loops. ``buffers`` are those of panels, by function and element."""
+    def emit(self, emit: LoopEmitter, buffers: Buffers) -> None:
+        """Emit the loops. ``buffers`` are the memory of panels."""
         rows, columns = self.sizes[self.row], self.sizes[self.column]
         assert isinstance(columns, int)
         tile_rows, tile_vectors = self._tile(rows, columns // self.lanes)
-        for start, count, width, vectors in self._column_parts(columns, tile_vectors):
+        for part in self._column_parts(columns, tile_vectors):
             blocks: Size = rows // tile_rows if isinstance(rows, int) else emit.index_op("divui", rows, tile_rows)
-            panel = self._panel(emit, blocks, width * vectors, buffers) if width > 1 else None
-            self._emit_part(emit, 0, blocks, tile_rows, start, count, width, vectors, panel)
+            panel = self._panel(blocks, part, buffers)
+            strips = [_Strip(0, blocks, tile_rows)]
             if isinstance(rows, int):
-                if rest := rows % tile_rows:
-                    self._emit_part(emit, rows - rest, 1, rest, start, count, width, vectors)
+                strips += [_Strip(rows - rest, 1, rest) for rest in (rows % tile_rows,) if rest]
             elif tile_rows > 1:
                 first = emit.index_op("muli", blocks, tile_rows)
-                self._emit_part(emit, first, emit.index_op("subi", rows, first), 1, start, count, width, vectors)
+                strips.append(_Strip(first, emit.index_op("subi", rows, first), 1))
+            if panel is not None:
+                self._emit_panels(emit, part, strips, panel)
+            else:
+                for strip in strips:
+                    self._emit_strip(emit, part, strip)
 
     def _tile(self, rows: Size, vectors: int) -> tuple[int, int]:
         """Return the rows and the vectors of a tile, whose sums take three fourths of the registers at most."""
         sums = self.registers * 3 // 4
-        most = _MOST_ROWS if self.registers > 16 else _MOST_ROWS // 2
-        tile = most if not isinstance(rows, int) else _divisor(rows, most)
-        return tile, _divisor(vectors, max(sums // tile, 1)) if tile > 2 else min(vectors, sums // tile)
+        if self.has_columns:
+            most = _MOST_ROWS if self.registers > 16 else _MOST_ROWS // 2
+            tile = most if not isinstance(rows, int) else _divisor(rows, most)
+            return tile, _divisor(vectors, max(sums // tile, 1)) if tile > 2 else min(vectors, sums // tile)
+        tiles = [(r, v) for v in range(1, min(vectors, sums) + 1) for r in range(1, min(sums // v, _MOST_ROWS) + 1)]
+        return min(tiles, key=lambda tile: (_cycles(rows, vectors, tile), tile[1]))
 
-    def _panel(
-        self, emit: LoopEmitter, blocks: Size, columns: int, buffers: dict[tuple[ir.Operation, str], ir.Value]
-    ) -> _Panel | None:
+    def _panel(self, blocks: Size, part: _Part, buffers: Buffers) -> Panel | None:
         """Return where columns of tiles are copied to; None if reading them where they are takes as long."""
-        kind = ir.MemRefType(self.op.operands[self.vectors].type)
-        element = str(kind.element_type)
-        size = _ELEMENTS[element]
-        strides, _ = kind.get_strides_and_offset()
-        known = [*strides, blocks, *(self.sizes[loop] for loop in self._repeats())]
-        if len(self.summed) != 1 or kind.rank < 2 or any(not isinstance(dim, int) or dim < 0 for dim in known):
+        repeats = [blocks, *(self.sizes[loop] for loop in self._repeats())]
+        summed = [(loop, size) for loop in self.summed if isinstance(size := self.sizes[loop], int)]
+        known = [size for size in repeats if isinstance(size, int)]
+        if part.width == 1 or self.has_columns or len(known) < len(repeats):
             return None
-        if (processor := processor_of(self.op)) is None or processor.threads:  # threads would share the buffer
-            return None
-        loops = [loop_of(result) for result in indexing_maps(self.op)[self.vectors].results]
-        depth, reads = self.sizes[self.summed[0]], math.prod(known[len(strides) :])
-        if self.summed[0] not in loops or not isinstance(depth, int):
-            return None
-        apart = strides[loops.index(self.summed[0])] * size
-        part = _divisor(depth, _PANEL // (columns * size))
-        if depth < _DEEP or apart < _FAR or reads < _FEWEST_READS or depth % part or part < 64:
-            return None
-        function = self.op
-        while function.name != "func.func":
-            function = function.parent
-        if (function, element) not in buffers:
-            start = LoopEmitter(ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]), function.location)
-            memory = start.type(f"memref<{_PANEL // size}x{element}>")
-            attributes = {"operandSegmentSizes": start.segments(0, 0), "alignment": start.i64(64)}
-            buffers[function, element] = start.op("memref.alloca", [memory], [], attributes).result
-        return _Panel(buffers[function, element], part, columns)
+        return Panel.of(self.op, self.vectors, summed, math.prod(known), part.width, part.vectors, buffers)
 
     def _repeats(self) -> list[int]:
         """Return the loops, other than of rows, whose tiles have the same columns."""
@@ -175,99 +180,82 @@ class _Tiles:
         known = (self.row, self.column, *self.summed)
         return [loop for loop in range(len(self.sizes)) if loop not in known and loop not in used]
 
-    def _column_parts(self, columns: int, vectors: int) -> list[tuple[int, int, int, int]]:
-        """Return parts of the columns: the first one, the number of tiles, the lanes and the vectors of a tile."""
-        parts: list[tuple[int, int, int, int]] = []
+    def _column_parts(self, columns: int, vectors: int) -> list[_Part]:
+        """Return the parts of the columns."""
+        parts: list[_Part] = []
         start = 0
         for width, number in ((self.lanes, vectors), (self.lanes, 1), (1, columns % self.lanes)):
             step = width * number
             if step and (count := (columns - start) // step):
-                parts.append((start, count, width, number))
+                parts.append(_Part(start, count, width, number))
                 start += count * step
         return parts
 
-    def _emit_part(
-        self,
-        emit: LoopEmitter,
-        first_row: Size,
-        row_blocks: Size,
-        rows: int,
-        first_column: int,
-        column_blocks: int,
-        width: int,
-        vectors: int,
-        panel: _Panel | None = None,
-    ) -> None:
-        """Emit the tiles of a part of the rows and columns."""
+    def _emit_strip(self, emit: LoopEmitter, part: _Part, strip: _Strip) -> None:
+        """Emit the tiles of some rows and columns."""
         others = [loop for loop in range(len(self.sizes)) if loop not in (self.row, self.column, *self.summed)]
-        inner = self._repeats() if panel is not None else others
-        outside = [loop for loop in others if loop not in inner]
-        rest = [*(self.sizes[loop] for loop in inner), row_blocks]
-        counts = [column_blocks, *(self.sizes[loop] for loop in outside)]
-        counts = counts if panel is not None else [*counts, *rest]
+        rest = [*(self.sizes[loop] for loop in others), strip.count]
         if self.has_columns:  # no other tile of columns reads the same elements: they are read in the order of memory
-            inside, (*outer, block) = emit.parallel_loops([*counts[1:], column_blocks], {})
+            inside, (*outer, tile, block) = emit.parallel_loops([*rest, part.count], {})
         else:
-            inside, (block, *outer) = emit.parallel_loops(counts, {})
+            inside, (block, *outer, tile) = emit.parallel_loops([part.count, *rest], {})
+        place = dict(zip(others, outer, strict=True)) | {self.column: part.first(inside, block)}
+        self._emit_tile(inside, place | {self.row: strip.first(inside, tile)}, strip.rows, part)
 
-        def column_of(deep: LoopEmitter) -> ir.Value:
-            return deep.index_op("addi", first_column, deep.index_op("muli", block, width * vectors))
+    def _emit_panels(self, emit: LoopEmitter, part: _Part, strips: Sequence[_Strip], panel: Panel) -> None:
+        """Emit the tiles of some columns, with a copy of them for all rows."""
+        repeats = self._repeats()
+        known = (self.row, self.column, *self.summed, *repeats)
+        outside = [loop for loop in range(len(self.sizes)) if loop not in known]
+        inside, (block, *outer) = emit.parallel_loops([part.count, *(self.sizes[loop] for loop in outside)], {})
+        place = dict(zip(outside, outer, strict=True)) | {self.column: part.first(inside, block)}
+        split = self.sizes[panel.loops[0]]
+        assert isinstance(split, int)
+        whole = self.summed[: -len(panel.loops)]
 
-        def tile(deep: LoopEmitter, place: dict[int, ir.Value], row_block: ir.Value, first: ir.Value | None) -> None:
-            row = deep.index_op("addi", first_row, deep.index_op("muli", row_block, rows))
-            self._emit_tile(deep, place, row, rows, column_of(deep), width, vectors, panel, first)
-
-        if panel is None:
-            *outer, row_block = outer
-            tile(inside, dict(zip(others, outer, strict=True)), row_block, None)
-            return
-
-        def part(deep: LoopEmitter, first: ir.Value, _: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            place = dict(zip(outside, outer, strict=True))
-            self._copy(deep, panel, place | {self.column: column_of(deep)}, first, width, vectors)
-            tiles, (*repeated, row_block) = deep.parallel_loops(rest, {})
-            tile(tiles, place | dict(zip(inner, repeated, strict=True)), row_block, first)
+        def body(deep: LoopEmitter, at: Sequence[ir.Value], _: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            first = dict(zip(whole, at, strict=False))
+            first[panel.loops[0]] = deep.index_op("muli", at[-1], panel.counts[0])
+            self._copy(deep, panel, place, first)
+            for strip in strips:
+                tiles, (*repeated, tile) = deep.parallel_loops(
+                    [*(self.sizes[loop] for loop in repeats), strip.count], {}
+                )
+                here = place | dict(zip(repeats, repeated, strict=True)) | {self.row: strip.first(tiles, tile)}
+                self._emit_tile(tiles, here, strip.rows, part, panel, first)
             return []
 
-        inside.loop(0, self.sizes[self.summed[0]], panel.depth, [], part)
+        inside.nest([*(self.sizes[loop] for loop in whole), split // panel.counts[0]], [], body)
 
-    def _copy(
-        self, emit: LoopEmitter, panel: _Panel, place: dict[int, ir.Value], first: ir.Value, width: int, vectors: int
-    ) -> None:
-        """Copy the columns from ``place`` on, of rows from ``first`` on, to ``panel``."""
+    def _copy(self, emit: LoopEmitter, panel: Panel, place: dict[int, ir.Value], first: dict[int, ir.Value]) -> None:
+        """Copy the columns from ``place`` on, from iterations ``first`` of summed loops on, to ``panel``."""
         source, map_ = self.op.operands[self.vectors], indexing_maps(self.op)[self.vectors]
-        kind = emit.type(f"vector<{width}x{ir.MemRefType(source.type).element_type}>")
+        kind = emit.type(f"vector<{panel.lanes}x{ir.MemRefType(source.type).element_type}>")
 
-        def copy(deep: LoopEmitter, at: ir.Value, _: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            here = place | {self.summed[0]: deep.index_op("addi", first, at)}
-            for number in range(vectors):
-                loops = here | {self.column: deep.index_op("addi", place[self.column], number * width)}
-                counters = [loops.get(loop, first) for loop in range(len(self.sizes))]
+        def copy(deep: LoopEmitter, at: Sequence[ir.Value], _: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            here = place | panel.places(deep, first, at)
+            for number in range(panel.vectors):
+                loops = here | {self.column: deep.index_op("addi", place[self.column], number * panel.lanes)}
+                counters = [loops.get(loop, at[0]) for loop in range(len(self.sizes))]
                 values = deep.value("vector.load", kind, source, *deep.indices(map_, counters))
-                deep.op("vector.store", [], [values, panel.buffer, self._in_panel(deep, panel, at, number * width)])
+                deep.op("vector.store", [], [values, panel.buffer, panel.index(deep, at, number)])
             return []
 
-        emit.loop(0, panel.depth, 1, [], copy)
-
-    @staticmethod
-    def _in_panel(emit: LoopEmitter, panel: _Panel, row: ir.Value, column: int) -> ir.Value:
-        return emit.index(emit.index_op("addi", emit.index_op("muli", row, panel.columns), column))
+        emit.nest(panel.counts, [], copy)
 
     def _emit_tile(
         self,
         inside: LoopEmitter,
         place: dict[int, ir.Value],
-        row: ir.Value,
         rows: int,
-        column: ir.Value,
-        width: int,
-        vectors: int,
-        panel: _Panel | None,
-        first: ir.Value | None,
+        part: _Part,
+        panel: Panel | None = None,
+        first: Mapping[int, ir.Value] = MappingProxyType({}),
     ) -> None:
-        """Emit the sums of a tile from ``row`` and ``column`` on, with ``panel`` of its rows from ``first`` on."""
-        at_rows = [inside.index_op("addi", row, number) for number in range(rows)]
-        at_columns = [inside.index_op("addi", column, number * width) for number in range(vectors)]
+        """Emit the sums of a tile from ``place`` on, with ``panel`` of iterations from ``first`` on."""
+        width, vectors = part.width, part.vectors
+        at_rows = [inside.index_op("addi", place[self.row], number) for number in range(rows)]
+        at_columns = [inside.index_op("addi", place[self.column], number * width) for number in range(vectors)]
         element = str(ir.MemRefType(self.op.operands[2].type).element_type)
         kind = inside.type(element if width == 1 else f"vector<{width}x{element}>")
         load, store = ("memref.load", "memref.store") if width == 1 else ("vector.load", "vector.store")
@@ -281,15 +269,16 @@ class _Tiles:
         sums = [inside.value(load, kind, result, *indices(inside, 2, loops)) for loops in places]
 
         def body(deep: LoopEmitter, at: Sequence[ir.Value], carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            summed = at if first is None else [deep.index_op("addi", first, at[0])]
-            here = place | dict(zip(self.summed, summed, strict=True)) | {self.row: zero}
+            summed = dict(zip(self.summed, at, strict=True)) if panel is None else panel.places(deep, first, at)
+            here = place | summed | {self.row: zero}
             source, spread = self.op.operands[self.vectors], self.op.operands[self.spread]
-            columns = [
-                deep.value(load, kind, source, *indices(deep, self.vectors, here | {self.column: c}))
-                if panel is None
-                else deep.value(load, kind, panel.buffer, self._in_panel(deep, panel, at[0], number * width))
-                for number, c in enumerate(at_columns)
-            ]
+
+            def column_of(number: int) -> ir.Value:
+                """Emit the vector of columns ``number``."""
+                if panel is not None:
+                    return deep.value(load, kind, panel.buffer, panel.index(deep, at, number))
+                loops = here | {self.column: at_columns[number]}
+                return deep.value(load, kind, source, *indices(deep, self.vectors, loops))
 
             def factors_of(row: ir.Value) -> list[ir.Value]:
                 """Emit the factor of each vector of columns."""
@@ -298,18 +287,32 @@ class _Tiles:
                     return [deep.value(load, kind, spread, *argument) for argument in at]
                 read = deep.value("memref.load", element, spread, *indices(deep, self.spread, here | {self.row: row}))
                 factor = self._factor(deep, read)
-                return [deep.value("vector.broadcast", kind, factor) if width > 1 else factor] * len(columns)
+                return [deep.value("vector.broadcast", kind, factor) if width > 1 else factor] * vectors
 
             contract = {"fastmath": deep.attribute("#arith.fastmath<contract>")}
-            factors = [factors_of(row) for row in at_rows]
-            pairs = [pair for of_row in factors for pair in zip(of_row, columns, strict=True)]
-            products = [deep.op("arith.mulf", [kind], pair, contract).result for pair in pairs]
-            return [
-                deep.op("arith.addf", [kind], pair, contract).result for pair in zip(carried, products, strict=True)
-            ]
+            totals = [*carried]
 
-        counts = [self.sizes[loop] for loop in self.summed] if panel is None else [panel.depth]
-        sums = inside.nest(counts, sums, body)
+            def add(row: int, number: int, factor: ir.Value, column: ir.Value) -> None:
+                product = deep.op("arith.mulf", [kind], [factor, column], contract).result
+                at = row * vectors + number
+                totals[at] = deep.op("arith.addf", [kind], [totals[at], product], contract).result
+
+            # The fewer of both are in registers with the sums; the others are read one at a time.
+            if rows < vectors and not self.has_columns:
+                factors = [factors_of(row)[0] for row in at_rows]
+                for number in range(vectors):
+                    column = column_of(number)
+                    for row, factor in enumerate(factors):
+                        add(row, number, factor, column)
+            else:
+                columns = [column_of(number) for number in range(vectors)]
+                for row, at_row in enumerate(at_rows):
+                    for number, (factor, column) in enumerate(zip(factors_of(at_row), columns, strict=True)):
+                        add(row, number, factor, column)
+            return totals
+
+        counts = [self.sizes[loop] for loop in self.summed] if panel is None else panel.counts
+        sums = inside.nest(counts, sums, body, {} if panel is None or panel.counts[-1] <= _UNROLLED else _once(inside))
         for loops, total in zip(places, sums, strict=True):
             inside.op(store, [], [total, result, *indices(inside, 2, loops)])
 
@@ -333,10 +336,32 @@ class _Tiles:
         return values.get(factor, factor)
 
 
+def _once(emit: LoopEmitter) -> dict[str, ir.Attribute]:
+    """Return the attributes of a loop that LLVM does not unroll: two iterations at a time spill sums."""
+    return {"loop_annotation": emit.attribute("#llvm.loop_annotation<unroll = <disable = true>>")}
+
+
 def _divisor(size: int, most: int) -> int:
     """Return the largest divisor of ``size`` up to ``most`` if it is half of that at least, else ``most``."""
     best = max((number for number in range(1, most + 1) if size % number == 0), default=1)
     return best if 2 * best >= min(most, size) else min(most, size)
+
+
+def _cycles(rows: Size, vectors: int, tile: tuple[int, int]) -> int:
+    """Return about how many half cycles an iteration of each sum takes in tiles of ``tile`` rows and vectors.
+
+    Processors multiply and add two vectors, and read two, in a cycle. A sum is there after four, and a loop takes one.
+    """
+
+    def of_tile(r: int, v: int) -> int:
+        return max(r * v, r + v, 8) + 2 if r and v else 0
+
+    r, v = tile
+    blocks, rest = divmod(rows if isinstance(rows, int) else _MANY_ROWS, r)
+    return sum(
+        count * (blocks * of_tile(r, width) + of_tile(rest, width))
+        for count, width in ((vectors // v, v), (vectors % v, 1))
+    )
 
 
 def _preference(size: Size) -> int:
