@@ -101,6 +101,15 @@ def test_calibration_that_is_not_finite() -> None:
         quantize(nn.Linear(4, 4), [torch.full((1, 4), float("nan"))])
 
 
+def test_calibration_that_is_not_writable() -> None:
+    def step(x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        cache[:1] = 1
+        return x @ cache
+
+    with pytest.raises(UsageError, match="calibration: 'cache' is written, but .* share memory"):
+        quantize(step, [(torch.rand(2, 3), cache) for cache in (torch.rand(3, 4), torch.rand(3, 1).expand(3, 4))])
+
+
 def test_weights_that_are_zero() -> None:
     model = nn.Linear(4, 3)
     nn.init.zeros_(model.weight)

@@ -31,7 +31,8 @@ def check_decided_sizes(graph: fx.Graph) -> None:
         number, constant = decided
         source = source_of_size(number)
         question = _question(number, source, constant)
-        emit_assumption(node, NumberTensors(node).checked(node.args[0], question), question)
+        place = node if source is None else source  # before the size is used
+        emit_assumption(place, NumberTensors(place).checked(node.args[0], question), question)
         if source is not None and source.target is aten.bincount.default:
             _count_in_bins(source, node)
         elif source is not None and source.target in LISTS:

@@ -58,7 +58,7 @@ def check_float(program: ExportedProgram) -> None:
 
 
 def check_calls(program: ExportedProgram, calls: Sequence[Call]) -> None:
-    """Raise `UsageError` for inputs of other sizes or dtypes than ``program`` has; warn of constant ones."""
+    """Raise `UsageError` for inputs of other sizes or dtypes than ``program`` has, or not writable; warn of constants."""
     names = list(program.graph_signature.user_inputs)
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     examples = [nodes[name].meta.get("val") if isinstance(name, str) else name for name in names]
@@ -75,8 +75,17 @@ def check_calls(program: ExportedProgram, calls: Sequence[Call]) -> None:
                 columns[place].append(leaf)
     written = functional(program).graph_signature.user_inputs_to_mutate.values()
     for name, tensors in zip(names, columns, strict=True):
+        if name in written and any(_is_expanded(tensor) for tensor in tensors):
+            raise UsageError(
+                f"calibration: '{name}' is written, but its elements share memory, as those of an expanded tensor do: "
+                f"pass a copy, {name}.clone()"
+            )
         if tensors and tensors[0].is_floating_point() and name not in written:  # an empty cache is representative
             _check_varies(str(name), tensors)
+
+
+def _is_expanded(tensor: Tensor) -> bool:
+    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _check_like(what: str, tensor: Tensor, example: Tensor) -> None:

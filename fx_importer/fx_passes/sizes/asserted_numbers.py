@@ -1,0 +1,105 @@
+"""Checks of numbers that depend on values, which operators need: ``x.reshape(n.item(), -1)`` where ``n`` divides.
+
+torch.export asserts them. Without a check, sizes that do not match give tensors that are partly uninitialized.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import SymBool, SymInt, fx
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
+from fx_importer.diagnostics.source_lines import source_line
+from fx_importer.errors import ExportError
+from fx_importer.frontend.assumptions.decided_sizes import emit_assumption
+from fx_importer.frontend.assumptions.number_tensors import NumberTensors
+from fx_importer.frontend.assumptions.value_questions import Question
+from fx_importer.fx_graph.emission import value_of
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_passes.fx_pass import FxContext, FxPass
+from fx_importer.fx_passes.sizes.item_numbers import ITEMS
+
+
+def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
+    """Make assumptions of torch.export's assertions about items, and that two sizes are equal."""
+    if not any(_is_checked(node) for node in program.graph.nodes):
+        return program
+
+    def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
+        if owner is program.graph_module:
+            for node in [node for node in graph.nodes if _is_checked(node)]:
+                _check(node)
+
+    return with_rewritten_graphs(program, rewrite)
+
+
+def _is_checked(node: fx.Node) -> bool:
+    """Return whether ``node`` asserts more than an operator guarantees of the sizes of its own result."""
+    if node.target is not aten._assert_scalar.default or not isinstance(condition := node.args[0], fx.Node):
+        return False
+    parts = [*_parts(condition)]
+    unknown = [part for part in parts if isinstance(value_of(part), SymInt) and free_unbacked_symbols(value_of(part))]
+    return any(part.target in ITEMS for part in parts) or (condition.target is operator.eq and bool(unknown))
+
+
+def _parts(number: fx.Node) -> Iterator[fx.Node]:
+    """Yield ``number`` and the numbers that it is computed from."""
+    yield number
+    for operand in number.all_input_nodes:
+        if isinstance(value_of(operand), SymInt | SymBool | int | bool):
+            yield from _parts(operand)
+
+
+def _check(node: fx.Node) -> None:
+    """Replace an assertion by an assumption, unless its numbers are not computable from tensors."""
+    condition: Any = node.args[0]
+    sources = {source for part in _parts(condition) for source in (part, *part.all_input_nodes)}
+    traces = [source.meta["stack_trace"] for source in sorted(sources) if source.meta.get("stack_trace")]
+    file, line = user_frame(tuple(reversed(read_frames(traces[-1] if traces else None)))) or ("", 0)
+    code = f", in {text}" if (text := source_line(file, line)) else ""
+    may_broadcast = condition.target is operator.eq and all(isinstance(part, fx.Node) for part in condition.args)
+    otherwise = "an error, or broadcasts" if may_broadcast else "an error"
+    question = Question(file, line, f"{_text(condition)}{code}", "True", otherwise)
+    try:
+        emit_assumption(node, NumberTensors(node).checked(condition, question), question)
+    except ExportError:  # a size that no rule counts
+        return
+    node.graph.erase_node(node)
+
+
+def _text(number: Any) -> str:
+    """Return ``number`` as Python writes it."""
+    if not isinstance(number, fx.Node):
+        return str(number)
+    if number.target in ITEMS:
+        return f"{number.args[0]}.item()"
+    if number.target is aten.sym_size.int:
+        source: Any = number.args[0]
+        return f"size {number.args[1]} of {source.name if source.op == 'placeholder' else source.target}"
+    if number.target in _SYMBOLS and len(number.args) == 2:
+        text = f"{_text(number.args[0])} {_SYMBOLS[number.target]} {_text(number.args[1])}"
+        return text if number.target in _RELATIONS else f"({text})"
+    return f"{getattr(number.target, '__name__', number.target)}({', '.join(map(_text, number.args))})"
+
+
+_RELATIONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+_SYMBOLS: Mapping[Any, str] = {
+    **dict(zip(_RELATIONS, ("==", "!=", "<", "<=", ">", ">="), strict=True)),
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.floordiv: "//",
+    operator.mod: "%",
+}
+
+CHECK_ASSERTED_NUMBERS = FxPass(
+    "check-asserted-numbers",
+    _run,
+    lambda context: context.target.data_dependent_sizes and not context.options.importing.runtime_asserts,
+)
