@@ -51,9 +51,10 @@ from fx_importer.fx_passes.positional_indices import READ_POSITIONS_IN_PLACE
 from fx_importer.fx_passes.runner import run_fx_passes
 from fx_importer.fx_passes.selections.shared_masks import MASKS_TO_POSITIONS
 from fx_importer.fx_passes.selections.without_selections import WITHOUT_SELECTIONS
-from fx_importer.fx_passes.sizes.constant_sizes import FOLD_CONSTANT_SIZES
 from fx_importer.fx_passes.sizes.asserted_numbers import CHECK_ASSERTED_NUMBERS
+from fx_importer.fx_passes.sizes.constant_sizes import FOLD_CONSTANT_SIZES
 from fx_importer.fx_passes.sizes.decided_sizes import CHECK_DECIDED_SIZES
+from fx_importer.fx_passes.sizes.masked_writes import CHECK_MASKED_WRITES
 from fx_importer.fx_passes.sizes.numbers_to_tensors import NUMBERS_OF_DECOMPOSITIONS_TO_TENSORS, NUMBERS_TO_TENSORS
 from fx_importer.fx_passes.sizes.required_sizes import CHECK_REQUIRED_SIZES
 from fx_importer.fx_passes.sizes.sizes_of_one import FOLD_SIZES_OF_ONE
@@ -111,6 +112,7 @@ DECOMPOSED = (
     CHECK_DECIDED_SIZES,
     CHECK_ASSERTED_NUMBERS,
     CHECK_REQUIRED_SIZES,
+    CHECK_MASKED_WRITES,
     MASKS_TO_POSITIONS,
     WITHOUT_SELECTIONS,
     RESOLVE_STRIDES,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.export import Dim
 
-from fx_importer import UsageError, lower
+from fx_importer import lower
 from tests.e2e.harness import LINALG, STABLEHLO, TOSA, assert_same, normal
 
 ROWS = [torch.tensor(mask) for mask in ([True, False, True], [False] * 3, [True] * 3, [False, True, False])]
@@ -85,12 +85,6 @@ def test_writes_of_a_dynamic_number_of_values(output_type):
     lowered = lower(write, *inputs[0], output_type=output_type, dynamic_shapes=(None, None, None, number))
     for given in inputs[::2] if output_type is TOSA else inputs:  # TOSA has no empty tensors
         assert_same(lowered.run(*given), write(*given), None)
-
-
-def test_more_true_elements_than_values_are_out_of_range():
-    lowered = lower(lambda x, mask, values: put(x, [mask], values), normal(3), ROWS[0], normal(2), output_type=LINALG)
-    with pytest.raises(UsageError, match="an index is out of range"):
-        lowered.run(normal(3), ROWS[2], normal(2))
 
 
 def test_updates_of_selected_elements():

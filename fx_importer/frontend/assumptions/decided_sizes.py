@@ -62,11 +62,15 @@ def _decided(condition: Any) -> tuple[fx.Node, int] | None:
 
 def _question(number: fx.Node, source: fx.Node | None, constant: int) -> Question:
     """Return what the model decides, as a question of its line."""
-    frame = user_frame(tuple(reversed(read_frames((source or number).meta.get("stack_trace")))))
-    file, line = frame or ("", 0)
-    code = f", in {text}" if (text := source_line(file, line)) else ""
     name = str(number.target) if source is None else f"size {number.args[1]} of {source.target}"
-    return Question(file, line, f"{name}{code}", str(constant))
+    return question_at((source or number).meta.get("stack_trace"), name, str(constant))
+
+
+def question_at(stack_trace: str | None, expression: str, answer: str, otherwise: str = "") -> Question:
+    """Return the question for the line of the model that ``stack_trace``, of a node, ends in."""
+    file, line = user_frame(tuple(reversed(read_frames(stack_trace)))) or ("", 0)
+    code = f", in {text}" if (text := source_line(file, line)) else ""
+    return Question(file, line, f"{expression}{code}", answer, otherwise)
 
 
 def _count_in_bins(call: fx.Node, after_check: fx.Node) -> None:

@@ -13,12 +13,9 @@ from torch import SymBool, SymInt, fx
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
-from fx_importer.diagnostics.source_lines import source_line
 from fx_importer.errors import ExportError
-from fx_importer.frontend.assumptions.decided_sizes import emit_assumption
+from fx_importer.frontend.assumptions.decided_sizes import emit_assumption, question_at
 from fx_importer.frontend.assumptions.number_tensors import NumberTensors
-from fx_importer.frontend.assumptions.value_questions import Question
 from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
@@ -61,11 +58,9 @@ def _check(node: fx.Node) -> None:
     condition: Any = node.args[0]
     sources = {source for part in _parts(condition) for source in (part, *part.all_input_nodes)}
     traces = [source.meta["stack_trace"] for source in sorted(sources) if source.meta.get("stack_trace")]
-    file, line = user_frame(tuple(reversed(read_frames(traces[-1] if traces else None)))) or ("", 0)
-    code = f", in {text}" if (text := source_line(file, line)) else ""
     may_broadcast = condition.target is operator.eq and all(isinstance(part, fx.Node) for part in condition.args)
     otherwise = "an error, or broadcasts" if may_broadcast else "an error"
-    question = Question(file, line, f"{_text(condition)}{code}", "True", otherwise)
+    question = question_at(traces[-1] if traces else None, _text(condition), "True", otherwise)
     try:
         emit_assumption(node, NumberTensors(node).checked(condition, question), question)
     except ExportError:  # a size that no rule counts

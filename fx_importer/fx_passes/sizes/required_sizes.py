@@ -17,10 +17,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
-from fx_importer.diagnostics.source_lines import source_line
-from fx_importer.frontend.assumptions.decided_sizes import emit_assumption
-from fx_importer.frontend.assumptions.value_questions import Question
+from fx_importer.frontend.assumptions.decided_sizes import emit_assumption, question_at
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
@@ -99,11 +96,9 @@ def _check(node: fx.Node, requirement: Requirement, emitted: set[str]) -> None:
         return
     emitted.add(key)
     size = emit(node, aten.scalar_tensor.default, emit(node, aten.sym_size.int, x, axis), dtype=torch.int64)
-    file, line = user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace"))))) or ("", 0)
-    code = f", in {text}" if (text := source_line(file, line)) else ""
-    expression = f"size {axis} of {x.target} {'>=' if relation == 'ge' else '!='} {bound}{code}"
+    expression = f"size {axis} of {x.target} {'>=' if relation == 'ge' else '!='} {bound}"
     otherwise = "an error" if relation == "ge" else ""
-    question = Question(file, line, expression, "True", otherwise)
+    question = question_at(node.meta.get("stack_trace"), expression, "True", otherwise)
     if isinstance(number, fx.Node):
         condition = emit(node, aten.ge.Tensor, size, emit(node, aten.scalar_tensor.default, number, dtype=torch.int64))
     else:

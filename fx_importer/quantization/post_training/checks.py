@@ -58,7 +58,7 @@ def check_float(program: ExportedProgram) -> None:
 
 
 def check_calls(program: ExportedProgram, calls: Sequence[Call]) -> None:
-    """Raise `UsageError` for inputs of other sizes or dtypes than ``program`` has, or not writable; warn of constants."""
+    """Raise `UsageError` for inputs of other sizes or dtypes than ``program`` has, or unwritable; warn of constants."""
     names = list(program.graph_signature.user_inputs)
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     examples = [nodes[name].meta.get("val") if isinstance(name, str) else name for name in names]

@@ -12,7 +12,7 @@ SIZE = "size 0 of aten.index.Tensor"
 
 
 def parts(x: Tensor, n: Tensor):
-    return x.split([n.item(), 6 - n.item()])  # type: ignore[list-item]
+    return x.split([n.item(), 6 - n.item()])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Checks that writes at a mask have as many values as the mask has true elements: ``x[mask] = y``.
+
+torch.export asserts nothing of them, and a write of fewer or more values would leave some out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+from torch import SymInt, fx
+from torch.export import ExportedProgram
+
+from fx_importer.frontend.assumptions.decided_sizes import emit_assumption, question_at
+from fx_importer.fx_graph.emission import emit, value_of
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_passes.fx_pass import FxContext, FxPass
+
+
+def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
+    """Insert an assumption before each such write."""
+    modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
+    if not any(node.target in _RULES for module in modules for node in module.graph.nodes):
+        return program
+
+    def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
+        for node in list(graph.nodes):
+            if (rule := _RULES.get(node.target)) is not None:
+                rule(node)
+
+    return with_rewritten_graphs(program, rewrite)
+
+
+def _index_put(node: fx.Node) -> None:
+    """Need a value for each true element of the only mask, or one for all."""
+    x, values = value_of(node.args[0]), value_of(node.args[2])
+    indices: Any = node.args[1]
+    ((axis, mask), *others) = [(axis, index) for axis, index in enumerate(indices) if index is not None] or [(0, None)]
+    if mask is None or others or value_of(mask).dtype is not torch.bool:
+        return
+    place = values.dim() - 1 - (x.dim() - axis - value_of(mask).dim())
+    if place < 0 or (type(size := values.shape[place]) is int and size == 1):
+        return
+    if isinstance(size, SymInt) and any(
+        _selects(source, mask) and size.node.expr in _symbols(source) for source in node.graph.nodes
+    ):
+        return
+    number = emit(node, aten.sym_size.int, node.args[2], place) if isinstance(size, SymInt) else size
+    may_broadcast = isinstance(size, SymInt)
+    _assume(node, mask, "eq", number, size, "an error, or broadcasts" if may_broadcast else "an error")
+
+
+def _selects(source: fx.Node, mask: fx.Node) -> bool:
+    """Return whether ``source`` reads at ``mask``, or one that is computed in the same way."""
+    if source.target is not aten.index.Tensor:
+        return False
+    indices: Any = source.args[1]
+    same = [index for index in indices if index is not None]
+    return len(same) == 1 and (same[0] is mask or _key(same[0]) == _key(mask))
+
+
+def _key(node: fx.Node) -> Any:
+    return (node.target, node.args, node.kwargs) if node.op == "call_function" else node
+
+
+def _symbols(node: fx.Node) -> set[sympy.Expr]:
+    return {size.node.expr for size in value_of(node).shape if isinstance(size, SymInt)}
+
+
+def _masked_scatter(node: fx.Node) -> None:
+    """Need at least as many values as the mask, which broadcasts, has true elements."""
+    x, mask, source = node.args
+    size = value_of(source).numel()
+    if type(size) is int and type(most := value_of(x).numel()) is int and most <= size:
+        return
+    number = size if type(size) is int else emit(node, aten.sym_numel.default, source)
+    wide = emit(node, aten.logical_and.default, mask, emit(node, aten.ones_like.default, x, dtype=torch.bool))
+    _assume(node, wide, "le", number, size, "an error")
+
+
+def _assume(node: fx.Node, mask: fx.Node, relation: str, number: Any, size: int | SymInt, otherwise: str) -> None:
+    """Assume that the number of true elements of ``mask`` is ``number``, or not larger."""
+    count = emit(node, aten.sum.default, mask)
+    if isinstance(number, fx.Node):
+        number = emit(node, aten.scalar_tensor.default, number, dtype=torch.int64)
+        condition = emit(node, getattr(aten, relation).Tensor, count, number)
+    else:
+        condition = emit(node, getattr(aten, relation).Scalar, count, number)
+    expression = f"number of true elements of the mask {'==' if relation == 'eq' else '<='} {size}"
+    emit_assumption(node, condition, question_at(node.meta.get("stack_trace"), expression, "True", otherwise))
+
+
+_RULES: dict[Any, Callable[[fx.Node], None]] = {
+    **dict.fromkeys((aten.index_put.default, aten.index_put_.default), _index_put),
+    **dict.fromkeys((aten.masked_scatter.default, aten.masked_scatter_.default), _masked_scatter),
+}
+
+CHECK_MASKED_WRITES = FxPass("check-masked-writes", _run)
