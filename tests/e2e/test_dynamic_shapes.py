@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
+from torch.nn.utils.rnn import pad_sequence
 
 from fx_importer import StageFailed, UnsupportedProgramError, UsageError, lower
 
@@ -108,8 +109,9 @@ def pooled(x):
 
 
 def padded_to_sizes(x, y):
-    """Pad, or crop, to the size of another axis, or to a number."""
-    return F.pad(x, (0, y.shape[0] - x.shape[1], 1, 0)), torch.fft.rfft(x, n=6).abs()
+    """Pad, or crop, to the size of another axis, of the longest sequence, or to a number."""
+    padded = pad_sequence([x[:, 0], y], padding_value=2.0, padding_side="left")
+    return F.pad(x, (0, y.shape[0] - x.shape[1], 1, 0)), torch.fft.rfft(x, n=6).abs(), padded
 
 
 def computed_with_sizes(x, n):

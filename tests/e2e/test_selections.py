@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.export import Dim
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from fx_importer import StageFailed, lower
 from fx_importer.errors import AssumptionError
@@ -127,7 +128,11 @@ def ordered(x, rows):
     best = y[:, 0].argsort(descending=True, stable=True)[:2]
     joined = torch.cat([x[~rows] * 2, y, x])
     steps = y[1::2], y[:-1:3] * 2, y[-3::2], y[:4:2].sum(0), y[-2:], y[:, 1]
-    return y.sort(0), y.flip(0) * y, y[best], y[:-1], joined, joined[:, 1].sort(descending=True)[0][:3], steps
+    padded = (
+        pad_sequence([y, x[~rows] * 2, y[:, 1:2].expand(-1, 4)], batch_first=True, padding_value=-1),
+        pad_sequence([y, x]),
+    )
+    return y.sort(0), y.flip(0) * y, y[best], y[:-1], joined, joined[:, 1].sort(descending=True)[0][:3], steps, padded
 
 
 @pytest.mark.in_turn("output_type")

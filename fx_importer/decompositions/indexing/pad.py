@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -39,6 +40,23 @@ def pad_of_dynamic_shape(x: Tensor, widths: Sequence[int], value: float = 0) -> 
             parts.append(torch.full([*shape[:axis], after, *shape[axis + 1 :]], value, dtype=x.dtype))
         x = torch.cat(parts, axis)
     return x
+
+
+@decomposes(aten.pad_sequence.default)
+def pad_sequence_of_dynamic_lengths(
+    sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Any:
+    """Concatenate sequences with as many elements as the longest one has more, if a length is dynamic."""
+    lengths = [sequence.shape[0] for sequence in sequences]
+    if all(isinstance(length, int) for length in lengths):
+        return NotImplemented
+    longest: Any = reduce(torch.sym_max, lengths)
+    padded = []
+    for sequence, length in zip(sequences, lengths, strict=True):
+        shape = [longest - length, *sequence.shape[1:]]
+        parts = [sequence.to(sequences[0].dtype), sequences[0].new_full(shape, padding_value)]
+        padded.append(torch.cat(parts if padding_side == "right" else parts[::-1]))
+    return torch.stack(padded, 0 if batch_first else 1)
 
 
 @decomposes(aten.constant_pad_nd.default)

@@ -109,6 +109,9 @@ BASE = (
     .replacing(reshape.repeat_of_any_size, because="the C++ lowerings divide by zero, or give other sizes")
     .preferring(factories.linspace_without_device, because="torch's decomposition fails without a device")
     .preferring(pad.pad_circular, because="torch's decomposition writes into an empty tensor")
+    .preferring(
+        pad.pad_sequence_of_dynamic_lengths, because="torch's decomposition takes the longest sequence from the example"
+    )
     .replacing(reshape.split_with_sizes, because="every backend supports static sizes only")
     .replacing(reshape.squeeze, because="torch's decomposition ends in prims.squeeze")
     .replacing(

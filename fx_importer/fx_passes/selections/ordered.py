@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
@@ -232,6 +233,41 @@ def cat(node: fx.Node, state: Selections) -> Result:
     mask = emit(node, aten.cat.default, masks)
     selection = Selection(mask, _size(node, whole, axis), state.numbers.derived("cat", *key))
     return _with_size(node, whole, axis, selection, [], state)
+
+
+def pad_sequence(node: fx.Node, state: Selections) -> Result:
+    """Join sequences of selected elements, padded on the right up to the longest one."""
+    arguments = arguments_of(node)
+    sequences, padding, value = arguments["sequences"], arguments["padding_value"], value_of(node)
+    axis = int(arguments["batch_first"])
+    axes = [state.axes(sequence) for sequence in sequences]
+    sizes = [value_of(state.whole(sequence)).shape[0] for sequence in sequences]
+    equal = len(set(map(expression_of, sizes))) == 1
+    if arguments["padding_side"] != "right" or (not equal and not all(type(size) is int for size in sizes)):
+        return None
+    if any(value_of(sequence).dtype != value.dtype for sequence in sequences):
+        return None
+    if any(selected.keys() - {0} or not all(s.is_prefix for s in selected.values()) for selected in axes):
+        return None
+    rows = [state.filled(node, sequence, padding) for sequence in sequences]
+    if not equal:
+        tail = [
+            [0, 0] * (value_of(row).dim() - 1) + [0, max(sizes) - size] for row, size in zip(rows, sizes, strict=True)
+        ]
+        rows = [emit(node, aten.constant_pad_nd.default, *widened, padding) for widened in zip(rows, tail, strict=True)]
+    whole = emit(node, aten.stack.default, rows, 1 - axis)
+    if not free_unbacked_symbols(value.shape[axis]):  # a sequence that is not selected is the longest one
+        return whole if expression_of(value.shape[axis]) == expression_of(value_of(whole).shape[axis]) else None
+    longest = emit(node, aten.full.default, [], 0, dtype=torch.int64)
+    key: list[Any] = []
+    for sequence, selected in zip(sequences, axes, strict=True):
+        if selected:
+            longest = emit(node, aten.maximum.default, longest, selected[0].count(node))
+        else:
+            longest = emit(node, aten.clamp_min.default, longest, _size(node, sequence, 0))
+        key.append(selected[0].number if selected else str(value_of(sequence).shape[0]))
+    number = state.numbers.derived("pad_sequence", *key)
+    return _with_size(node, whole, axis, first_elements(node, _size(node, whole, axis), longest, number), [], state)
 
 
 def index(node: fx.Node, state: Selections) -> Result:

@@ -144,6 +144,7 @@ RULES: dict[Any, Rule] = {
     aten.slice.Tensor: ordered.slice_,
     **dict.fromkeys((aten.select.int, aten.narrow.default), ordered.consecutive),
     aten.cat.default: ordered.cat,
+    aten.pad_sequence.default: ordered.pad_sequence,
     aten.glu.default: elementwise.along(1, -1),
     **dict.fromkeys(_PRODUCTS, elementwise.products),
     **dict.fromkeys(_OF_IMAGES, elementwise.batched),
