@@ -81,6 +81,8 @@ class Constants:
                         self.parameters.add(node)
         self.nodes: dict[fx.Node, frozenset[fx.Node]] = {node: frozenset((node,)) for node in self.held}
         """Nodes that depend on no input, in order, with the placeholders that they are computed from."""
+        self._from_floats = set[fx.Node]()
+        """Those that are floats or computed from floats."""
         self._order: dict[fx.Node, int] = {}
         for node in program.graph.nodes:
             self.add(node)
@@ -90,6 +92,11 @@ class Constants:
         self._order[node] = len(self._order)
         if all(source in self.nodes for source in node.all_input_nodes) and self._is_computable(node):
             self.nodes[node] = frozenset().union(*(self.nodes[source] for source in node.all_input_nodes))
+            value = value_of(node)
+            if not self._from_floats.isdisjoint(node.all_input_nodes) or (
+                isinstance(value, torch.Tensor) and value.is_floating_point()
+            ):
+                self._from_floats.add(node)
 
     def _is_computable(self, node: fx.Node) -> bool:
         if node.target is operator.getitem:
@@ -190,9 +197,11 @@ class Constants:
             return False
         if not node.all_input_nodes:
             return self._rules.without_operands and (node.target in DRAWN or not value_of(node).is_floating_point())
-        # Positions, and many integers without weights, are cheaper to compute than to read.
+        # Positions, and many integers without weights, are cheaper to compute than to read. Integers that are computed
+        # from floats have the values that eager PyTorch rounds, as what else is folded has.
         value = value_of(node)
         is_integer = not value.is_floating_point() and value.dtype != torch.bool
+        is_integer = is_integer and (node not in self._from_floats or _is_position(node))
         is_small = self._rules.positions and _bytes(value) <= _MAX_POSITIONS_BYTES and not _is_position(node)
         return self._rules.without_operands or not is_integer or is_small or bool(self.nodes[node])
 

@@ -1,8 +1,10 @@
 """Subgraphs that depend on no input are folded to constants."""
 
+import pytest
 import torch
 from torch import nn
 
+from fx_importer import lower
 from fx_importer.decompositions import BASE, decompose
 from fx_importer.fx_passes.constant_folding import fold_constants
 from fx_importer.fx_passes.constant_values import FoldingRules
@@ -63,3 +65,14 @@ def _module(function):
     module = nn.Module()
     module.forward = function
     return module
+
+
+@pytest.mark.parametrize("output_type", ["linalg", "stablehlo"])
+def test_integers_are_rounded_as_the_fractions_that_are_folded(output_type):
+    def interpolated(x):
+        at = torch.arange(1.0, 65.0).log().exp()  # integers, but for the last bit
+        below = at.floor()
+        return x[below.long()] * (1 - (at - below)) + x[below.long() + 1] * (at - below)
+
+    x = torch.randn(68, generator=torch.manual_seed(0))
+    torch.testing.assert_close(lower(interpolated, x, output_type=output_type).run(x), interpolated(x))
