@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.export.dynamic_shapes import refine_dynamic_shapes_from_suggested_fixes
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import ExportError
 from fx_importer.frontend.capture_ladder import Rung, depends_on_values
-from fx_importer.frontend.dynamic_dimensions import InputSize, name_of
+from fx_importer.frontend.dynamic_dimensions import InputSize, name_of, with_dimensions
 from fx_importer.frontend.example_inputs import state_of
 from fx_importer.frontend.export_changes import ExportChange
 from fx_importer.frontend.gradients.below_autograd import loses_gradients
@@ -23,10 +24,11 @@ from fx_importer.frontend.user_calls import UserCall, call_that_raised, frames_o
 
 _NOISE = re.compile(
     r"For (more|extended|C\+\+)|If you suspect the guard was triggered from C|The error above occurred"
-    r"|consider using data-dependent friendly APIs|Suggested fixes:$|  \w+ = \d+$|Caused by: "
+    r"|consider using data-dependent friendly APIs|Suggested fixes:$|  \w+ = |Caused by: "
 )
 """Lines of torch's messages that are about torch's own debugging."""
 
+_LOGS = re.compile(r" For more information, run with TORCH_LOGS=.*")
 _FIXED = re.compile(r"  - You marked (.+) as dynamic but your code specialized it to be a constant")
 _USER_STACK = re.compile(r"\n\nUser stack:(\n  (?!- ).*)*")
 _NARROW_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64)
@@ -64,12 +66,15 @@ class ExportFailure:
         if rung.below_autograd:
             return any(map(loses_gradients, self.tried.values()))
         text = str(self.cause)
-        kind = getattr(getattr(self.cause, "error_type", None), "name", "")
         if _FIXED.search(InputSize.described(text)):
             return False
-        if rung.checks_sizes or kind == "CONSTRAINT_VIOLATION":
-            return rung.checks_sizes and kind == "CONSTRAINT_VIOLATION"
+        if rung.checks_sizes or self._is_of_ranges():
+            return rung.checks_sizes and self._is_of_ranges()
         return depends_on_values(self.cause)
+
+    def _is_of_ranges(self) -> bool:
+        """Return whether the model does not take all sizes that the dynamic shapes allow."""
+        return getattr(getattr(self.cause, "error_type", None), "name", "") == "CONSTRAINT_VIOLATION"
 
     def error(self, name: str) -> ExportError:
         """Return the error for what torch.export raised for the model ``name``, with `changes` to try."""
@@ -80,7 +85,8 @@ class ExportFailure:
         if violated and _FIXED.search(text):
             return self._of_fixed_sizes(start, text, violated)
         call = call_that_raised(error)
-        text = "\n".join(line for line in text.splitlines() if line.strip() and not _NOISE.match(line)).strip()
+        kept = (_LOGS.sub("", line) for line in text.splitlines() if line.strip() and not _NOISE.match(line))
+        text = "\n".join(kept).strip()
         lines = [f"{start}{type(error).__name__}: {text}"]
         if call.place and f'"{call.file}", line {call.line}' not in text:
             lines.append(f"    {call.place}")
@@ -91,12 +97,12 @@ class ExportFailure:
             others = [_failed(rung, tried) for rung, tried in self.tried.items() if tried is not ours]
             return _made([f"{name} cannot be captured: {ours}", *others], call, ())
         lines += [_failed(rung, tried) for rung, tried in self.tried.items() if rung is not self._rung]
-        if len(self.tried) == 1:
+        if len(self.tried) == 1 and not self._is_of_ranges():
             lines.append(
                 f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
                 f"strict={not strict} takes another way through the Python code."
             )
-        changes = () if "data-dependent" in text.lower() else tuple(self._with_long_inputs())
+        changes = () if "data-dependent" in text.lower() else (*self._with_narrower_ranges(), *self._with_long_inputs())
         return _made(lines, call, changes)
 
     def _of_devices(self) -> str:
@@ -129,6 +135,19 @@ class ExportFailure:
         listed = ", ".join(dict.fromkeys(names))
         change = ExportChange(f"dynamic_shapes with Dim.STATIC for {listed}", self._args, self._kwargs, shapes)
         return _made(lines, next(iter(violated.values())).call, (change,))
+
+    def _with_narrower_ranges(self) -> Iterator[ExportChange]:
+        """Yield the dimensions that torch suggests instead of those that the model does not take."""
+        _, _, suggested = str(self.cause).partition("\nSuggested fixes:\n")
+        fixes = [line.strip() for line in suggested.partition("\n\n")[0].splitlines()]
+        if not fixes:
+            return
+        try:
+            text = "Suggested fixes:\n" + "\n".join(fixes)
+            shapes = refine_dynamic_shapes_from_suggested_fixes(text, with_dimensions(self._shapes))
+        except Exception:  # it takes named dimensions only
+            return
+        yield ExportChange(f"dynamic_shapes with {', '.join(fixes)}", self._args, self._kwargs, shapes)
 
     def _with_long_inputs(self) -> Iterator[ExportChange]:
         """Yield the inputs with one tensor of a narrow integer dtype as int64, and with all of them."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.export import Dim
 
 import fx_importer
 from fx_importer.compiler import advice, diagnose
@@ -171,6 +172,10 @@ def test_suggestion_after_a_failed_export() -> None:
 
     with pytest.raises(fx_importer.errors.ExportError, match="try: dynamic_shapes with Dim.STATIC for 'frames'"):
         fx_importer.lower(positions, torch.ones(5), dynamic_shapes=({0: "frames"},))
+
+    shapes = ({0: Dim("h")}, {0: Dim("w")})
+    with pytest.raises(fx_importer.errors.ExportError, match=r"always be equal.\n  try: dynamic_shapes with w = h$"):
+        fx_importer.lower(lambda x, y: x + y, torch.ones(5), torch.ones(5), dynamic_shapes=shapes)
 
 
 def test_operator_is_named_if_mlir_names_a_constant() -> None:
