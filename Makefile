@@ -59,7 +59,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}: set PYTHON=..." if sys.version_info < (3, 10) else 0)'
 	@echo "Installing into $(VENV): torch and torch-mlir are large, this takes a minute or two."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) setuptools hatchling editables
+	@$(PIP) --upgrade pip setuptools hatchling editables  # Python's own pip takes minutes to choose releases
 	@$(PIP) --no-build-isolation --editable '.[bench,demo,dev,docs,iree,native,quantize,test,tosa,triton,vela,xla]'
 	@$(BIN)/python -m compileall -qq -j $(WORKERS) -x '/($(subst $() ,|,$(UNUSED)))/' $(VENV)/lib fx_importer || true  # in parallel, unlike pip
 	@touch $@
