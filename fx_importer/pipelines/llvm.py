@@ -12,6 +12,7 @@ from fx_importer.pipelines.stage import Pass, Stage, on_functions
 from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
 from fx_importer.rewrites import (
     bind_library,
+    block_loops,
     call_by_address,
     channels_last,
     collapse_loops,
@@ -151,6 +152,7 @@ LOOPS = Stage(
         tile_sums(depthwise_only=True),  # a library computes other large sums
         on_functions("refback-munge-memref-copy"),  # a copy of strided memory would call a runtime library
         collapse_loops,
+        block_loops,
         on_functions("convert-linalg-to-parallel-loops", "cse"),
         simplify_size_checks,
         on_functions("canonicalize", "cse", "loop-invariant-code-motion"),

@@ -24,6 +24,7 @@ from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precisio
 from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
+from fx_importer.rewrites.linalg.blocked_loops import block_loops
 from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
@@ -113,6 +114,7 @@ _ALL = (
     allow_inlining,
     bind_library,
     bitcasts_to_linalg,
+    block_loops,
     boolean_sums_to_or,
     call_by_address,
     clamp_insertions,
