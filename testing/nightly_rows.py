@@ -23,7 +23,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "tests" / "nightly_rows.txt"
-SECONDS = 0.5
+SECONDS = 0.2
 LIMITS = {"tests/test_lit.py": 1.0, "tests/test_docs.py": math.inf}
 """Seconds for other files: rows of the first are programs of their own, and ids of the second have lines of pages."""
 TIMES = "FX_IMPORTER_ROW_TIMES"

@@ -237,7 +237,7 @@ class Layers(nn.Module):
         return self.head(tokens).softmax(-1), tokens @ wide, wide.mean(2)
 
 
-@pytest.mark.in_turn("output_type")
+@pytest.mark.slow
 @pytest.mark.parametrize("output_type", [*ENGINES])
 def test_dynamic_batches_are_integer_bit_for_bit(output_type: str) -> None:
     torch.manual_seed(0)

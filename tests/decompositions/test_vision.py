@@ -75,7 +75,7 @@ def test_lowered(name: str, output_type: str):
     torch.testing.assert_close(results, EXPECTED[name], rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.slow_rows("^linalg$", "^stablehlo$")  # sizes of images are dynamic in these types
+@pytest.mark.slow
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 def test_dynamic_number_of_regions(output_type: str):
     program, tensors = _program("roi_align 2 False", dynamic=True)

@@ -29,7 +29,7 @@ def exported(eager: Any, divided: Any, axes: str, length: int, *rest: torch.Tens
         return export_on_mesh(build, axes)
 
 
-@pytest.mark.slow_rows("mixtral|gpt2")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make, divided, mesh",
     [

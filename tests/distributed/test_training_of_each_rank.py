@@ -66,6 +66,7 @@ def test_loss_and_gradients(make: Any, divided: Any, mesh: str):
                 torch.testing.assert_close(rank.gradients[name], part, rtol=1e-4, atol=1e-6, msg=name)
 
 
+@pytest.mark.slow
 def test_buffers_are_updated_and_frozen_weights_have_no_gradient():
     torch.manual_seed(0)
     whole, x = Normed(), torch.randn(8, 4)

@@ -185,6 +185,7 @@ def test_fallback_in_layers():
     torch.testing.assert_close(lowered.run(x), model(x))
 
 
+@pytest.mark.slow
 @needs_tosa
 def test_shared_integers_of_layers():
     class Singular(Feed):

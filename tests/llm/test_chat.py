@@ -99,6 +99,7 @@ def test_wrong_messages_are_said(model):
     conversation.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not is_installed("jax"), reason="the extra 'xla' is not installed")
 def test_chunks_that_do_not_fit_the_context(folder):
     """StableHLO's prompts have chunks of a fixed length, also behind a conversation."""

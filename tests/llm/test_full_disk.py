@@ -35,7 +35,7 @@ def listed(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.slow_rows(unless="old-20000")
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [100, 20_000])
 @pytest.mark.parametrize("target", ["new", "old"])
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, target: str, size: int):

@@ -81,6 +81,7 @@ def test_draws_are_those_of_transformers(tiny, loaded, sampling):
     assert [list(each) for each in drawn] == out[:, 5:].tolist()
 
 
+@pytest.mark.slow
 def test_the_command_prints_several_texts(tiny, loaded, capsys):
     prompts = ["Hello", "A longer prompt"]
     run_language_model(

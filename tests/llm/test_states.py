@@ -55,7 +55,8 @@ def _steps(model, argument: str, tokens: torch.Tensor) -> torch.Tensor:
     return torch.stack(found)
 
 
-@pytest.mark.parametrize("kind", ["mamba", pytest.param("mamba2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mamba", "mamba2"])
 def test_layers_with_states_are_traced_once(kind):
     decoder = Decoder(tiny_model(kind, num_hidden_layers=3), 2, 16).eval()
     arguments = (torch.zeros(2, 1, dtype=torch.int64), torch.tensor(0), torch.zeros(2, dtype=torch.int64))

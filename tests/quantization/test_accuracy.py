@@ -49,6 +49,7 @@ def test_worst_layers(model: nn.Module) -> None:
     assert "in floating point, mean, exp: results" in said
 
 
+@pytest.mark.slow
 def test_layers_in_floating_point(model: nn.Module) -> None:
     inputs = images()
     lowered = lower(quantize(model, inputs, keep_float=["head"]), inputs[0], output_type="linalg", quantized="integer")

@@ -78,6 +78,7 @@ class Halves(torch.nn.Module):
         return torch.relu(faults.half(x)) + 1
 
 
+@pytest.mark.slow
 def test_wrong_lowering_of_a_custom_operator(tmp_path: Path):
     lowered: Lowered = lower(Halves(), torch.ones(2, 3), output_type="tosa", lowerings=faults.wrong_half)
     divergence = lowered.bisect(backend="jit", isolate=False)

@@ -102,6 +102,7 @@ def test_results_are_those_of_eager(model, shape, dtype, transposed):
     assert len(operations(module.operation, ("stablehlo.transpose",))) <= transposed
 
 
+@pytest.mark.slow
 @needs_xla
 @torch.no_grad()
 def test_each_set_of_sizes_has_its_layout():

@@ -21,7 +21,7 @@ def test_text_is_that_of_tracing_everything(name: str):
     assert text(name, True, False) == text(name, False, False)
 
 
-@pytest.mark.slow_rows(*(name for name in ZOO if ZOO[name].dynamic_shapes and name != "bert_small"))
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in ZOO if ZOO[name].dynamic_shapes])
 def test_text_with_a_dynamic_batch(name: str):
     assert text(name, True, True) == text(name, False, True)
