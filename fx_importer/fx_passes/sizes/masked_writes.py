@@ -35,11 +35,18 @@ def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
 
 
 def _index_put(node: fx.Node) -> None:
-    """Need a value for each true element of the only mask, or one for all."""
-    x, values = value_of(node.args[0]), value_of(node.args[2])
-    indices: Any = node.args[1]
-    ((axis, mask), *others) = [(axis, index) for axis, index in enumerate(indices) if index is not None] or [(0, None)]
-    if mask is None or others or value_of(mask).dtype is not torch.bool:
+    """Need a value for each true element of the only mask, or one for all; with other indices, as many of these."""
+    x, values, indices = value_of(node.args[0]), value_of(node.args[2]), node.args[1]
+    listed: list[tuple[int, fx.Node]] = [(axis, index) for axis, index in enumerate(indices) if index is not None]  # type: ignore
+    masks = [(axis, index) for axis, index in listed if value_of(index).dtype is torch.bool]
+    if len(masks) != 1:
+        return
+    ((axis, mask),) = masks
+    if len(listed) > 1:
+        others = [value_of(index).shape for _, index in listed if index is not mask]
+        sizes = {shape[-1] for shape in others if len(shape) and type(shape[-1]) is int}
+        for size in sizes - {1}:
+            _assume(node, mask, "eq", size, size, "an error", or_one=True)
         return
     place = values.dim() - 1 - (x.dim() - axis - value_of(mask).dim())
     if place < 0 or (type(size := values.shape[place]) is int and size == 1):
@@ -81,8 +88,10 @@ def _masked_scatter(node: fx.Node) -> None:
     _assume(node, wide, "le", number, size, "an error")
 
 
-def _assume(node: fx.Node, mask: fx.Node, relation: str, number: Any, size: int | SymInt, otherwise: str) -> None:
-    """Assume that the number of true elements of ``mask`` is ``number``, or not larger."""
+def _assume(
+    node: fx.Node, mask: fx.Node, relation: str, number: Any, size: Any, otherwise: str, or_one: bool = False
+) -> None:
+    """Assume that the number of true elements of ``mask`` is ``number``, or not larger, or one."""
     count = emit(node, aten.sum.default, mask)
     if isinstance(number, fx.Node):
         number = emit(node, aten.scalar_tensor.default, number, dtype=torch.int64)
@@ -90,6 +99,9 @@ def _assume(node: fx.Node, mask: fx.Node, relation: str, number: Any, size: int 
     else:
         condition = emit(node, getattr(aten, relation).Scalar, count, number)
     expression = f"number of true elements of the mask {'==' if relation == 'eq' else '<='} {size}"
+    if or_one:
+        condition = emit(node, aten.logical_or.default, condition, emit(node, aten.eq.Scalar, count, 1))
+        expression = f"number of true elements of the mask in (1, {size})"
     emit_assumption(node, condition, question_at(node.meta.get("stack_trace"), expression, "True", otherwise))
 
 
