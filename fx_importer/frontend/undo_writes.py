@@ -6,7 +6,6 @@ library, are real while tracing, so that mutations of them persist.
 
 from __future__ import annotations
 
-import copy
 import operator
 import types
 import warnings
@@ -49,14 +48,14 @@ def values_restored(root: Any, *, warn: bool = False) -> Iterator[None]:
     attributes of the modules that it exports. With ``warn``, warn of tensors that the body has set, and restore no
     other variables, which other threads may have changed.
     """
-    items = [(container, copy.copy(container)) for container in _containers(root)]
+    items = [(container, _items(container)) for container in _containers(root)]
     functions = [item for item in _reachable(root) if isinstance(item, types.FunctionType)]
     cells = [(cell, cell.cell_contents) for function in functions for cell in _cells(function)]
     variables = [(function.__globals__, _globals(function)) for function in functions]
     try:
         yield
     finally:
-        kept = [name for container, old in items for name in _restore(container, old)]
+        kept = [name for container, before in items for name in _restore(container, before)]
         for cell, value in cells:
             if _is_set(cell.cell_contents, value) or not warn:
                 cell.cell_contents = value
@@ -110,12 +109,12 @@ def _is_set(value: Any, old: Any) -> bool:
     return value is not old and isinstance(value, torch.Tensor)
 
 
-def _restore(container: Container, old: Container) -> list[str]:
-    """Let ``container`` have the items of ``old``, if it has others and is a module's, or refers to tensors.
+def _restore(container: Container, before: list[tuple[Any, ...]]) -> list[str]:
+    """Let ``container`` have the items ``before``, if it has others and is a module's, or refers to tensors.
 
-    Return the names of the items that were tensors and are not those of ``old``.
+    Return the names of the items that were tensors and are not among those ``before``.
     """
-    items, before = (_items(content) for content in (container, old))
+    items = _items(container)
     values = [value for item in (*items, *before) for value in item]
     of_module = isinstance(container, dict) and "_modules" in container  # lists may hold arrays
     if not any(isinstance(value, torch.Tensor) for value in values) and not of_module:
@@ -126,15 +125,22 @@ def _restore(container: Container, old: Container) -> list[str]:
     set_items = [item for item in items if isinstance(item[-1], torch.Tensor) and id(item[-1]) not in known]
     if isinstance(container, list | deque):
         container.clear()
-        container.extend(old)
+        container.extend(item for (item,) in before)
+    elif isinstance(container, set):
+        container.clear()
+        container.update(item for (item,) in before)
     else:
         container.clear()
-        container.update(old)
+        container.update(before)
     return [str(item[0]) if isinstance(container, dict) else f"a {type(container).__name__}" for item in set_items]
 
 
-def _items(container: Container) -> list[tuple[Any, ...]]:
-    return [*container.items()] if isinstance(container, dict) else [(item,) for item in container]
+def _items(container: Container | tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return the items of a container in tuples, with their keys first; methods of subclasses may do anything."""
+    if isinstance(container, dict):
+        return [*dict.items(container)]
+    iterate: Any = next(base.__iter__ for base in (list, tuple, set, deque) if isinstance(container, base))
+    return [(item,) for item in iterate(container)]
 
 
 def _globals(function: types.FunctionType) -> dict[str, Any]:
@@ -163,10 +169,8 @@ def _reachable(root: Any, without: Sequence[str] = ()) -> Iterator[Any]:
         yield item
         if isinstance(item, torch.Tensor):
             continue
-        if isinstance(item, dict):
-            todo += item.values()
-        elif isinstance(item, list | tuple | set | deque):
-            todo += item
+        if isinstance(item, dict | list | tuple | set | deque):
+            todo += [entry[-1] for entry in _items(item)]
         elif isinstance(item, types.FunctionType):
             todo += [cell.cell_contents for cell in _cells(item)]
             todo += [value for value in _globals(item).values() if _is_followed(value, item)]
