@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from fx_importer import OutputType, lower
+from fx_importer import OutputType, fx, lower
 from fx_importer.errors import AssumptionError
+from fx_importer.mlir.functions import function_named
 
 X = torch.arange(12.0).reshape(4, 3)
 VALUES = -torch.ones(2, 3)
@@ -61,3 +62,9 @@ def test_other_numbers_of_values(function, dynamic, refused, output_type):
 def test_writes_without_a_check(function):
     lowered = lower(function, X, torch.arange(4) < 2, output_type=OutputType.RAW)
     assert not lowered.manifest.functions["main"].assumptions
+
+
+@pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
+def test_modules_for_users_of_torch_mlir_have_no_more_results(output_type):
+    module = fx.export_and_import(masked_scatter, X, torch.arange(4) < 2, VALUES, output_type=output_type)
+    assert len(function_named(module, "main").type.results) == 1
