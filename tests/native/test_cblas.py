@@ -13,8 +13,8 @@ from torch.export import Dim, export
 
 from fx_importer import UsageError, lower
 from fx_importer.cli.native.build import build_model
-from fx_importer.native.build import check_build
-from fx_importer.native.cblas import find_cblas
+from fx_importer.native.build import check_build, to_buffers
+from fx_importer.native.cblas import Cblas, find_cblas
 from fx_importer.native.targets import target_named
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
@@ -112,6 +112,21 @@ def test_large_matmuls_call_cblas(products, integer, sgemm, tmp_path):
     header = built.files[1].read_text()
     assert f"BLAS: large matmuls call {sgemm}" in header
     assert f"Link with lib{integer}.so" in header
+
+
+@pytest.mark.parametrize(
+    ("target", "shape", "calls"),
+    [
+        ("x86-64-v2", (12, 32, 64), 0),
+        ("x86-64-v2", (12, 128, 64), 1),
+        ("x86-64-v3", (12, 128, 64), 0),
+        ("x86-64-v3", (2, 1024, 64), 1),
+    ],
+)
+def test_matrices_of_a_batch_that_tiles_multiply_faster_are_not_passed(target, shape, calls):
+    lowered = lower(lambda x, y: x @ y.mT, torch.ones(shape), torch.ones(shape), output_type="linalg-on-tensors")
+    text = str(to_buffers(lowered.linked, "main", target_named(target), cblas=Cblas("openblas")))
+    assert text.count("call @cblas_sgemm") == calls
 
 
 def test_c_source_calls_cblas(products, tmp_path):
