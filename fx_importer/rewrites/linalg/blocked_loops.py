@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit.emitter import is_used
+from fx_importer.mlir.emit.emitter import is_used, terminator
 from fx_importer.mlir.emit.loops import LoopEmitter
 from fx_importer.mlir.indexing_maps import indexing_maps, loop_of
 from fx_importer.mlir.walk import operations, rewrite
@@ -52,6 +52,8 @@ class _Blocks:
         kinds = [operand.type for operand in op.operands]
         parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>", op.context)
         if len(kinds) < 2 or any(kind != parallel for kind in ir.ArrayAttr(op.attributes["iterator_types"])):
+            return None
+        if len(terminator(op.regions[0].blocks[0]).operands) != 1:  # the last operand would not be the only result
             return None
         if not all(isinstance(kind, ir.MemRefType) for kind in kinds) or operations(op, ("linalg.index",)):
             return None

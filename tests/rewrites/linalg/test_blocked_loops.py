@@ -52,6 +52,19 @@ def test_loops(indices: str, operand: str, result: str, body: str, expected: lis
     assert blocked(indices, operand, result, body) == expected
 
 
+def test_loops_with_two_results_stay() -> None:
+    kinds, maps = ("memref<4096x12xf32>", "memref<12x4096xf32>"), "affine_map<(d0, d1) -> (d0, d1)>"
+    text = f"""func.func @main(%a: {kinds[0]}, %b: {kinds[1]}, %c: {kinds[1]}) {{
+        linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d1, d0)>, {maps}, {maps}],
+            iterator_types = ["parallel", "parallel"]}} ins(%a : {kinds[0]}) outs(%b, %c : {kinds[1]}, {kinds[1]}) {{
+        ^bb0(%x: f32, %y: f32, %z: f32): linalg.yield %x, %x : f32, f32 }}
+        return }}"""
+    load_dialects(context := new_context())
+    module = ir.Module.parse(text, context)
+    block_loops(module.operation)
+    assert operations(module.operation, ("linalg.generic",))
+
+
 def test_blocks_compute_all_elements() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         last = (x.permute(0, 2, 3, 1) + y).contiguous()
