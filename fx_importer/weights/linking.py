@@ -114,7 +114,8 @@ def as_passed(tensor: torch.Tensor, weight: Weight) -> torch.Tensor:
 
 def _attribute(tensor: torch.Tensor, key: str, type_: ir.Type) -> ir.Attribute:
     data = as_array(tensor)
-    if tensor.dtype == torch.bool:  # consumers of a resource of i1 disagree on its layout
+    # Consumers of a resource of i1 disagree on its layout. MLIR folds a tensor.extract from a resource without end.
+    if tensor.dtype == torch.bool or data.size == 1:
         return ir.DenseElementsAttr.get(data, type=type_, context=type_.context)
     return resource(data, key, type_)
 

@@ -58,6 +58,21 @@ def test_memory_is_shared(model, lowered):
     assert "0000C03F" * 16 in str(linked)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.complex64])
+def test_weights_of_one_element(dtype):
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.tensor(3, dtype=dtype))
+            self.register_buffer("shift", torch.tensor([[2]], dtype=dtype))
+
+        def forward(self, x):
+            return x * self.get_buffer("scale") + self.get_buffer("shift")
+
+    lowered = lower(Scaled(), X[0], output_type="linalg-on-tensors", weights="external")
+    torch.testing.assert_close(lowered.run(X[0]), Scaled()(X[0]))
+
+
 def test_tied_weight(model, lowered):
     (tied,) = [each for each in lowered.manifest.weights.values() if each.also]
     assert {tied.name, *tied.also} == {"first.weight", "again.weight"}
