@@ -411,3 +411,15 @@ def test_limits_between_two_values_of_the_dtype(relation: str, limit: float) -> 
         else:
             with pytest.raises(AssumptionError):
                 caller(x)
+
+
+def test_sums_of_narrow_integers_are_asked():
+    def model(x, number):
+        last = torch.repeat_interleave(number * 2, number).cumsum(0, dtype=torch.int32)[-1]
+        return x + 1 if last > 3 else x
+
+    x, number = torch.ones(3), torch.tensor([1, 1])
+    lowered = lower(model, x, number, output_type="linalg-on-tensors", capture="assume")
+    assert torch.equal(lowered.run(x, number), model(x, number))
+    with pytest.raises(AssumptionError, match="last > 3` is True"):
+        lowered(x, torch.tensor([1, 0]))

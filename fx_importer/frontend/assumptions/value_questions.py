@@ -22,6 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fx_importer.diagnostics.source_lines import source_line, source_lines
@@ -134,6 +135,9 @@ class ValueQuestions:
         check = REAL_CHECK.resolved().read()
 
         def check_known(real: torch.Tensor, fake: torch.Tensor, **kwargs: Any) -> None:
+            if real.dtype == torch.int64 and fake.dtype in _NARROW:  # prims.sum and prims.prod of them return int64
+                with _disable_current_modes():
+                    real.data = real.to(fake.dtype)
             if isinstance(fake.storage_offset(), int):  # else the check answers that it is the example's
                 check(real, fake, **kwargs)
 
@@ -157,6 +161,9 @@ def _copy(target: torch.Tensor, source: torch.Tensor | None) -> None:
     if isinstance(source, FakeTensor):
         source = source.real_tensor
     target.copy_(source) if type(source) in _PLAIN else target.zero_()  # type: ignore[arg-type]
+
+
+_NARROW = (torch.int8, torch.int16, torch.int32, torch.uint8)
 
 
 def _is_negative(number: torch.Tensor) -> torch.Tensor:
