@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Assertions are dropped except for ranges; with runtime_asserts they are torch.runtime.assert, also for inputs."""
+"""Assertions about items are assumptions; with runtime_asserts, all are torch.runtime.assert, also those of inputs."""
 
 import torch
 from torch.export import Dim
@@ -29,7 +29,8 @@ for runtime_asserts in (False, True):
 # CHECK-LABEL: func.func @main
 # CHECK-DAG: torch.symbolic_int "s{{.*}}" {min_val = 2, max_val = 64}
 # CHECK-DAG: %[[U:.*]] = torch.symbolic_int "u0" {min_val = 2, max_val = 16}
-# CHECK-NOT: assert
+# CHECK: torch.runtime.assert %{{.*}}, "assumption: `n.item() >= 2, in rows = n.item()` is True
+# CHECK: torch.runtime.assert %{{.*}}, "assumption: `n.item() <= 16, in rows = n.item()` is True
 # CHECK: torch.bind_symbolic_shape %{{.*}}, [%[[U]]], affine_map<()[s0] -> (s0)>
 # CHECK-NOT: assert
 # CHECK: return

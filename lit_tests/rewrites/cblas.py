@@ -20,7 +20,7 @@ class Model(torch.nn.Module):
 
 args = torch.randn(64, 128), torch.ones(64, 64, dtype=torch.int64)
 lowered = lower(Model(), *args, output_type="linalg-on-tensors")
-print(to_buffers(lowered.linked, "main", target_named("x86-64-v3"), cblas=Cblas("openblas", "scipy_cblas_sgemm")))
+print(to_buffers(lowered.linked, "main", target_named("x86-64-v2"), cblas=Cblas("openblas", "scipy_cblas_sgemm")))
 
 # CHECK: func.func private @scipy_cblas_sgemm(i32, i32, i32, i64, i64, i64, f32, memref<1xf32, strided<[1], offset: ?>>, i64
 # CHECK-LABEL: func.func public @main
