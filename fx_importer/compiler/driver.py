@@ -51,6 +51,7 @@ from fx_importer.fx_passes.positional_indices import READ_POSITIONS_IN_PLACE
 from fx_importer.fx_passes.runner import run_fx_passes
 from fx_importer.fx_passes.selections.shared_masks import MASKS_TO_POSITIONS
 from fx_importer.fx_passes.selections.without_selections import WITHOUT_SELECTIONS
+from fx_importer.fx_passes.single_elements import REFUSE_CONVERTED_ELEMENTS
 from fx_importer.fx_passes.sizes.asserted_numbers import CHECK_ASSERTED_NUMBERS
 from fx_importer.fx_passes.sizes.constant_sizes import FOLD_CONSTANT_SIZES
 from fx_importer.fx_passes.sizes.decided_sizes import CHECK_DECIDED_SIZES
@@ -141,6 +142,7 @@ LEGAL = (
     LEGALIZE_DTYPES,
     READ_POSITIONS_IN_PLACE,
     FOLD_CONSTANTS,
+    REFUSE_CONVERTED_ELEMENTS,
     REPORT_NARROWING,
     OUTLINE_LAYERS,
 )

@@ -62,6 +62,8 @@ class Target:
     """Whether expressions of weights and constants are folded before the import."""
     folds_positions: bool = False
     """Whether integers that no weight decides are folded too. Loops of linalg compute them where they are read."""
+    folds_casts: bool = False
+    """Whether MLIR folds conversions of weights of one element, which has no end if the values are not there."""
     tensors_only: bool = False
     """Whether functions take and return only non-empty tensors."""
     narrows: bool = False

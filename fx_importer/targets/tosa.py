@@ -47,6 +47,7 @@ TOSA = Target(
     assertions=False,
     random=False,
     folds_constants=True,
+    folds_casts=True,
     tensors_only=True,
     narrows=True,
     integer_quantized=True,

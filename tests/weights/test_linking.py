@@ -291,6 +291,25 @@ def test_weights_as_arguments_are_passed_by_the_caller(model):
             Caller(taken.manifest, {"main": function}, {**model.state_dict(), "first.bias": value})  # type: ignore[dict-item]
 
 
+class Offset(torch.nn.Module):
+    def __init__(self, offset: torch.Tensor):
+        super().__init__()
+        self.register_buffer("offset", offset)
+
+    def forward(self, x):
+        return x + self.offset
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.bfloat16])
+def test_converted_elements_without_values_are_refused_for_tosa(dtype):
+    """MLIR folds ``tosa.cast`` of such a resource without end."""
+    for weight in torch.tensor(1, dtype=dtype), torch.ones(1, dtype=dtype):
+        with pytest.raises(UsageError, match=f"the weight 'offset' has one element, of {dtype}, and .* converts it"):
+            lower(Offset(weight), X, output_type="tosa", weights="external")
+    assert torch.equal(lower(Offset(weight), X, output_type="tosa", weights="args").run(X), X + 1)
+    assert torch.equal(lower(Offset(weight.float()), X, output_type="tosa", weights="external").run(X), X + 1)
+
+
 def test_inline_weights_are_an_error(model, tmp_path):
     inline = lower(model, X, output_type="linalg-on-tensors")
     assert inline.linked is inline.module
