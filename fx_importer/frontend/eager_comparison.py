@@ -27,6 +27,7 @@ class EagerModel:
     def __init__(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]):
         self._module = module
         self._leaves, self._structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        self._exported: tuple[ExportedProgram, torch.nn.Module] | None = None
 
     def differs(self, program: ExportedProgram, environment: ShapeEnv, sizes: Mapping[Any, Any]) -> bool:
         """Return whether results of ``program`` differ from the model's for ``sizes``; also if one of them fails.
@@ -35,8 +36,9 @@ class EagerModel:
         """
         try:
             shapes = self._shapes(program, environment, sizes)
-            exported = program.module(check_guards=False)
-            return not all(self._agree(exported, shapes, random) for random in (False, True))
+            if self._exported is None or self._exported[0] is not program:
+                self._exported = program, program.module(check_guards=False)
+            return not all(self._agree(self._exported[1], shapes, random) for random in (False, True))
         except Exception:  # the model or the program refuses the sizes, or has no data
             return True
 
