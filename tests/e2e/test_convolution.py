@@ -98,6 +98,19 @@ def convolved_bytes(x):
     Case("transposed_depthwise", lambda: (nn.ConvTranspose2d(4, 4, 3, 2, padding=1, groups=4), (IMAGE,))),
     Case("depthwise_three_axes", lambda: (nn.Conv3d(3, 3, 2, groups=3), (normal(1, 3, 3, 3, 3),))),
     Case(
+        "volumes_by_planes",
+        lambda: (
+            nn.Conv3d(8, 12, (2, 3, 1), (2, 1, 3), padding=(1, 0, 1), dilation=(1, 2, 1), groups=4),
+            (normal(2, 8, 5, 7, 5),),
+        ),
+    ),
+    Case(
+        "volumes_of_any_batch",
+        lambda: (nn.Conv3d(8, 4, 2, groups=4, padding=1), (normal(2, 8, 3, 3, 3),)),
+        dynamic_shapes=({0: LENGTH},),
+        others=lambda: [(normal(4, 8, 3, 3, 3),)],
+    ),
+    Case(
         "transposed_volume_cut", lambda: (nn.ConvTranspose3d(2, 3, (3, 1, 2), 2, padding=1), (normal(1, 2, 3, 3, 3),))
     ),
     Case("transposed_one_axis", lambda: (nn.ConvTranspose1d(4, 6, 3, stride=2), (normal(2, 4, 8),))),

@@ -1,4 +1,4 @@
-"""Decompositions of convolutions: transposed ones by interior padding, groups one by one, integers as products."""
+"""Decompositions of convolutions: transposed ones by interior padding, groups one by one, volumes, integers."""
 
 from __future__ import annotations
 
@@ -148,14 +148,48 @@ def conv1d_of_dynamic_shape(x: Tensor, weight: Tensor, bias: Tensor | None, *geo
 
 
 @decomposes(aten.convolution.default)
-def convolution_by_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
-    """Convolve each group separately: volumes, and images with many groups of several channels."""
-    *sizes, transposed, output_padding, groups = geometry
+def images_by_many_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    """Convolve each of many groups of several channels separately, except for volumes."""
     inner = weight.shape[1]
-    many = groups > _MANY_GROUPS and (not isinstance(inner, int) or inner > 1)
-    if transposed or groups == 1 or not (many or x.dim() == 5):
+    if x.dim() == 5 or geometry[-1] <= _MANY_GROUPS or (isinstance(inner, int) and inner == 1):
         return NotImplemented
-    outer = weight.shape[0] // groups
+    return _by_groups(x, weight, bias, *geometry)
+
+
+@decomposes(aten.convolution.default)
+def volumes_by_planes(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    """Convolve the planes of volumes as images, for each plane of the kernel, where that is less than the groups."""
+    windows = _ConvolutionGeometry(*geometry)
+    if x.dim() != 5 or windows.transposed or x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented  # half precision would be rounded for each plane
+    planes = weight.shape[2]
+    if not is_static(x, weight) or windows.groups <= planes:
+        return NotImplemented
+    stride, padding, dilation, _ = windows.per_axis(3)
+    sequence = pad(x.transpose(1, 2), [0] * 6 + [padding[0]] * 2)
+    depth = (sequence.shape[1] - dilation[0] * (planes - 1) - 1) // stride[0] + 1
+    total: Tensor | None = None
+    for plane in range(planes):
+        at = plane * dilation[0]
+        seen = aten.slice.Tensor(sequence, 1, at, at + (depth - 1) * stride[0] + 1, stride[0]).flatten(0, 1)
+        operands = seen, weight[:, :, plane], bias if plane == 0 else None
+        term = aten.convolution(*operands, stride[1:], padding[1:], dilation[1:], False, [0, 0], windows.groups)
+        total = term if total is None else total + term
+    assert total is not None
+    return total.unflatten(0, (x.shape[0], depth)).transpose(1, 2)
+
+
+@decomposes(aten.convolution.default)
+def volumes_by_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    """Convolve each group of volumes separately."""
+    return _by_groups(x, weight, bias, *geometry) if x.dim() == 5 else NotImplemented
+
+
+def _by_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    *sizes, transposed, output_padding, groups = geometry
+    if transposed or groups == 1:
+        return NotImplemented
+    inner, outer = weight.shape[1], weight.shape[0] // groups
 
     def convolve(group: int) -> Tensor:  # of slices, which take dynamic other axes
         part = None if bias is None else bias.narrow(0, outer * group, outer)

@@ -111,7 +111,8 @@ LINALG = (
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(
         convolutions.transposed_groups,
-        convolutions.convolution_by_groups,
+        convolutions.volumes_by_groups,
+        convolutions.volumes_by_planes,
         because="the C++ lowering of transposed depthwise convolutions is invalid, and of depthwise volumes missing",
     )
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")

@@ -112,7 +112,9 @@ TOSA = (
     )
     .preferring(convolutions.integer_convolution, because="TOSA convolves int8, and int16 in part")
     .preferring(
-        convolutions.convolution_by_groups,
+        convolutions.images_by_many_groups,
+        convolutions.volumes_by_groups,
+        convolutions.volumes_by_planes,
         because="TOSA's conv3d has no groups, and C++ lowers few of conv2d",
     )
     .preferring(
