@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from fx_importer.decompositions.emulation.complex import reductions
-from fx_importer.decompositions.indexing import index_put, indexing, scatter_reduce
+from fx_importer.decompositions.indexing import index_add, index_put, indexing, scatter_reduce
 from fx_importer.decompositions.reduction import cumulative
 from fx_importer.decompositions.sort import median, searchsorted, sorting
 
@@ -130,9 +130,9 @@ def corner(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 def test_sums_of_rows_that_are_infinite() -> None:
     index = torch.tensor([2, 0, 3, 2])
-    same(scatter_reduce.index_add(NORMAL, 0, index, NOT_NUMBERS), NORMAL.index_add(0, index, NOT_NUMBERS))
-    same(scatter_reduce.index_add(NORMAL, 1, index, NOT_NUMBERS[:, :4]), NORMAL.index_add(1, index, NOT_NUMBERS[:, :4]))
-    same(scatter_reduce.index_add(TIES, 0, index, TIES, alpha=2), TIES.index_add(0, index, TIES, alpha=2))
+    same(index_add.index_add(NORMAL, 0, index, NOT_NUMBERS), NORMAL.index_add(0, index, NOT_NUMBERS))
+    same(index_add.index_add(NORMAL, 1, index, NOT_NUMBERS[:, :4]), NORMAL.index_add(1, index, NOT_NUMBERS[:, :4]))
+    same(index_add.index_add(TIES, 0, index, TIES, alpha=2), TIES.index_add(0, index, TIES, alpha=2))
     added = NORMAL.index_put((index - 4,), NOT_NUMBERS, accumulate=True)
     same(index_put.index_put_of_last_writes(NORMAL, [index - 4], NOT_NUMBERS, True), added)
     pairs = (index[:3, None], index[None, :2])

@@ -1,4 +1,4 @@
-"""Decompositions of ``index_put``, ``index_copy`` and ``put``."""
+"""Decompositions of ``index_put``, ``index_copy``, ``index_fill``, ``select_scatter`` and ``put``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import SymInt, Tensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
@@ -36,7 +36,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
     indexed_axes = [axis for axis, index in enumerate(indices) if index is not None]
     if indexed_axes and len(indexed_axes) <= indexed_axes[-1] - indexed_axes[0]:
         return _put_at_axes_apart(x, indexed_axes, indices, values, accumulate)
-    return _put_nonnegative(x, *_scalar_indices_to_rank_one(x, nonnegative_indices(x, indices), values), accumulate)
+    return put_nonnegative(x, *_scalar_indices_to_rank_one(x, nonnegative_indices(x, indices), values), accumulate)
 
 
 def _put_at_axes_apart(
@@ -67,7 +67,8 @@ def _scalar_indices_to_rank_one(
     return [None if index is None else index.reshape(1) for index in indices], values
 
 
-def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
+def put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
+    """Write, or accumulate, at indices that are not wrapped."""
     indices, values = _with_a_first_row(x, *_of_all_rows(x, indices, values), accumulate)
     token = _indices_nonnegative.set(True)
     try:
@@ -140,7 +141,28 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     index = index.reshape(-1)
     source = source if source.dim() == x.dim() else source.reshape(1)  # of one element, as the only axis of x
     indices = [None] * (dim % x.dim())
-    return _put_nonnegative(x, [*indices, index.long()], source, False)
+    return put_nonnegative(x, [*indices, index.long()], source, False)
+
+
+@decomposes(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """Fill slices along ``dim``: unlike those of ``index_copy``, indices may be negative."""
+    if not x.dim():
+        return index_fill.rule(x.reshape(1), 0, index, value).reshape(())
+    value = value.to(x.dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=x.dtype)
+    return aten.index_put(x, [*[None] * (dim % x.dim()), index.reshape(-1).long()], value)
+
+
+@decomposes(aten.select_scatter.default)
+def select_scatter_at_number(x: Tensor, source: Tensor, dim: int, index: int | SymInt) -> Any:
+    """Write the slice at an index that depends on values, by a mask of positions."""
+    if not isinstance(index, SymInt) or not free_unbacked_symbols(index):
+        return NotImplemented
+    dim = dim % x.dim()
+    size = x.shape[dim]
+    place = torch.arange(size)
+    hit = torch.logical_or(place == index, place == index + size)
+    return torch.where(hit.reshape([-1 if axis == dim else 1 for axis in range(x.dim())]), source.unsqueeze(dim), x)
 
 
 @decomposes(aten.index_put.default)
@@ -169,7 +191,7 @@ def index_put_of_leading_axes(
         torch.where(index < 0, torch.minimum(index, torch.zeros((), dtype=index.dtype)) + x.shape[axis], index)
         for axis, index in zip(indexed_axes, tensors, strict=True)
     ]
-    written = _put_nonnegative(x.permute(order), rows, values.permute([*middle, *before, *rest]), accumulate)
+    written = put_nonnegative(x.permute(order), rows, values.permute([*middle, *before, *rest]), accumulate)
     return written.permute([order.index(axis) for axis in range(x.dim())])
 
 

@@ -74,13 +74,14 @@ def split_with_sizes(x: Tensor, sizes: Sequence[int | SymInt], dim: int = 0) -> 
 def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     """Rotate elements by ``shifts`` along ``dims``, or along the flattened tensor if none are given.
 
-    Dynamic axes are gathered: the C++ decomposition slices, and is wrong where a shift is beyond the size.
+    Dynamic axes, and shifts by items, are gathered: the C++ decomposition slices, and is wrong where a shift is
+    beyond the size.
     """
     if not dims:
         return roll(x.flatten(), shifts, [0]).reshape(x.shape)
     for shift, dim in zip(shifts, dims, strict=True):
         size = x.shape[dim] if x.dim() else 1
-        if isinstance(size, torch.SymInt):
+        if isinstance(size, SymInt) or isinstance(shift, SymInt):
             x = x.index_select(dim, torch.remainder(torch.arange(size) - shift, torch.full((), size)))
         elif size and shift % size:
             split = size - shift % size

@@ -220,30 +220,8 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
     return torch.scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
 
 
-@decomposes(aten.index_add.default)
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Any:
-    """Add slices of ``source`` to the slices of ``x`` at ``index``, by one matmul of a mask and flat rows."""
-    source = source if alpha == 1 else source * alpha
-    if x.dim() == 0:
-        return x + torch.sum(source, dtype=x.dtype)
-    if x.is_complex() or x.dtype == torch.bool:
-        return NotImplemented
-    if source.dim() == 0:
-        source = source.reshape(1)
-    size = x.shape[dim]
-    rows = source.movedim(dim, 0)
-    if is_empty(x) or is_empty(rows):
-        return x.clone()
-    flat = rows.reshape(rows.shape[0], -1)
-    if not fits(size, *index.shape, 1 if flat.is_floating_point() else flat.shape[1]):
-        return NotImplemented
-    hits = positions(size).unsqueeze(-1) == index.reshape(1, -1)
-    added = masked_row_sums(hits, flat).reshape(size, *rows.shape[1:]).movedim(0, dim)
-    return x + added.to(x.dtype)
-
-
 SCATTER_VARIANTS = (scatter, index_reduce)
 """Other spellings of a reducing scatter, in terms of ``scatter_reduce``."""
 
-REDUCING_SCATTERS = (scatter_reduce, scatter_add, index_add)
+REDUCING_SCATTERS = (scatter_reduce, scatter_add)
 """Rules for targets without a reducing scatter."""

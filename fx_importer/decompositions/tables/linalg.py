@@ -17,6 +17,7 @@ from fx_importer.decompositions.emulation import bools, integers, low_precision,
 from fx_importer.decompositions.emulation.complex.operators import BASIC_ARITHMETIC, COMPLEX_OPERATORS
 from fx_importer.decompositions.indexing import (
     factories,
+    index_add,
     index_put,
     indexing,
     masked,
@@ -59,6 +60,8 @@ LINALG = (
     .preferring(*BASIC_ARITHMETIC, because="the C++ lowering does not support complex dtypes")
     .replacing(index_put.index_put, because="the C++ lowering does not wrap negative indices")
     .replacing(index_put.index_copy, because="torch's decomposition hides that indices are not negative")
+    .replacing(index_add.index_add_by_writes, because="torch's decomposition wraps negative indices")
+    .replacing(index_put.index_fill, because="torch's decomposition writes at negative indices by index_copy")
     .replacing(indexing.index_int64, because="the C++ lowering mixes the integer types of indices")
     .preferring(
         indexing.index_of_dynamic_shape,

@@ -35,5 +35,6 @@ LOWERED = (
     .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
     .preferring(*PROMOTED_BACKWARD, because="torch's decompositions return another dtype than eager")
     .preferring(activations.threshold_of_integers, because="torch's decomposition does not truncate the threshold")
+    .preferring(index_put.select_scatter_at_number, because="torch's decomposition asks whether the index is negative")
     .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
 )

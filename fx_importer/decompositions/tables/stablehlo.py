@@ -68,6 +68,7 @@ STABLEHLO = (
     .replacing(*unsigned.UNSIGNED, because="the C++ lowering computes it as signed, or not at all")
     .replacing(indexing.index, index_put.index_put, because="the C++ lowerings do not wrap negative indices")
     .replacing(index_put.index_copy, because="torch's decomposition hides that indices are not negative")
+    .replacing(index_put.index_fill, because="torch's decomposition writes at negative indices by index_copy")
     .preferring(strided_views.slice_scatter_with_step, because="the C++ lowering needs static sizes")
     .preferring(indexing.index_by_mask, because="the C++ lowering reads a mask as indices 0 and 1")
     .preferring(

@@ -16,6 +16,7 @@ from fx_importer.decompositions.emulation import bools, integers, low_precision,
 from fx_importer.decompositions.emulation.complex.operators import ALL_COMPLEX_OPERATORS
 from fx_importer.decompositions.indexing import (
     factories,
+    index_add,
     index_put,
     indexing,
     last_writes,
@@ -44,6 +45,7 @@ from fx_importer.decompositions.tables.lowered import LOWERED
 TOSA = (
     LOWERED.replacing(
         *scatter_reduce.REDUCING_SCATTERS,
+        index_add.index_add,
         index_put.index_put_of_leading_axes,
         last_writes.scatter,
         because="TOSA's scatter writes whole rows, each at most once, without a reduction",

@@ -18,6 +18,7 @@ from fx_importer.diagnostics.source_lines import source_line
 from fx_importer.frontend.assumptions.number_tensors import NumberTensors
 from fx_importer.frontend.assumptions.result_sizes import source_of_size
 from fx_importer.frontend.assumptions.value_questions import Question
+from fx_importer.fx_graph.aliasing import aliases_of_mutated
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 
@@ -30,6 +31,10 @@ def check_decided_sizes(graph: fx.Graph) -> None:
             continue
         number, constant = decided
         source = source_of_size(number)
+        if source is not None and _is_fixed_narrow(source, constant):
+            _read_at_positions(source)
+            graph.erase_node(node)
+            continue
         question = _question(number, source, constant)
         place = node if source is None else source  # before the size is used
         emit_assumption(place, NumberTensors(place).checked(node.args[0], question), question)
@@ -71,6 +76,36 @@ def question_at(stack_trace: str | None, expression: str, answer: str, otherwise
     file, line = user_frame(tuple(reversed(read_frames(stack_trace)))) or ("", 0)
     code = f", in {text}" if (text := source_line(file, line)) else ""
     return Question(file, line, f"{expression}{code}", answer, otherwise)
+
+
+def _is_fixed_narrow(source: fx.Node, length: int) -> bool:
+    """Return whether ``source`` narrows, not as a view that is written, to ``length`` elements, of any start."""
+    if source.target is not aten.narrow.default or source.args[3] != length:
+        return False
+    return source not in aliases_of_mutated(source.graph)
+
+
+def _read_at_positions(call: fx.Node) -> None:
+    """Replace ``narrow`` at a number that depends on values, whose size torch.export does not know, by a gather."""
+    x, axis, start, length = call.args
+    first = NumberTensors(call).tensor(start)
+    size: Any = value_of(x).shape[axis]  # type: ignore[index]
+    if isinstance(size, SymInt):
+        size = emit(call, aten.scalar_tensor.default, emit(call, aten.sym_size.int, x, axis), dtype=torch.int64)
+    else:
+        size = emit(call, aten.full.default, [], size, dtype=torch.int64)
+    from_end = emit(call, aten.add.Tensor, first, size)
+    first = emit(call, aten.where.self, emit(call, aten.lt.Scalar, first, 0), from_end, first)
+    positions = emit(call, aten.add.Tensor, emit(call, aten.arange.default, length, dtype=torch.int64), first)
+    narrowed = emit(call, aten.index_select.default, x, axis, positions)
+    for user in list(call.users):
+        if user.target in (aten.sym_size.int, aten.sym_storage_offset.default):
+            is_length = user.target is aten.sym_size.int and user.args[1] == axis
+            if is_length or user.target is aten.sym_storage_offset.default:
+                user.replace_all_uses_with(length if is_length else 0)  # type: ignore[arg-type]
+                call.graph.erase_node(user)
+    call.replace_all_uses_with(narrowed)
+    call.graph.erase_node(call)
 
 
 def _count_in_bins(call: fx.Node, after_check: fx.Node) -> None:

@@ -51,6 +51,10 @@ class NumberTensors:
                 return self._emit(aten.logical_not.default, self._compared(relation, *strict.args))
         return self.condition(number)
 
+    def tensor(self, number: Any) -> fx.Node:
+        """Return a tensor of rank 0, int64 or float64."""
+        return self._wide(number)
+
     def condition(self, number: Any) -> fx.Node:
         """Return a boolean tensor of rank 0."""
         tensor = self._tensor(number)

@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from fx_importer.errors import ExportError
 from fx_importer.frontend.assumptions.decided_sizes import emit_assumption, question_at
 from fx_importer.frontend.assumptions.number_tensors import NumberTensors
-from fx_importer.fx_graph.emission import value_of
+from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
@@ -24,16 +24,42 @@ from fx_importer.fx_passes.sizes.item_numbers import ITEMS
 
 
 def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
-    """Make assumptions of torch.export's assertions about items, and that two sizes are equal."""
-    if not any(_is_checked(node) for node in program.graph.nodes):
+    """Make assumptions of torch.export's assertions about items, and that two sizes are equal.
+
+    The range of indices of slices, which torch.export does not assert, is checked too.
+    """
+    if not any(_is_checked(node) or _is_at_item(node) for node in program.graph.nodes):
         return program
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         if owner is program.graph_module:
+            for node in [node for node in graph.nodes if _is_at_item(node)]:
+                _assert_in_range(node)
             for node in [node for node in graph.nodes if _is_checked(node)]:
                 _check(node)
 
     return with_rewritten_graphs(program, rewrite)
+
+
+def _is_at_item(node: fx.Node) -> bool:
+    """Return whether ``node`` takes the slice at an index that is computed from items."""
+    if node.target not in _INDEX:
+        return False
+    index: Any = node.args[_INDEX[node.target]]
+    return isinstance(index, fx.Node) and any(part.target in ITEMS for part in _parts(index))
+
+
+def _assert_in_range(node: fx.Node) -> None:
+    """Insert the assertions that the index of a slice is at least ``-n``, and less than ``n``."""
+    position = _INDEX[node.target]
+    x, axis, index = value_of(node.args[0]), node.args[position - 1], node.args[position]
+    size: Any = x.shape[axis]  # type: ignore[index]
+    least = -size
+    if isinstance(size, SymInt):
+        size = emit(node, aten.sym_size.int, node.args[0], axis)
+        least = emit(node, operator.neg, size)
+    for relation, bound in ((operator.ge, least), (operator.lt, size)):
+        emit(node, aten._assert_scalar.default, emit(node, relation, index, bound), "an index is out of range")
 
 
 def _is_checked(node: fx.Node) -> bool:
@@ -74,6 +100,8 @@ def _text(number: Any) -> str:
         return str(number)
     if number.target in ITEMS:
         return f"{number.args[0]}.item()"
+    if number.target is operator.neg:
+        return f"-{_text(number.args[0])}"
     if number.target is aten.sym_size.int:
         source: Any = number.args[0]
         return f"size {number.args[1]} of {source.name if source.op == 'placeholder' else source.target}"
@@ -83,6 +111,8 @@ def _text(number: Any) -> str:
     return f"{getattr(number.target, '__name__', number.target)}({', '.join(map(_text, number.args))})"
 
 
+_INDEX: Mapping[Any, int] = {aten.select.int: 2, aten.select_scatter.default: 3}
+"""The position of the index among the arguments, which follows the axis."""
 _RELATIONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 _SYMBOLS: Mapping[Any, str] = {
     **dict(zip(_RELATIONS, ("==", "!=", "<", "<=", ">", ">="), strict=True)),
@@ -91,6 +121,8 @@ _SYMBOLS: Mapping[Any, str] = {
     operator.mul: "*",
     operator.floordiv: "//",
     operator.mod: "%",
+    operator.and_: "and",
+    operator.or_: "or",
 }
 
 CHECK_ASSERTED_NUMBERS = FxPass(

@@ -1,4 +1,6 @@
-"""Checks that writes at a mask have as many values as the mask has true elements: ``x[mask] = y``.
+"""Checks of the number of values of writes: ``x[mask] = y`` needs as many as the mask has true elements.
+
+The same holds for lists of indices whose number depends on values.
 
 torch.export asserts nothing of them, and a write of fewer or more values would leave some out.
 """
@@ -12,13 +14,15 @@ import sympy
 import torch
 from torch import SymInt, fx
 from torch.export import ExportedProgram
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from fx_importer.frontend.assumptions.decided_sizes import emit_assumption, question_at
+from fx_importer.frontend.assumptions.number_tensors import NumberTensors
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
+from fx_importer.fx_passes.node_rewriting import arguments_of
 from fx_importer.options import Capture
 
 
@@ -41,6 +45,8 @@ def _index_put(node: fx.Node) -> None:
     x, values, indices = value_of(node.args[0]), value_of(node.args[2]), node.args[1]
     listed: list[tuple[int, fx.Node]] = [(axis, index) for axis, index in enumerate(indices) if index is not None]  # type: ignore
     masks = [(axis, index) for axis, index in listed if value_of(index).dtype is torch.bool]
+    if not masks and listed:
+        _index_list(node, listed)
     if len(masks) != 1:
         return
     ((axis, mask),) = masks
@@ -60,6 +66,62 @@ def _index_put(node: fx.Node) -> None:
     number = emit(node, aten.sym_size.int, node.args[2], place) if isinstance(size, SymInt) else size
     may_broadcast = isinstance(size, SymInt)
     _assume(node, mask, "eq", number, size, "an error, or broadcasts" if may_broadcast else "an error")
+
+
+def _index_list(node: fx.Node, listed: list[tuple[int, fx.Node]]) -> None:
+    """Need a value for each of the indices, whose number depends on values, or one for all."""
+    axes = [axis for axis, _ in listed]
+    index = next((index for _, index in listed if value_of(index).dim()), None)
+    apart = axes != [*range(axes[0], axes[-1] + 1)]
+    if index is None or any(value_of(other).dim() > 1 for _, other in listed):
+        return
+    number = value_of(index).shape[0]
+    x, values = value_of(node.args[0]), value_of(node.args[2])
+    place = values.dim() - (1 + x.dim() - len(listed)) + (0 if apart else axes[0])
+    if place < 0 or not free_unbacked_symbols(number) or (type(size := values.shape[place]) is int and size == 1):
+        return
+    if statically_known_true(number == values.shape[place]):
+        return
+    source = _source_of(node.graph, number)
+    before = node if isinstance(size, SymInt) else source.next  # torch takes the number for that of the values
+    numbers = NumberTensors(before)
+    otherwise, name = "an error", str(size)
+    if isinstance(size, SymInt):
+        size = emit(node, aten.sym_size.int, node.args[2], place)
+        otherwise, name = "an error, or broadcasts", "number of values"
+    counted = source
+    if isinstance(x := value_of(source), torch.Tensor):
+        axis = [size.node.expr if isinstance(size, SymInt) else size for size in x.shape].index(number.node.expr)
+        counted = emit(before, aten.sym_size.int, source, axis)
+    question = question_at(node.meta.get("stack_trace"), f"number of indices == {name}", "True", otherwise)
+    emit_assumption(before, emit(before, aten.eq.Tensor, numbers.tensor(counted), numbers.tensor(size)), question)
+
+
+def _source_of(graph: fx.Graph, number: SymInt) -> fx.Node:
+    """Return the first node that is ``number``, or has it as a size."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(size, SymInt) and size.node.expr == number.node.expr:
+                return node
+    raise AssertionError(number)
+
+
+def _repeat_interleave(node: fx.Node) -> None:
+    """Need repeats that are not negative, and whose sum is the size of the result, where the call has it."""
+    arguments = arguments_of(node)
+    repeats = arguments["repeats"]
+    if not isinstance(repeats, fx.Node):
+        return
+    trace = node.meta.get("stack_trace")
+    least = emit(node, aten.all.default, emit(node, aten.ge.Scalar, repeats, 0))
+    emit_assumption(node, least, question_at(trace, "repeats >= 0", "True", "an error"))
+    if isinstance(size := arguments.get("output_size"), int):
+        total = emit(node, aten.sum.default, repeats)
+        if value_of(repeats).dim() == 0 or value_of(repeats).shape[0] == 1:
+            return  # repeats broadcast
+        fits = emit(node, aten.eq.Scalar, total, size)
+        emit_assumption(node, fits, question_at(trace, f"sum of repeats == {size}", "True", "an error"))
 
 
 def _selects(source: fx.Node, mask: fx.Node) -> bool:
@@ -110,6 +172,7 @@ def _assume(
 _RULES: dict[Any, Callable[[fx.Node], None]] = {
     **dict.fromkeys((aten.index_put.default, aten.index_put_.default), _index_put),
     **dict.fromkeys((aten.masked_scatter.default, aten.masked_scatter_.default), _masked_scatter),
+    **dict.fromkeys((aten.repeat_interleave.Tensor, aten.repeat_interleave.self_Tensor), _repeat_interleave),
 }
 
 CHECK_MASKED_WRITES = FxPass(

@@ -1,0 +1,119 @@
+"""Indices that are computed from items or listed: negative ones, and those that eager PyTorch refuses."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fx_importer import UsageError, lower
+from fx_importer.errors import AssumptionError
+
+X = torch.arange(15.0).reshape(5, 3) + 1
+ALL = ("linalg", "tosa", "stablehlo")
+
+
+def write_at_item(x: Tensor, k: Tensor) -> Tensor:
+    x = x.clone()
+    x[k.item()] = 9.0
+    return x
+
+
+def read_at_item(x: Tensor, k: Tensor) -> Tensor:
+    return x[:, k.item()]
+
+
+def select_scatter(x: Tensor, k: Tensor) -> Tensor:
+    return x.select_scatter(x[0], 0, k.item())
+
+
+def narrow(x: Tensor, k: Tensor) -> Tensor:
+    return x.narrow(0, k.item(), 2) * 2
+
+
+def roll(x: Tensor, k: Tensor) -> Tensor:
+    return x.roll(k.item(), 0)
+
+
+def index_fill(x: Tensor, k: Tensor) -> Tensor:
+    return x.index_fill(0, k.reshape(1), 7)
+
+
+@pytest.mark.parametrize("output_type", ALL)
+@pytest.mark.parametrize(
+    ("function", "accepted", "refused"),
+    [
+        (read_at_item, (2, 0, -1, -3), (3, -4)),
+        (write_at_item, (1, -1, -5, 4), (-6, 5)),
+        (select_scatter, (2, -5, 4), (-6, 5)),
+        (narrow, (2, 0, 3, -2, -5), (-1, 4, -6)),
+        (roll, (2, -2, 7, 0), ()),
+        (index_fill, (1, -1, -5), ()),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::fx_importer.errors.AssumptionWarning")
+def test_slices_at_items(function, accepted, refused, output_type):
+    lowered = lower(function, X, torch.tensor(accepted[0]), output_type=output_type)
+    for number in accepted:
+        torch.testing.assert_close(lowered.run(X, torch.tensor(number)), function(X, torch.tensor(number)))
+    for number in refused if output_type == "linalg" else ():
+        with pytest.raises((IndexError, RuntimeError)):
+            function(X, torch.tensor(number))
+        with pytest.raises(AssumptionError, match="k.item"):
+            lowered.run(X, torch.tensor(number))
+
+
+@pytest.mark.parametrize(
+    ("function", "accepted", "refused"),
+    [
+        (lambda x, k: x.index_add(0, k, x[:2]), ([1, 1], [4, 0]), ([-1, 0], [5, 0])),
+        (lambda x, k: x.index_add(1, k, x[:, :2], alpha=2), ([1, 1], [2, 0]), ([-1, 0], [3, 0])),
+        (lambda x, k: x.index_fill(1, k, 7.0), ([1, -1], [-3, 0]), ([-4, 0], [3, 0])),
+    ],
+)
+def test_listed_indices(function, accepted, refused):
+    lowered = lower(function, X, torch.tensor(accepted[0]), output_type="linalg")
+    for indices in map(torch.tensor, accepted):
+        torch.testing.assert_close(lowered.run(X, indices), function(X, indices))
+    for indices in map(torch.tensor, refused):
+        with pytest.raises((IndexError, RuntimeError)):
+            function(X, indices)
+        with pytest.raises(UsageError, match="an index is out of range"):
+            lowered.run(X, indices)
+
+
+@pytest.mark.parametrize(
+    ("function", "accepted", "refused"),
+    [
+        (lambda x, k: x.repeat_interleave(k, 0), ([1, 2, 0, 1, 1], [0] * 5), ([-1, 2, 1, 1, 1],)),
+        (
+            lambda x, k: x.repeat_interleave(k, 0, output_size=5),
+            ([1, 2, 0, 1, 1], [1] * 5),
+            ([-1, 3, 1, 1, 1], [0] * 5, [1, 3, 1, 1, 1]),
+        ),
+        (
+            lambda x, k: x.index_put((k.nonzero()[:, 0],), x[:3]),
+            ([1, 0, 1, 0, 1], [1, 1, 1, 0, 0]),
+            ([1] * 5, [0] * 5),
+        ),
+        (
+            lambda x, k: x.index_put((k.nonzero()[:, 0],), x[k < 1]),
+            ([1, 2, 0, 0], [0, 1, 0, 1]),
+            ([1, 0, 0, 0], [0, 0, 0, 0]),
+        ),
+        (
+            lambda x, k: x.index_put((torch.arange(k.sum().item()),), x[:3]),
+            ([1, 0, 1, 0, 1],),
+            ([1, 1, 0, 0, 0], [0] * 5),
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::fx_importer.errors.AssumptionWarning")
+def test_numbers_of_repeats_and_values(function, accepted, refused):
+    x = X[: len(accepted[0])]
+    lowered = lower(function, x, torch.tensor(accepted[0]), output_type="linalg")
+    for numbers in accepted:
+        torch.testing.assert_close(lowered.run(x, torch.tensor(numbers)), function(x, torch.tensor(numbers)))
+    for numbers in refused:
+        with pytest.raises(RuntimeError):
+            function(x, torch.tensor(numbers))
+        with pytest.raises(AssumptionError):
+            lowered.run(x, torch.tensor(numbers))
