@@ -169,3 +169,5 @@ _RULES: Mapping[Any, Callable[[Emit, fx.Node, Any], fx.Node | None]] = {
     aten.bincount.default: _counted,
 }
 """How to count the size of a result, by the operator."""
+COUNTED = frozenset(_RULES)
+"""The operators whose results have sizes that are counted."""

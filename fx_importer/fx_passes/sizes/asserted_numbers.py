@@ -11,11 +11,12 @@ from typing import Any
 
 from torch import SymBool, SymInt, fx
 from torch.export import ExportedProgram
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from fx_importer.errors import ExportError
 from fx_importer.frontend.assumptions.decided_sizes import emit_assumption, question_at
 from fx_importer.frontend.assumptions.number_tensors import NumberTensors
+from fx_importer.frontend.assumptions.result_sizes import COUNTED, source_of_size
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
@@ -68,7 +69,17 @@ def _is_checked(node: fx.Node) -> bool:
         return False
     parts = [*_parts(condition)]
     unknown = [part for part in parts if isinstance(value_of(part), SymInt) and free_unbacked_symbols(value_of(part))]
-    return any(part.target in ITEMS for part in parts) or (condition.target is operator.eq and bool(unknown))
+    if any(part.target in ITEMS for part in parts):
+        return True
+    return condition.target is operator.eq and (bool(unknown) or _counted_size(condition) is not None)
+
+
+def _counted_size(condition: fx.Node) -> fx.Node | None:
+    """Return the call whose number of elements ``condition`` compares with the size that torch replaced it by."""
+    if not statically_known_true(value_of(condition)):
+        return None
+    sources = [source_of_size(size) for size in condition.args if isinstance(size, fx.Node)]
+    return next((source for source in sources if source is not None and source.target in COUNTED), None)
 
 
 def _parts(number: fx.Node) -> Iterator[fx.Node]:
@@ -87,8 +98,14 @@ def _check(node: fx.Node) -> None:
     may_broadcast = condition.target is operator.eq and all(isinstance(part, fx.Node) for part in condition.args)
     otherwise = "an error, or broadcasts" if may_broadcast else "an error"
     question = question_at(traces[-1] if traces else None, _text(condition), "True", otherwise)
+    source = _counted_size(condition)
+    place = node
+    if source is not None and all(
+        size < source for size in condition.all_input_nodes if source_of_size(size) is not source
+    ):
+        place = source  # before the size is used
     try:
-        emit_assumption(node, NumberTensors(node).checked(condition, question), question)
+        emit_assumption(place, NumberTensors(place).checked(condition, question), question)
     except ExportError:  # a size that no rule counts
         return
     node.graph.erase_node(node)

@@ -35,3 +35,27 @@ def test_numbers_that_operators_do_not_take(function, accepted, refused):
         with pytest.raises(AssumptionError) as error:
             lowered.run(X, torch.tensor(number))
         assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n, y: torch.stack([x[x > n], y]),
+        lambda x, n, y: x[x > n] + y,
+        lambda x, n, y: x[x > n] @ y,
+        lambda x, n, y: torch.cat([x.masked_select(x > n)[None], y[None]]),
+        lambda x, n, y: (x > n).nonzero()[:, 0] * y[None],
+    ],
+)
+def test_number_of_elements_and_dynamic_size(function):
+    """torch.export takes the size of ``y`` for the number of selected elements, and does not compare the two."""
+    n, sizes = torch.tensor(1), (None, None, {0: torch.export.Dim.DYNAMIC})
+    lowered = lower(function, X, n, X[:4], output_type="linalg", dynamic_shapes=sizes)
+    for number, size in ((1, 4), (2, 2)):
+        arguments = (X, torch.tensor(number), X[:size])
+        torch.testing.assert_close(lowered.run(*arguments), function(*arguments))
+    for number, size in ((1, 2), (2, 3), (9, 2)):
+        with pytest.raises(RuntimeError):
+            function(X, torch.tensor(number), X[:size])
+        with pytest.raises(AssumptionError, match="==.*otherwise the model raises an error, or broadcasts"):
+            lowered.run(X, torch.tensor(number), X[:size])
