@@ -1,5 +1,7 @@
 """Indices that are computed from items or listed: negative ones, and those that eager PyTorch refuses."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,29 +13,29 @@ X = torch.arange(15.0).reshape(5, 3) + 1
 ALL = ("linalg", "tosa", "stablehlo")
 
 
-def write_at_item(x: Tensor, k: Tensor) -> Tensor:
+def write_at_item(x: Tensor, k: Any) -> Tensor:
     x = x.clone()
     x[k.item()] = 9.0
     return x
 
 
-def read_at_item(x: Tensor, k: Tensor) -> Tensor:
+def read_at_item(x: Tensor, k: Any) -> Tensor:
     return x[:, k.item()]
 
 
-def select_scatter(x: Tensor, k: Tensor) -> Tensor:
+def select_scatter(x: Tensor, k: Any) -> Tensor:
     return x.select_scatter(x[0], 0, k.item())
 
 
-def narrow(x: Tensor, k: Tensor) -> Tensor:
+def narrow(x: Tensor, k: Any) -> Tensor:
     return x.narrow(0, k.item(), 2) * 2
 
 
-def roll(x: Tensor, k: Tensor) -> Tensor:
+def roll(x: Tensor, k: Any) -> Tensor:
     return x.roll(k.item(), 0)
 
 
-def index_fill(x: Tensor, k: Tensor) -> Tensor:
+def index_fill(x: Tensor, k: Any) -> Tensor:
     return x.index_fill(0, k.reshape(1), 7)
 
 

@@ -160,7 +160,7 @@ def select_scatter_at_number(x: Tensor, source: Tensor, dim: int, index: int | S
         return NotImplemented
     dim = dim % x.dim()
     size = x.shape[dim]
-    place = torch.arange(size)
+    place: Any = torch.arange(size)
     hit = torch.logical_or(place == index, place == index + size)
     return torch.where(hit.reshape([-1 if axis == dim else 1 for axis in range(x.dim())]), source.unsqueeze(dim), x)
 

@@ -89,7 +89,7 @@ def _read_at_positions(call: fx.Node) -> None:
     """Replace ``narrow`` at a number that depends on values, whose size torch.export does not know, by a gather."""
     x, axis, start, length = call.args
     first = NumberTensors(call).tensor(start)
-    size: Any = value_of(x).shape[axis]  # type: ignore[index]
+    size: Any = value_of(x).shape[axis]
     if isinstance(size, SymInt):
         size = emit(call, aten.scalar_tensor.default, emit(call, aten.sym_size.int, x, axis), dtype=torch.int64)
     else:

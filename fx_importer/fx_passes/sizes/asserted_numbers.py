@@ -54,7 +54,7 @@ def _assert_in_range(node: fx.Node) -> None:
     """Insert the assertions that the index of a slice is at least ``-n``, and less than ``n``."""
     position = _INDEX[node.target]
     x, axis, index = value_of(node.args[0]), node.args[position - 1], node.args[position]
-    size: Any = x.shape[axis]  # type: ignore[index]
+    size: Any = x.shape[axis]
     least = -size
     if isinstance(size, SymInt):
         size = emit(node, aten.sym_size.int, node.args[0], axis)
