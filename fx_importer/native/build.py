@@ -359,7 +359,8 @@ def _part(name: str, offset: int, nbytes: int, dtype: torch.dtype, shape: tuple[
 def _embed(library: Library, folder: Path) -> Path:
     """Write the source that has the block of weights as a section; return it."""
     symbol = f"{library.name}_weight_data"
-    if library.target.system in ("linux", "freestanding", "none", "freebsd"):
+    elf = library.target.system in ("linux", "freestanding", "none", "freebsd")
+    if elf and not library.target.architecture.startswith("wasm"):
         source = folder / "weights.S"
         text = f"""
     .section .rodata.{symbol},"a",%progbits

@@ -45,8 +45,14 @@ def link(library: Library, kind: str, objects: Sequence[Path], folder: Path) -> 
 
 
 def _link_program(library: Library, inputs: Sequence[str], folder: Path) -> Path:
-    """Link a program that reads and writes raw tensors, with all that it needs."""
+    """Link a program that reads and writes raw tensors, with all that it needs.
+
+    On x86-64, the program and its C library run on every processor, so that they can report one that lacks
+    instructions of the model's code.
+    """
     target = library.target if library.blas else _static(library.target)
+    if target.architecture == "x86_64":
+        target = replace(target, cpu="x86_64")
     (source := folder / f"{library.name}_program.c").write_text(program(library), encoding="utf-8")
     compile_file(target, source, made := source.with_suffix(".o"))
     output = folder / f"{library.name}{'.wasm' if target.architecture == 'wasm32' else ''}"

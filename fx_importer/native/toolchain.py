@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,19 +33,21 @@ def run_tool(target: NativeTarget, arguments: Sequence[str], folder: Path) -> st
     """Run ``arguments``, Zig's, in ``folder``, and return what the compiler prints.
 
     Raises:
-        UsageError: if it does not know the target, or a feature of it.
+        UsageError: if it does not know the target or a feature of it, or has no C library for it.
         RuntimeError: if it fails otherwise.
     """
     compiler = find_compiler()
     done = subprocess.run(compiler.command(arguments), cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         message = done.stderr.strip() or done.stdout.strip()
-        if any(text in message for text in _UNKNOWN):
-            first = next(line for line in message.splitlines() if any(text in line for text in _UNKNOWN))
+        if (first := next((line for line in message.splitlines() if _UNKNOWN.search(line)), None)) is not None:
             name, reason = "Zig" if compiler.is_zig else "clang", first.removeprefix("error: ")
-            raise UsageError(f"the target '{target.name}' is unknown to {name}: {reason}")
+            verb = "has no C library in" if "provide libc" in first else "is unknown to"
+            raise UsageError(f"the target '{target.name}' {verb} {name}: {reason}")
         raise RuntimeError(f"{compiler.program.name} {arguments[0]} failed for {target.name}: {message[-2000:]}")
     return done.stdout
 
 
-_UNKNOWN = tuple(f"unknown {what}" for what in ("CPU", "target", "feature", "operating system", "architecture", "ABI"))
+_UNKNOWN = re.compile(
+    r"unknown (CPU|target|feature|operating system|architecture|ABI)|unable to (parse target query|provide libc)"
+)

@@ -212,6 +212,8 @@ def test_file_of_weights_is_safetensors(steps):
         ({"target": "pentium"}, "no target 'pentium'"),
         ({"target": "cortex-m9"}, "no target 'cortex-m9': accepted are x86-64-v2"),
         ({"target": "x86_64-linux-gnu:x86_64_v9"}, "unknown to Zig"),
+        ({"target": "x86_64-linux-glibc"}, "unknown to Zig"),
+        ({"target": "thumb-linux-gnueabihf"}, "has no C library in Zig"),
         ({"target": "s390x-linux-gnu"}, "is big-endian"),
         ({"target": "x86_64-linux-gnux32"}, "has pointers of 32 bits"),
         ({"kind": "dll"}, "no kind 'dll'"),
@@ -228,6 +230,14 @@ def test_what_cannot_be_built_is_refused(tmp_path, options, message):
     with pytest.raises(UsageError, match=message):
         lowered.build(tmp_path / "model", **options)
     assert not [*tmp_path.iterdir()]
+
+
+def test_processor_without_instructions_of_the_target_has_a_status(net, tmp_path):
+    """No processor has both FMA4 (AMD's until 2015) and AVX-512."""
+    lowered = lower(net[0], net[1], output_type="linalg-on-tensors")
+    for name, target, status in (("here", "host", 0), ("none", "x86_64-linux-gnu:x86_64_v4+fma4", 8)):
+        code = ctypes.CDLL(str(lowered.build(tmp_path / name, target=target).files[0]))
+        assert getattr(code, f"{name}_check_processor")() == status
 
 
 def test_modules_of_torch_are_refused(tmp_path):
