@@ -63,7 +63,7 @@ class QuantizationWarning(UserWarning):
 
 
 class RandomNumbersWarning(UserWarning):
-    """Warning about random numbers that are drawn when the program is lowered: the output type draws none."""
+    """Warning about random numbers that are drawn when the program is lowered, or whose seed is not in the program."""
 
 
 class KeptOperatorWarning(UserWarning):

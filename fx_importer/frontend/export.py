@@ -41,7 +41,7 @@ from fx_importer.frontend.size_conditions import SizeConditions
 from fx_importer.frontend.small_sizes import guard_small_sizes
 from fx_importer.frontend.stack_traces import frames_of_calls_kept
 from fx_importer.frontend.torch_patches import tracing, warnings_filtered, without_collections
-from fx_importer.frontend.training_mode import warn_of_training_mode
+from fx_importer.frontend.training_mode import warn_of_seeding, warn_of_training_mode
 from fx_importer.frontend.undo_writes import attributes_restored
 from fx_importer.fx_graph.host_programs import on_host
 from fx_importer.fx_graph.triton_runtime import traceable_kernels
@@ -166,6 +166,7 @@ def _exported_by(
         nullcontext() if rung.strict else PythonFunctions(),
         on_fake_cpu(module, *without_aliases(args, kwargs, module)) as (inputs, keywords, restored),
     ):
+        seed = torch.initial_seed()
         try:
             once = options.reuse_traces and rung == Rung(strict=False)
             capture = export_below_autograd if rung.below_autograd else torch.export.export
@@ -174,6 +175,8 @@ def _exported_by(
             program = exported_once(module, export, remark) if once else export()
         except (TypeError, TraceError) as error:  # of a number that torch cannot compute in a graph
             raise (without_check(rounded) if (rounded := questions.rounded()) else error) from error
+        name = "the function" if isinstance(module, FunctionModule) else type(module).__name__
+        warn_of_seeding(program, name, seed)
         check_gradients(program)
         program = with_assumptions(restored(program), questions)
         check_assumptions(program, inputs, keywords)

@@ -52,14 +52,28 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = N
 
 
 def _cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
-    """Return the covariance matrix of rows; weights are checked by their values."""
-    if fweights is not None or aweights is not None or input.dim() > 2 or input.dtype == torch.bool:
+    """Return the covariance matrix of rows. Negative weights and those that sum to 0, which torch refuses, give NaN."""
+    if input.dim() > 2 or input.dtype == torch.bool:
         return NotImplemented
     rows = input if input.dim() == 2 else input.reshape(1, -1)
-    count = rows.shape[1]
-    centered = rows - rows.sum(1, keepdim=True) / count
-    products = centered @ centered.mH
-    return (products / torch.sym_max(count - correction, 0)).squeeze()
+    if fweights is None and aweights is None:
+        count = rows.shape[1]
+        centered = rows - rows.sum(1, keepdim=True) / count
+        return (centered @ centered.mH / torch.sym_max(count - correction, 0)).squeeze()
+    given = [weights for weights in (fweights, aweights) if weights is not None]
+    if any(weights.shape != rows.shape[1:] for weights in given):
+        return NotImplemented
+    if fweights is not None and fweights.is_floating_point():
+        return NotImplemented
+    if aweights is not None and not aweights.is_floating_point():
+        return NotImplemented
+    weights = given[0] * given[1] if len(given) > 1 else given[0]
+    negative = torch.stack([(each < 0).any() for each in given]).any()
+    total = weights.sum()
+    total = torch.where(negative | (total == 0), torch.nan, total)
+    centered = rows - (rows * weights).sum(1, keepdim=True) / total
+    norm = total - (correction if aweights is None else correction * (weights * aweights).sum() / total)
+    return (centered * weights @ centered.mH / norm.clamp(min=0)).squeeze()
 
 
 def _corrcoef(input: Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""A warning about models that were exported in training mode."""
+"""Warnings about models that were exported in training mode, or that seed the random numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+
+from fx_importer.errors import RandomNumbersWarning
 
 _TRAINING = ("train", "training")
 """Parameters of operators that compute something else in training, in their schemas."""
@@ -25,6 +27,19 @@ def warn_of_training_mode(program: ExportedProgram, name: str) -> None:
         warnings.warn(
             f"{name} is in training mode, and so are its operators {', '.join(operators)}: call model.eval() before, "
             "unless this is meant",
+            stacklevel=2,
+        )
+
+
+def warn_of_seeding(program: ExportedProgram, name: str, seed: int) -> None:
+    """Warn if tracing the model ``name`` replaced torch's ``seed``, and ``program`` has random numbers."""
+    if torch.initial_seed() != seed and any(
+        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in program.graph.nodes
+    ):
+        warnings.warn(
+            f"{name} calls torch.manual_seed, which torch.export does not record: the random numbers of the lowered "
+            "program do not start from that seed. Pass what they should be as inputs",
+            RandomNumbersWarning,
             stacklevel=2,
         )
 

@@ -57,5 +57,12 @@ def test_shifts(dim: list[int] | None) -> None:
     assert_close(fourier.ifftshift(x, dim), torch.fft.ifftshift(x, dim))
 
 
+@pytest.mark.parametrize("length", [1, 2, 5, 8])
+def test_frequencies(length: int) -> None:
+    for spacing, dtype in ((1.0, torch.float32), (0.3, torch.float32), (2.0, torch.float64)):
+        assert_close(fourier.fftfreq(length, spacing, dtype), torch.fft.fftfreq(length, spacing, dtype=dtype))
+        assert_close(fourier.rfftfreq(length, spacing, dtype), torch.fft.rfftfreq(length, spacing, dtype=dtype))
+
+
 def test_empty_axes_do_not_match() -> None:
     assert fourier.fft_c2c(numbers(2, 0), [1], 0, True) is NotImplemented

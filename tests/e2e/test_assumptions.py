@@ -423,3 +423,34 @@ def test_sums_of_narrow_integers_are_asked():
     assert torch.equal(lowered.run(x, number), model(x, number))
     with pytest.raises(AssumptionError, match="last > 3` is True"):
         lowered(x, torch.tensor([1, 0]))
+
+
+class CausalConvolution(torch.nn.Module):
+    """Padding computed of buffers and of the length, as EnCodec's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv1d(1, 1, 4, stride=2)
+        self.recurrent = torch.nn.LSTM(1, 2)
+        self.register_buffer("kernel_size", torch.tensor(4))
+        self.register_buffer("stride", torch.tensor(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size, stride = self.get_buffer("kernel_size"), self.get_buffer("stride")
+        left: Any = size - stride
+        windows = torch.ceil((x.shape[-1] - size + left) / stride + 1).long() - 1
+        right: Any = windows * stride + size - left - x.shape[-1]
+        if x.shape[-1] <= max(left, right):
+            raise ValueError("too short")
+        x = torch.nn.functional.pad(x, (left, right), mode="reflect")
+        return self.recurrent(self.convolution(x).permute(2, 0, 1))[0]
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
+def test_padding_that_buffers_decide_is_a_number(output_type: str) -> None:
+    model, x = CausalConvolution().eval(), torch.randn(1, 1, 9)
+    lowered = lower(model, x, output_type=output_type)
+    function = lowered.manifest.functions["main"]
+    assert not function.assumptions
+    assert set(function.frozen) == {"kernel_size", "stride"}
+    torch.testing.assert_close(lowered.run(x), model(x))

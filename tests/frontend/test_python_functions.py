@@ -53,6 +53,19 @@ def test_linspace_of_one_step_starts_at_the_start() -> None:
         torch.testing.assert_close(program.module()(torch.ones(n)), torch.linspace(2, 5, n))
 
 
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
+def test_cov_with_weights_equals_eager(output_type: str) -> None:
+    def f(x: torch.Tensor, counts: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        both = torch.cov(x, correction=2, fweights=counts, aweights=weights)
+        return both, x[0].cov(fweights=counts), x.cov(aweights=weights)
+
+    inputs = torch.randn(3, 5), torch.tensor([1, 0, 2, 3, 1]), torch.rand(5)
+    lowered = lower(f, *inputs, output_type=output_type)
+    torch.testing.assert_close(lowered.run(*inputs), f(*inputs))
+    results = lowered.run(inputs[0], torch.tensor([1, -1, 2, 3, 1]), torch.zeros(5))  # torch refuses both
+    assert all(result.isnan().all() for result in results)
+
+
 CHECKED: dict[str, tuple[Callable[..., Any], int]] = {
     "pairs": (lambda x: x.view(3, -1, 2).sum(-1), 7),
     "split": (lambda x: x.tensor_split(3, 1)[1], 12),

@@ -34,3 +34,14 @@ def test_training_mode_is_a_warning(layer, operator) -> None:
 @pytest.mark.parametrize("layer", [torch.nn.Linear(4, 4), torch.nn.Dropout(0.0), torch.nn.LSTM(4, 4)])
 def test_models_that_compute_the_same_get_none(layer) -> None:
     fx_importer.lower(layer, torch.randn(2, 3, 4))
+
+
+class Seeded(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(torch.initial_seed() % 1000 + 1)
+        return x + torch.rand(3)
+
+
+def test_a_seed_in_forward_is_a_warning() -> None:
+    with pytest.warns(fx_importer.errors.RandomNumbersWarning, match="Seeded calls torch.manual_seed"):
+        fx_importer.lower(Seeded(), torch.ones(3), output_type="raw")

@@ -19,6 +19,7 @@ from fx_importer.decompositions.backward.max_pool_backward import MAX_POOL_BACKW
 from fx_importer.decompositions.backward.pad_backward import PAD_BACKWARD
 from fx_importer.decompositions.backward.resize_backward import RESIZE_BACKWARD
 from fx_importer.decompositions.backward.segment_reduce_backward import masked_scatter_backward, segment_reduce_backward
+from fx_importer.decompositions.backward.weight_norm_backward import weight_norm_backward
 
 BACKWARD = (
     *AVG_POOL_BACKWARD,
@@ -37,6 +38,7 @@ BACKWARD = (
     segment_reduce_backward,
     *DISTANCE_BACKWARD,
     masked_scatter_backward,
+    weight_norm_backward,
 )
 
 __all__ = ["BACKWARD", "PROMOTED_BACKWARD"]

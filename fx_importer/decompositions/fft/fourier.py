@@ -187,5 +187,19 @@ def ifftshift(x: Tensor, dim: Sequence[int] | None = None) -> Tensor:
     return torch.roll(x, [(x.shape[axis] + 1) // 2 for axis in axes], axes)
 
 
-FOURIER = (fft_c2c, fft_r2c, fft_c2r, fftshift, ifftshift, *_torch_rules())
-"""Rules of the three operators that transforms end in, and torch's rules of the others."""
+@decomposes(aten.fft_fftfreq.default)
+def fftfreq(n: int, d: float = 1.0, dtype: torch.dtype | None = None, **keywords: Any) -> Tensor:
+    """Return the frequencies of a transform's bins, the negative ones behind the others."""
+    index = torch.arange(n, dtype=dtype or torch.get_default_dtype(), device=keywords.get("device"))
+    return torch.where(index < (n + 1) // 2, index, index - n) * (1.0 / (n * d))
+
+
+@decomposes(aten.fft_rfftfreq.default)
+def rfftfreq(n: int, d: float = 1.0, dtype: torch.dtype | None = None, **keywords: Any) -> Tensor:
+    """Return the frequencies of the bins of a real transform."""
+    index = torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype(), device=keywords.get("device"))
+    return index * (1.0 / (n * d))
+
+
+FOURIER = (fft_c2c, fft_r2c, fft_c2r, fftshift, ifftshift, fftfreq, rfftfreq, *_torch_rules())
+"""Rules of the three operators that transforms end in, of shifts and frequencies, and torch's rules of the others."""

@@ -202,6 +202,8 @@ class _BooleanFunctions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._integers and func in (torch.Tensor.item, torch.Tensor.tolist):
             return tree_map(_assumed, func(*args, **(kwargs or {})))
+        if self._integers and (first := _SIZES_FROM.get(func)) is not None:
+            args = (*args[:first], *tree_map(_read, args[first:]))
         if self._integers and func in (torch.bincount, torch.Tensor.bincount):
             return _bincount(*args, **(kwargs or {}))
         if func in (torch.select, torch.Tensor.select):  # also of torch.Tensor.__getitem__
@@ -253,6 +255,21 @@ def _without_masks(indices: tuple[Any, ...]) -> tuple[Any, ...]:
 def _assumed(argument: Any) -> Any:
     """Return a number that depends on values as Python's, by a question: torch knows no offset of a view at it."""
     return int(argument) if isinstance(argument, torch.SymInt) and free_unbacked_symbols(argument) else argument
+
+
+_SIZES_FROM: dict[Any, int] = {
+    torch.nn.functional.pad: 1,
+    **dict.fromkeys((torch.arange, torch.empty, torch.ones, torch.zeros), 0),
+    **dict.fromkeys((torch.Tensor.expand, torch.Tensor.repeat, torch.Tensor.reshape, torch.Tensor.view), 1),
+    **dict.fromkeys((torch.Tensor.new_empty, torch.Tensor.new_ones, torch.Tensor.new_zeros, torch.reshape), 1),
+}
+"""Functions that read tensors as numbers which decide sizes, and the first argument that they read so."""
+
+
+def _read(argument: Any) -> Any:
+    """Return an integer tensor of rank 0 as its number."""
+    is_number = isinstance(argument, torch.Tensor) and not argument.dim() and not argument.is_floating_point()
+    return _assumed(argument.item()) if is_number else argument
 
 
 def _bincount(input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
