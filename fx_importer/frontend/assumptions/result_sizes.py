@@ -142,7 +142,8 @@ def _counted(emit: Emit, call: fx.Node, dim: Any) -> fx.Node | None:
     if not all(isinstance(size, int) and size for size in value_of(numbers).shape) or not isinstance(least, int):
         return None
     wide = emit(aten._to_copy.default, emit(aten.reshape.default, numbers, [-1]), dtype=torch.int64)
-    return emit(aten.clamp_min.default, emit(aten.add.Scalar, emit(aten.amax.default, wide, [0]), 1), least)
+    largest = emit(aten.clamp_max.default, emit(aten.amax.default, wide, [0]), _MOST_BINS - 1)
+    return emit(aten.clamp_min.default, emit(aten.add.Scalar, largest, 1), least)
 
 
 def _repeated(emit: Emit, call: fx.Node, dim: Any) -> fx.Node:
@@ -156,6 +157,8 @@ def _repeated(emit: Emit, call: fx.Node, dim: Any) -> fx.Node:
     return emit(aten.mul.Scalar, total, shape.numel() if axis is None else shape[axis])
 
 
+_MOST_BINS = 2**31 - 1
+"""Fits in 32 bits, which TOSA counts in; eager would need 16 GB for more."""
 _RULES: Mapping[Any, Callable[[Emit, fx.Node, Any], fx.Node | None]] = {
     **dict.fromkeys(
         (aten.nonzero.default, aten.nonzero_numpy.default, aten.where.default, aten.argwhere.default), _listed
