@@ -13,7 +13,6 @@ from torch.utils._pytree import tree_map
 
 from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.indexing.strided_views import diagonal
 from fx_importer.fx_graph.operators import aten
 
 
@@ -102,7 +101,7 @@ def _copy(operator: OpOverload, view: Callable[..., Any]) -> Decomposition:
 COPIES = (
     _copy(aten._reshape_alias_copy.default, lambda x, size, stride: aten.reshape.default(x, size)),
     _copy(aten.as_strided_copy.default, aten.as_strided.default),
-    _copy(aten.diagonal_copy.default, diagonal),
+    _copy(aten.diagonal_copy.default, aten.diagonal.default),
     _copy(aten.detach_copy.default, aten.detach.default),
     _copy(aten.narrow_copy.default, aten.narrow.default),
     _copy(aten.permute_copy.default, aten.permute.default),
