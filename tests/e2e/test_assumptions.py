@@ -34,7 +34,7 @@ ENGINES = {
 
 NOT_ON_IREE = {
     *(("sorted", "linalg_iree"), ("distinct", "linalg_iree")),  # it does not run sorts of linalg
-    ("mask_and_numbers", "torch_iree"),  # it legalizes no gather by a mask and indices
+    ("mask_and_numbers", "torch_iree"),  # it fails to legalize a torch.constant.int
     ("pairs", "torch_iree"),  # it takes 12 GB, and minutes, to compile it
 }
 

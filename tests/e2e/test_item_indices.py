@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fx_importer import UsageError, lower
+from fx_importer import ExportError, UsageError, lower
 from fx_importer.errors import AssumptionError
 
 X = torch.arange(15.0).reshape(5, 3) + 1
@@ -119,3 +119,12 @@ def test_numbers_of_repeats_and_values(function, accepted, refused):
             function(x, torch.tensor(numbers))
         with pytest.raises(AssumptionError):
             lowered.run(x, torch.tensor(numbers))
+
+
+def test_an_offset_that_is_read_keeps_the_view():
+    def offset(x, k):
+        narrowed = x.narrow(0, k.item(), 2)
+        return narrowed + narrowed.storage_offset()
+
+    with pytest.raises(ExportError, match="no rule counts it"):
+        lower(offset, X, torch.tensor(1), output_type="linalg")

@@ -146,7 +146,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 @decomposes(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """Fill slices along ``dim``: unlike those of ``index_copy``, indices may be negative."""
+    """Fill slices along ``dim``: unlike in ``index_copy``, indices may be negative."""
     if not x.dim():
         return index_fill.rule(x.reshape(1), 0, index, value).reshape(())
     value = value.to(x.dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=x.dtype)

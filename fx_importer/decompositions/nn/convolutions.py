@@ -157,6 +157,12 @@ def images_by_many_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geome
 
 
 @decomposes(aten.convolution.default)
+def depthwise_volumes_by_planes(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    """Convolve the planes of volumes as images: of one channel a group, which is one operation of TOSA."""
+    return volumes_by_planes.rule(x, weight, bias, *geometry) if weight.shape[1] == 1 else NotImplemented
+
+
+@decomposes(aten.convolution.default)
 def volumes_by_planes(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
     """Convolve the planes of volumes as images, for each plane of the kernel, where that is less than the groups."""
     windows = _ConvolutionGeometry(*geometry)

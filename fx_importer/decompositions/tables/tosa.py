@@ -116,7 +116,7 @@ TOSA = (
     .preferring(
         convolutions.images_by_many_groups,
         convolutions.volumes_by_groups,
-        convolutions.volumes_by_planes,
+        convolutions.depthwise_volumes_by_planes,
         because="TOSA's conv3d has no groups, and C++ lowers few of conv2d",
     )
     .preferring(

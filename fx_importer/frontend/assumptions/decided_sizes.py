@@ -10,7 +10,7 @@ import operator
 from typing import Any
 
 import torch
-from torch import SymInt, fx
+from torch import SymBool, SymInt, fx
 
 from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
@@ -82,7 +82,19 @@ def _is_fixed_narrow(source: fx.Node, length: int) -> bool:
     """Return whether ``source`` narrows, not as a view that is written, to ``length`` elements, of any start."""
     if source.target is not aten.narrow.default or source.args[3] != length:
         return False
+    offsets = [user for user in source.users if user.target is aten.sym_storage_offset.default]
+    if not all(map(_is_asserted_only, offsets)):
+        return False  # a gather has another offset
     return source not in aliases_of_mutated(source.graph)
+
+
+def _is_asserted_only(number: fx.Node) -> bool:
+    """Return whether all that is computed from ``number`` are assertions."""
+    return all(
+        user.target is aten._assert_scalar.default
+        or (isinstance(value_of(user), SymInt | SymBool) and bool(user.users) and _is_asserted_only(user))
+        for user in number.users
+    )
 
 
 def _read_at_positions(call: fx.Node) -> None:
@@ -99,11 +111,10 @@ def _read_at_positions(call: fx.Node) -> None:
     positions = emit(call, aten.add.Tensor, emit(call, aten.arange.default, length, dtype=torch.int64), first)
     narrowed = emit(call, aten.index_select.default, x, axis, positions)
     for user in list(call.users):
-        if user.target in (aten.sym_size.int, aten.sym_storage_offset.default):
-            is_length = user.target is aten.sym_size.int and user.args[1] == axis
-            if is_length or user.target is aten.sym_storage_offset.default:
-                user.replace_all_uses_with(length if is_length else 0)  # type: ignore[arg-type]
-                call.graph.erase_node(user)
+        is_length = user.target is aten.sym_size.int and user.args[1] == axis
+        if is_length or user.target is aten.sym_storage_offset.default:  # only assertions read the offset
+            user.replace_all_uses_with(length if is_length else 0)  # type: ignore[arg-type]
+            call.graph.erase_node(user)
     call.replace_all_uses_with(narrowed)
     call.graph.erase_node(call)
 

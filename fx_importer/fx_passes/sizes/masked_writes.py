@@ -83,7 +83,7 @@ def _index_list(node: fx.Node, listed: list[tuple[int, fx.Node]]) -> None:
     if statically_known_true(number == values.shape[place]):
         return
     source = _source_of(node.graph, number)
-    before = node if isinstance(size, SymInt) else source.next  # torch takes the number for that of the values
+    before = node if isinstance(size, SymInt) else source.next  # torch assumes that the two numbers are equal
     numbers = NumberTensors(before)
     otherwise, name = "an error", str(size)
     if isinstance(size, SymInt):
