@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.tree_paths import leaves_with_path
 from fx_importer.manifest import Function
 
 UNKNOWN_TYPE = (
@@ -98,5 +99,5 @@ def _paths(inputs: tuple[Any, Any]) -> list[str]:
     return [
         root + pytree.keystr(path)
         for root, tree in zip(roots, inputs, strict=True)
-        for path, _ in pytree.tree_flatten_with_path(tree)[0]
+        for path, _ in leaves_with_path(tree)
     ]

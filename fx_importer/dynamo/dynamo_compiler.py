@@ -29,6 +29,7 @@ from fx_importer.engines.engine_table import stub_engine
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.frontend.aliased_inputs import without_aliases
 from fx_importer.fx_graph.programs import fake_mode_of
+from fx_importer.fx_graph.tree_paths import leaves_with_path
 from fx_importer.lowerings import Lowerings
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import terminator, update_function_type
@@ -160,7 +161,7 @@ class _CapturedCall:
         written = dict(zip(self.mutated, changed, strict=True))
         values = [written.get(i, copies[node]) for i, node in enumerate(inputs)]  # of the inputs, after the call
         results, names = list[fx.Node](), list[str]()
-        for path, leaf in pytree.tree_flatten_with_path(result)[0]:
+        for path, leaf in leaves_with_path(result):
             for name, value in _tensors_of(leaf, f"result{pytree.keystr(path)}", set()):
                 result_node = self._of(value, returned, values)
                 if result_node is not None:

@@ -18,6 +18,7 @@ from fx_importer.dynamo.graph_module import HeldInput, NamedGraph, PassedInput
 from fx_importer.dynamo.tracing import as_new, own_settings
 from fx_importer.engines import engine_named
 from fx_importer.errors import FxImporterError, NotInstalledError, UsageError
+from fx_importer.fx_graph.tree_paths import leaves_with_path
 from fx_importer.results.lowered import Lowered
 from fx_importer.results.run import default_backend
 from fx_importer.verification import Tolerance, Verdict
@@ -107,7 +108,7 @@ def _results_of(
     module = getattr(fn, "__self__", fn)
     results: dict[str, Any] = {}
     for name, tree in (("output", output), ("input ", {"args": args, **kwargs})):
-        for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
+        for path, leaf in leaves_with_path(tree):
             results[f"{name}{pytree.keystr(path)}"] = leaf.detach() if isinstance(leaf, Tensor) else leaf
     if isinstance(module, torch.nn.Module):
         results |= {f"state '{path}'": tensor for path, tensor in module.named_buffers()}

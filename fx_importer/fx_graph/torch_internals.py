@@ -168,8 +168,10 @@ PRIVATE_NAMES = (
         "torch.utils._pytree",
         (
             *(
+                "MappingKey",
                 "SequenceKey",
                 "SERIALIZED_TYPE_TO_PYTHON_TYPE",
+                "SUPPORTED_NODES",
                 "SUPPORTED_SERIALIZED_TYPES",
                 "TreeSpec",
                 "is_constant_class",

@@ -8,6 +8,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from fx_importer.fx_graph.tree_paths import leaves_with_path
 from fx_importer.importing.types import static_dimension
 from fx_importer.manifest import Leaf, Tree, ValueType
 
@@ -20,8 +21,8 @@ def tree_of(spec: pytree.TreeSpec | None, *roots: str) -> Tree:
         return Tree(None, ())
     nested = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
     leaves: list[Leaf] = []
-    for path, _ in pytree.tree_flatten_with_path(nested)[0]:
-        root, rest = (roots[0], path) if len(roots) == 1 else (roots[path[0].idx], path[1:])  # pyright: ignore
+    for path, _ in leaves_with_path(nested):
+        root, rest = (roots[0], path) if len(roots) == 1 else (roots[path[0].idx], path[1:])
         leaves.append(Leaf(root + pytree.keystr(rest)))
     return Tree(spec, tuple(leaves))
 

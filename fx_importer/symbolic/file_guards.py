@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.tree_paths import leaves_with_path
 from fx_importer.symbolic.arithmetic import Arithmetic
 from fx_importer.symbolic.expressions import FUNCTIONS, MORE, ONE
 
@@ -105,7 +106,7 @@ def _sources(program: ExportedProgram) -> dict[str, Any]:
     names = (signature and signature.forward_arg_names) or [*(f"arg_{index}" for index in range(len(args))), *kwargs]
     for name, argument in zip(names, [*args, *kwargs.values()], strict=False):
         roots = [f"L[{name!r}]", re.sub(r"^(.+)_(\d+)$", r"L['\1'][\2]", name)]  # of `*name` too
-        for path, value in pytree.tree_leaves_with_path(argument):
+        for path, value in leaves_with_path(argument):
             sources.update((root + pytree.keystr(path), value) for root in roots)
     return sources
 
