@@ -13,6 +13,7 @@ from fx_importer.rewrites import (
     drop_unused_results,
     fold_linalg_no_ops,
     gelu_to_linalg,
+    inline_positions,
     loops_to_destination_style,
     nans_in_linalg,
     row_writes_to_linalg,
@@ -64,7 +65,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 "loops",
                 "Scans, scatters, sorts are loops that update tensors in place; NaN propagates; no-ops are dropped.",
                 (
-                    *(allow_inlining, nans_in_linalg, tm_tensor_to_loops, fold_linalg_no_ops),
+                    *(allow_inlining, nans_in_linalg, tm_tensor_to_loops, fold_linalg_no_ops, inline_positions),
                     on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse"),
                     *(drop_unused_results, loops_to_destination_style),
                     on_functions("canonicalize", "cse"),

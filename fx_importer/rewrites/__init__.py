@@ -33,6 +33,7 @@ from fx_importer.rewrites.linalg.gelu import gelu_to_linalg
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
 from fx_importer.rewrites.linalg.linalg_no_ops import drop_unused_results, fold_linalg_no_ops, inline_rank_0_generics
 from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read_initial_values
+from fx_importer.rewrites.linalg.positions import inline_positions
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.llvm.arena import place_results, plan_arena, plan_slots
@@ -153,6 +154,7 @@ _ALL = (
     insert_status_checks,
     i64_sums_to_tosa,
     inline_bf16_constants,
+    inline_positions,
     inline_rank_0_generics,
     insert_checks,
     int8_matmuls_to_f32,

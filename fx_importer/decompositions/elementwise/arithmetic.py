@@ -94,3 +94,10 @@ def neg_integers(x: Tensor) -> Tensor:
 def trunc(x: Tensor) -> Tensor:
     """Round towards zero; the dialect folds a constant with the wrong sign: 5.0 becomes -5.0."""
     return torch.where(x < 0.0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else x.clone()
+
+
+@decomposes(aten.linalg_cross.default)
+def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
+    """Return the cross product of vectors along ``dim``: of each axis, what the products of the one before it give."""
+    a, b = torch.broadcast_tensors(a, b)
+    return (a * b.roll(-1, dim) - a.roll(-1, dim) * b).roll(-1, dim)

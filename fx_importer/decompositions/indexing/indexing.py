@@ -112,9 +112,24 @@ def _rows(x: Tensor, first: int, last: int, row: Tensor) -> Tensor:
 @decomposes(aten.index.Tensor)
 def index_of_adjacent_axes(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
     """Select along one axis, the merged axes of ``x`` that are indexed, if a size is dynamic."""
+    tensors = [tensor for tensor in indices if tensor is not None]
+    return NotImplemented if is_static(x, *tensors) else _select_merged(x, indices)
+
+
+@decomposes(aten.index.Tensor)
+def index_of_inner_axes(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
+    """Select along one axis, the merged axes of ``x`` that are indexed, if they are adjacent and not the first ones.
+
+    The C++ lowerings read each element of the axes before at an index too.
+    """
+    axes = [axis for axis, tensor in enumerate(indices) if tensor is not None]
+    return _select_merged(x, indices) if axes and 0 < axes[0] == axes[-1] + 1 - len(axes) else NotImplemented
+
+
+def _select_merged(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
     indexed_axes = [axis for axis, tensor in enumerate(indices) if tensor is not None]
     tensors = [tensor for tensor in indices if tensor is not None]
-    if is_static(x, *tensors) or not indexed_axes or any(tensor.dtype == torch.bool for tensor in tensors):
+    if not indexed_axes or any(tensor.dtype == torch.bool for tensor in tensors):
         return NotImplemented
     if indexed_axes != list(range(indexed_axes[0], indexed_axes[-1] + 1)):  # then what is selected comes first
         x = x.permute(*indexed_axes, *(axis for axis in range(x.dim()) if axis not in indexed_axes))

@@ -76,6 +76,7 @@ STABLEHLO = (
         indexing.index_of_adjacent_axes,
         because="the C++ lowering has no slices of unknown sizes",
     )
+    .preferring(indexing.index_of_inner_axes, because="the C++ lowering reads each element at an index of each axis")
     .replacing(conjugate, because="the torch dialect lacks most FFT operators")
     .from_torch(
         *(aten.leaky_relu.default, aten.elu.default),

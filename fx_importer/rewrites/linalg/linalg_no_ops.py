@@ -158,24 +158,36 @@ def drop_unused_results(op: ir.Operation) -> None:
     if len(kept) == len(op.results):
         return
 
-    yielded, maps = terminator(block), list(ir.ArrayAttr(op.attributes["indexing_maps"]))
-    operands = [*range(inputs), *(inputs + number for number in kept)]
-    emit = Emitter.before(op)
-    attributes = {name: op.attributes[name] for name in op.attributes} | {
-        "indexing_maps": ir.ArrayAttr.get([maps[number] for number in operands], op.context),
-        "operandSegmentSizes": emit.segments(inputs, len(kept)),
-    }
-    types = [op.results[number].type for number in kept]
-    made = emit.op("linalg.generic", types, [op.operands[number] for number in operands], attributes, regions=1)
+    yielded = terminator(block)
     dropped = [operation.operation for operation in block.operations if operation.operation not in computation]
-    Emitter.before(yielded).op("linalg.yield", [], [yielded.operands[number] for number in kept])
-    for position in reversed(dropped):
-        position.erase()
-    for number in reversed(range(len(op.results))):
+    for number in set(range(len(op.results))).difference(kept):
+        yielded.operands[number] = block.arguments[inputs + number]
+    for operation in reversed(dropped):
+        if operation != yielded:
+            operation.erase()
+    keep_operands(op, [*range(inputs), *(inputs + number for number in kept)])
+
+
+def keep_operands(op: ir.Operation, kept: Sequence[int]) -> None:
+    """Drop operands of a ``linalg.generic`` that its body does not use, and results with theirs, which nothing uses."""
+    inputs = len(op.operands) - len(op.results)
+    results = [number - inputs for number in kept if number >= inputs]
+    maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
+    emit, block = Emitter.before(op), op.regions[0].blocks[0]
+    attributes = {name: op.attributes[name] for name in op.attributes} | {
+        "indexing_maps": ir.ArrayAttr.get([maps[number] for number in kept], op.context),
+        "operandSegmentSizes": emit.segments(len(kept) - len(results), len(results)),
+    }
+    types = [op.results[number].type for number in results]
+    made = emit.op("linalg.generic", types, [op.operands[number] for number in kept], attributes, regions=1)
+    yielded = terminator(block)
+    Emitter.before(yielded).op("linalg.yield", [], [yielded.operands[number] for number in results])
+    yielded.erase()
+    for number in reversed(range(len(op.operands))):
         if number not in kept:
-            block.erase_argument(inputs + number)
+            block.erase_argument(number)
     block.append_to(made.regions[0])
-    for number, result in zip(kept, made.results, strict=True):
+    for number, result in zip(results, made.results, strict=True):
         op.results[number].replace_all_uses_with(result)
     op.erase()
 
