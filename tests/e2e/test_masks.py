@@ -118,6 +118,41 @@ def test_rows_that_depend_on_values(dtype):
         assert_same(lowered.run(x), at_rows(x), None)
 
 
+def filled_rows(x):
+    """Fill the rows whose first element is positive, and all elements of one column of these."""
+    rows = torch.where(x[:, 0] > 0)[0]
+    return x.index_fill(0, rows, 7), x.t().index_fill(1, rows, x[0, 0]), x[:, 1].index_fill(0, rows, -1)
+
+
+@pytest.mark.in_turn("output_type")
+@OUTPUT_TYPES
+def test_rows_that_depend_on_values_are_filled(output_type):
+    some = torch.tensor([[1.0, 2], [-1, 3], [4, 5]])
+    lowered = lower(filled_rows, some, output_type=output_type)
+    for x in (some, -some.abs(), some.abs()):
+        assert_same(lowered.run(x), filled_rows(x), None)
+
+
+def weighted_self_loops(edges, scale):
+    """One self-loop a node in place of those of the graph: the sum asserts that there are as many as nodes."""
+    edges = edges[:, edges[0] != edges[1]]
+    nodes = torch.arange(3)
+    row, column = torch.cat([edges, torch.stack([nodes, nodes])], 1)
+    weight = scale[column] * 2
+    weight[row == column] += scale
+    return torch.zeros(3).index_add(0, column, weight)
+
+
+@pytest.mark.in_turn("output_type")
+@OUTPUT_TYPES
+def test_elements_of_a_known_number_among_selected_ones(output_type):
+    first = torch.tensor([[0, 1, 1, 2], [1, 1, 2, 2]])
+    lowered = lower(weighted_self_loops, first, normal(3), output_type=output_type, capture="assume")
+    for edges in (first, torch.tensor([[0, 0, 0, 0], [0, 0, 0, 0]]), torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])):
+        scale = normal(3)
+        assert_same(lowered.run(edges, scale), weighted_self_loops(edges, scale), None)
+
+
 @pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA], ids=lambda each: each.value)
 def test_addition_of_no_rows(output_type):

@@ -28,7 +28,7 @@ def unbacked(value: Any, axis: int) -> Any:
     return size.node.expr if size.node.expr.is_Symbol else None
 
 
-def _known(size: int | SymInt) -> int | None:
+def known(size: int | SymInt) -> int | None:
     """Return a size that the model asserts, as of a mask whose values are added to a tensor of three rows."""
     expression = expression_of(size)
     return int(expression) if expression.is_Integer else None
@@ -44,7 +44,7 @@ def index(node: fx.Node, state: Selections) -> Result:
     if len(listed) > 1:
         return _at_mask_and_indices(node, state)
     axis, mask = listed[0]
-    if (number := _known(value_of(node).shape[axis])) is not None:
+    if (number := known(value_of(node).shape[axis])) is not None:
         return _of_known_number(node, x, axis, mask, number, state)
     if mask in state.selected:
         return _among_selected(node, x, axis, mask, state)
@@ -90,18 +90,31 @@ def _at_mask_and_indices(node: fx.Node, state: Selections) -> Result:
 
 def _of_known_number(node: fx.Node, x: Any, axis: int, mask: fx.Node, number: int, state: Selections) -> Result:
     """Read at a mask of one axis that has ``number`` true elements: the model asserts it."""
-    if value_of(mask).dim() != 1 or mask in state.selected or x in state.selected:
+    if value_of(mask).dim() != 1:
         return None
+    if x in state.selected or mask in state.selected:
+        if not masks_selected(x, axis, mask, state) or len(state.axes(x)) != 1:
+            return None
+        mask = state.of_mask(node, mask).mask
+    return emit(node, aten.index_select.default, state.whole(x), axis, true_places(node, mask, number))
+
+
+def masks_selected(x: fx.Node, axis: int, mask: fx.Node, state: Selections) -> bool:
+    """Return whether ``mask`` is one of the elements of ``x`` that are selected along ``axis``."""
+    outer, inner = state.axes(x), state.axes(mask)
+    return value_of(mask).dim() == 1 and axis in outer and 0 in inner and outer[axis].number == inner[0].number
+
+
+def true_places(node: fx.Node, mask: fx.Node, number: int) -> fx.Node:
+    """Return the positions of the ``number`` true elements of ``mask``, int64 [number]."""
     listed = emit(node, aten.nonzero_static.default, mask, size=number, fill_value=0)
-    return emit(node, aten.index_select.default, x, axis, emit(node, aten.select.int, listed, 1, 0))
+    return emit(node, aten.select.int, listed, 1, 0)
 
 
 def _among_selected(node: fx.Node, x: Any, place: int, mask: fx.Node, state: Selections) -> Result:
     """Read at a mask of elements that are selected: fewer of them."""
-    symbol, outer = unbacked(value_of(node), place), state.axes(x)
-    inner = state.axes(mask)
-    same = value_of(mask).dim() == 1 and place in outer and 0 in inner and outer[place].number == inner[0].number
-    if symbol is None or not same:
+    symbol = unbacked(value_of(node), place)
+    if symbol is None or not masks_selected(x, place, mask, state):
         return None
     others = axes_with(value_of(node), state.selected[x].selections)
     if others is None:

@@ -162,6 +162,7 @@ RULES: dict[Any, Rule] = {
     aten.index_put.default: writes.index_put,
     **dict.fromkeys((aten.scatter.src, aten.scatter.value, aten.scatter_reduce.two), writes.scatter),
     aten.index_copy.default: writes.index_copy,
+    **dict.fromkeys((aten.index_fill.int_Scalar, aten.index_fill.int_Tensor), writes.index_fill),
     aten.masked_scatter.default: writes.masked_scatter,
     **dict.fromkeys((aten.index_add.default, aten.scatter_add.default), writes.add_slices),
 }

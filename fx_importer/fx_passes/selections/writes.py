@@ -11,7 +11,7 @@ from torch import fx
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_passes.selections.reads import Result, aligned, is_one
+from fx_importer.fx_passes.selections.reads import Result, aligned, is_one, known, masks_selected, true_places
 from fx_importer.fx_passes.selections.selected import Selection, Selections, expression_of
 
 
@@ -72,6 +72,17 @@ def index_copy(node: fx.Node, state: Selections) -> Result:
     return _put(write, [*[None] * (dim % rank), index], state)
 
 
+def index_fill(node: fx.Node, state: Selections) -> Result:
+    """Write one value at indices that are selected."""
+    x, dim, index, value = node.args
+    rank = value_of(x).dim()
+    if not rank or value_of(index).dim() != 1:
+        return None
+    if not isinstance(value, fx.Node):
+        value = emit(node, aten.scalar_tensor.default, value, dtype=value_of(x).dtype)
+    return _put(_Write(node, x, value, False), [*[None] * (dim % rank), index], state)  # type: ignore[arg-type]
+
+
 def _put(write: _Write, indices: Sequence[Any], state: Selections) -> Result:
     """Write at ``indices`` without a mask."""
     listed = [(axis, index) for axis, index in enumerate(indices) if index is not None]
@@ -121,10 +132,7 @@ def _among_selected(write: _Write, listed: Sequence[tuple[int, Any]], state: Sel
     if len(listed) != 1 or len(axes) != 1:
         return None
     axis, mask = listed[0]
-    inner = state.axes(mask)
-    if axis not in axes or value_of(mask).dim() != 1 or 0 not in inner or inner[0].number != axes[axis].number:
-        return None
-    if value_of(mask).dtype is not torch.bool:
+    if not masks_selected(x, axis, mask, state) or value_of(mask).dtype is not torch.bool:
         return None
     chosen = state.of_mask(write.node, mask)
     own = value_of(values).dim() - (write.rank - axis)
@@ -132,8 +140,12 @@ def _among_selected(write: _Write, listed: Sequence[tuple[int, Any]], state: Sel
     if {place: selection.number for place, selection in selected.items()} not in ({}, {own: chosen.number}):
         return None
     if own >= 0 and not selected and not is_one(values, own):
-        return None
-    written = write.where(axis, 1, chosen, state.whole(x), state.whole(values))
+        if (number := known(value_of(values).shape[own])) is None:
+            return None
+        places = [*[None] * axis, true_places(write.node, chosen.mask, number)]
+        written = emit(write.node, aten.index_put.default, state.whole(x), places, values, write.accumulate)
+    else:
+        written = write.where(axis, 1, chosen, state.whole(x), state.whole(values))
     return state.with_whole(write.node, written)
 
 
