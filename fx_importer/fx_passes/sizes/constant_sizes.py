@@ -33,6 +33,14 @@ SizeValues = dict[sympy.Symbol, sympy.Integer]
 _MAX_BYTES = 1 << 24
 """Largest value that is computed."""
 
+_READ_NO_VALUES = frozenset(
+    (
+        *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
+        *(aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
+    )
+)
+"""Operators that read the sizes and the dtype of their tensor, and not its values."""
+
 
 def fold_constant_sizes(program: ExportedProgram, buffers: Collection[str] = ()) -> ExportedProgram:
     """Return ``program`` with unbacked sizes that depend only on constants replaced by integers.
@@ -90,7 +98,7 @@ def _fold(graph: fx.Graph, tensors: Mapping[str, Any], sizes_of_symbols: SizeVal
             _bind_symbols(value_of(node), value_of(selected), sizes_of_symbols)
             node.replace_all_uses_with(selected)
         elif _is_computable(node, known):
-            args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
+            args, kwargs = map_arg((node.args, node.kwargs), lambda operand: _operand(operand, known))
             with torch.no_grad():
                 known[node] = node.target(*args, **kwargs)
             _bind_symbols(value_of(node), known[node], sizes_of_symbols)
@@ -118,8 +126,16 @@ def _find_static_number(node: fx.Node, known: dict[fx.Node, Any]) -> None:
             node.replace_all_uses_with(columns)
 
 
+def _operand(node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
+    """Return the value of ``node``, or a tensor like it for an operator that does not read the values."""
+    if node in known:
+        return known[node]
+    return torch.empty(value_of(node).shape, dtype=value_of(node).dtype)
+
+
 def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
-    if not all(source in known for source in node.all_input_nodes):
+    sources = [source for source in node.all_input_nodes if source not in known]
+    if sources and (node.target not in _READ_NO_VALUES or sources != [node.args[0]] or not _is_plain(sources[0])):
         return False
     if not isinstance(node.target, OpOverload):  # sizes are computed with Python's operators
         return getattr(node.target, "__module__", "") in ("_operator", "math", "torch")
@@ -132,6 +148,13 @@ def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
         not isinstance(result, Tensor)
         or (result.layout is torch.strided and result.device.type == "cpu" and _is_small(result))
         for result in results
+    )
+
+
+def _is_plain(node: fx.Node) -> bool:
+    value = value_of(node)
+    return (
+        value.layout is torch.strided and not any(isinstance(size, SymInt) for size in value.shape) and _is_small(value)
     )
 
 
