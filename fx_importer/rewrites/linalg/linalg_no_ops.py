@@ -47,7 +47,7 @@ def _fold_transposes(op: ir.Operation) -> None:
             continue
         transpose = op.operands[side].owner
         order = list(ir.DenseI64ArrayAttr(transpose.attributes["permutation"]))
-        if order[:-2] != list(range(len(order) - 2)) and producer(transpose.operands[0]) != "arith.constant":
+        if order[:-2] != list(range(len(order) - 2)):  # the batch of a linalg.batch_matmul is the first axis
             continue
         results = list(maps[side].results)  # by the axes of the transposed operand; the axis ``order[i]`` becomes ``i``
         maps[side] = ir.AffineMap.get(count, 0, [results[order.index(axis)] for axis in range(len(order))], context)

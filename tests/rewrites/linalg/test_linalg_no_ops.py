@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
@@ -121,3 +122,18 @@ def test_products_absorb_transposes(left, right, size, maps, weight):
     (matmul,) = (line for line in found if line.startswith("linalg."))
     assert re.findall(r"-> (\(.*?\))>", matmul) == maps
     assert not any("transpose" in line for line in found)
+
+
+@pytest.mark.parametrize(("order", "is_absorbed"), [([0, 2, 1], True), ([1, 0, 2], False), ([1, 2, 0], False)])
+def test_batch_of_a_product_stays_the_first_axis(order, is_absorbed):
+    shape = [0, 0, 0]
+    for axis, size in zip(order, (2, 4, 3), strict=True):
+        shape[axis] = size
+    stored = f"tensor<{'x'.join(map(str, shape))}xf32>"
+    body = f"""%w = arith.constant dense<{np.arange(24.0).reshape(shape).tolist()}> : {stored}
+    %i = tensor.empty() : tensor<2x4x3xf32>
+    %t = linalg.transpose ins(%w : {stored}) outs(%i : tensor<2x4x3xf32>) permutation = {order}
+    %r = linalg.batch_matmul ins(%y, %t : tensor<2x5x4xf32>, tensor<2x4x3xf32>)
+      outs(%o : tensor<2x5x3xf32>) -> tensor<2x5x3xf32>"""
+    found = lines(body, "tensor<2x5x3xf32>", ", %y: tensor<2x5x4xf32>, %o: tensor<2x5x3xf32>")
+    assert any("linalg.transpose" in line for line in found) is not is_absorbed
