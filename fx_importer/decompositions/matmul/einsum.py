@@ -66,18 +66,19 @@ def labels_of(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | No
 
 
 def _matrices(x: Tensor, labels: str, batch: str, rows: str, columns: str) -> Tensor:
-    """Return ``x`` as ``[batch, rows, columns]``, without a batch if there is none, transposed at most once.
+    """Return ``x`` as ``[batch, rows, columns]``, without a batch if there is none. Axes are merged in memory order.
 
-    A transposition of the matrices themselves is part of their product.
+    A transposition of the matrices is part of their product; where their axes are permuted and merged, one is enough.
     """
-    merges = len(batch) > 1 or len(rows) != 1 or len(columns) != 1
     first = [labels.index(label) for label in (rows[:1], columns[:1]) if label]
-    by_columns = len(first) == 2 and first[1] < first[0] and not (merges and labels != batch + columns + rows)
+    merged = max(len(rows), len(columns)) > 1 and labels != batch + columns + rows
+    by_columns = len(first) == 2 and first[1] < first[0] and not merged
     parts = (columns, rows) if by_columns else (rows, columns)
     sizes = dict(zip(labels, x.shape, strict=True))
     x = _permuted(x, labels, batch + "".join(parts))
-    if merges:
-        x = x.reshape([math.prod(sizes[label] for label in part) for part in ((batch,) if batch else ()) + parts])
+    shape = [math.prod(sizes[label] for label in part) for part in ((batch,) if batch else ()) + parts]
+    if any(len(part) != 1 for part in (*([batch] if batch else []), *parts)):
+        x = x.reshape(shape)
     return x.transpose(-2, -1) if by_columns else x
 
 
