@@ -96,6 +96,37 @@ def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> 
     return input[torch.tensor(positions, dtype=torch.int64, device=input.device).reshape(-1, r)]
 
 
+def _set_item(x: Tensor, index: Any, value: Any) -> Any:
+    """Write at tensors of rank 0 as at their items, which stay symbolic: torch's C++ code takes the example's."""
+    indices = index if isinstance(index, tuple) else (index,)
+    if not any(_is_number(each) for each in indices) or not all(_is_basic(each) for each in indices):
+        return NotImplemented
+    part, axis = x, 0
+    for each in indices:
+        if each is ...:
+            axis += x.dim() - sum(other is not None and other is not ... for other in indices)
+        elif each is None:
+            part, axis = part.unsqueeze(axis), axis + 1
+        elif isinstance(each, slice):
+            part, axis = part[(slice(None),) * axis + (each,)], axis + 1
+        else:
+            number: Any = each.item() if isinstance(each, Tensor) else each
+            part = part.select(axis, number)
+    part[...] = value
+    return None
+
+
+def _is_number(index: Any) -> bool:
+    integers = (torch.int8, torch.int16, torch.int32, torch.int64)
+    return isinstance(index, Tensor) and index.dim() == 0 and index.dtype in integers
+
+
+def _is_basic(index: Any) -> bool:
+    return (
+        index is None or index is ... or isinstance(index, slice) or type(index) in (int, SymInt) or _is_number(index)
+    )
+
+
 _IMPOSSIBLE = -1e30
 """The logarithm of the probability 0: of -inf, gradients would be NaN."""
 
@@ -183,6 +214,7 @@ def _log_likelihood(scores: Tensor, states: Tensor, counts: Tensor, ends: Tensor
 
 
 _IN_PYTHON: dict[Any, Callable[..., Any]] = {
+    Tensor.__setitem__: _set_item,
     F.max_pool1d: _max_pool1d,
     torch.max_pool1d: _max_pool1d,
     torch.linspace: _linspace,

@@ -55,8 +55,13 @@ def insert_call(
 
 
 def fake_mode_of_values(node: fx.Node, values: Any) -> AbstractContextManager[Any]:
-    """Return the fake mode of the example values of ``node``, or of its operands if it has none, and ``values``."""
+    """Return the fake mode of the example values of ``node``, or of its operands if it has none, and ``values``.
+
+    If these are numbers, it is the one of the graph's first tensor.
+    """
     # Outside of it, an operator without tensor arguments (arange) would run on real data and specialize symbols.
     own = value_of(node)
     leaves = tree_leaves((list(map(value_of, node.all_input_nodes)) if own is None else own, values))
+    if not any(isinstance(leaf, Tensor) for leaf in leaves):
+        leaves = map(value_of, node.graph.nodes)
     return next((leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)), nullcontext())

@@ -19,6 +19,7 @@ from fx_importer.rewrites import (
     stablehlo_control_flow_to_scf,
     tosa_padding_types,
     tosa_sizes_to_tensor,
+    tosa_wide_negations,
 )
 
 TO_LINALG: Mapping[str, Stage] = {
@@ -30,6 +31,7 @@ TO_LINALG: Mapping[str, Stage] = {
             on_functions("tosa-to-scf"),  # before passes that do not convert TOSA ops in regions
             on_functions("tosa-optional-decompositions"),  # transposed convolutions
             tosa_padding_types,
+            tosa_wide_negations,
             on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
             on_functions("tosa-to-tensor", "tosa-to-arith{include-apply-rescale=true}", "canonicalize", "cse"),
             loops_to_destination_style,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.quantization.integer_operators import requantized
@@ -22,7 +23,7 @@ def bytes_of(values: Tensor) -> list[Tensor]:
 
 def lookup_bytes(index: Tensor, high: Tensor, low: Tensor) -> Tensor:
     """Return values of 15 bits, as int64, of tables of their bytes; ``low`` is less 128."""
-    return high[index].to(torch.int64) * 256 + low[index] + 128
+    return aten.index(high, [index]).to(torch.int64) * 256 + aten.index(low, [index]) + 128
 
 
 _ONE = ([2**30], [30])
@@ -81,8 +82,8 @@ class WideTable:
 def interpolate(x: Tensor, entries: Tensor) -> Tensor:
     """Return ``entries`` between each 128th of int16, with 7 more bits, as int32. TOSA 1.0, ``TABLE``."""
     places = x.to(torch.int64) - _LOW
-    base = entries[places >> FRACTION].to(torch.int32)
-    slope = entries[(places >> FRACTION) + 1].to(torch.int32) - base
+    base = aten.index(entries, [places >> FRACTION]).to(torch.int32)
+    slope = aten.index(entries, [(places >> FRACTION) + 1]).to(torch.int32) - base
     return base * 2**FRACTION + slope * (places & (2**FRACTION - 1)).to(torch.int32)
 
 

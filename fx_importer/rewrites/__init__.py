@@ -107,6 +107,7 @@ from fx_importer.rewrites.tosa.removed_transposes import remove_tosa_transposes
 from fx_importer.rewrites.tosa.scalar_arguments import reject_scalar_arguments
 from fx_importer.rewrites.tosa.sizes_to_tensor import tosa_sizes_to_tensor
 from fx_importer.rewrites.tosa.transposed_weights import transpose_tosa_arguments, transpose_tosa_weights
+from fx_importer.rewrites.tosa.wide_negations import tosa_wide_negations
 from fx_importer.rewrites.xla.row_matmuls import double_bf16_rows
 from fx_importer.rewrites.xla.row_writes import row_writes_to_case
 
@@ -223,6 +224,7 @@ _ALL = (
     tm_tensor_to_loops,
     tosa_padding_types,
     tosa_sizes_to_tensor,
+    tosa_wide_negations,
     transpose_tosa_arguments,
     transpose_tosa_weights,
     unsigned_comparisons,

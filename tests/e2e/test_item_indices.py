@@ -19,6 +19,12 @@ def write_at_item(x: Tensor, k: Any) -> Tensor:
     return x
 
 
+def write_at_tensor(x: Tensor, k: Any) -> Tensor:
+    x = x.clone()
+    x[k], x[..., k - 1, None] = 9, x[0, :1]
+    return x
+
+
 def read_at_item(x: Tensor, k: Any) -> Tensor:
     return x[:, k.item()]
 
@@ -45,6 +51,7 @@ def index_fill(x: Tensor, k: Any) -> Tensor:
     [
         (read_at_item, (2, 0, -1, -3), (3, -4)),
         (write_at_item, (1, -1, -5, 4), (-6, 5)),
+        (write_at_tensor, (1, -1, 3, -2), (-6, 5, 4, -3)),
         (select_scatter, (2, -5, 4), (-6, 5)),
         (narrow, (2, 0, 3, -2, -5), (-1, 4, -6)),
         (roll, (2, -2, 7, 0), ()),
@@ -56,11 +63,59 @@ def test_slices_at_items(function, accepted, refused, output_type):
     lowered = lower(function, X, torch.tensor(accepted[0]), output_type=output_type)
     for number in accepted:
         torch.testing.assert_close(lowered.run(X, torch.tensor(number)), function(X, torch.tensor(number)))
-    for number in refused if output_type == "linalg" else ():
+    for number in refused:
         with pytest.raises((IndexError, RuntimeError)):
             function(X, torch.tensor(number))
-        with pytest.raises(AssumptionError, match="k.item"):
+        with pytest.raises(AssumptionError, match=r"\.item"):
             lowered.run(X, torch.tensor(number))
+
+
+def read_and_write(x: Tensor, k: Any) -> tuple[Tensor, ...]:
+    row, x = x[k.item()], x.clone()
+    x[k] = 9
+    return row, x
+
+
+@pytest.mark.parametrize("output_type", ALL)
+def test_items_along_a_dynamic_axis(output_type):
+    sizes = ({0: torch.export.Dim.DYNAMIC}, None)
+    caller = lower(read_and_write, X, torch.tensor(1), output_type=output_type, dynamic_shapes=sizes).caller(
+        backend="jit"
+    )
+    for number in (1, -1, 0, -2):
+        torch.testing.assert_close(caller(X[:2], torch.tensor(number)), read_and_write(X[:2], torch.tensor(number)))
+    for number in (2, -3):
+        with pytest.raises(AssumptionError, match="k.item"):
+            caller(X[:2], torch.tensor(number))
+
+
+class RingBuffer(torch.nn.Module):
+    """The last rows, written at a counter."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows: Tensor
+        self.count: Tensor
+        self.register_buffer("rows", torch.zeros(3, 2))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x):
+        self.rows[self.count % 3] = x
+        self.count.add_(1)
+        return self.rows.sum(0)
+
+
+@pytest.mark.parametrize("output_type", ALL)
+def test_ring_buffer_over_calls(output_type):
+    caller = lower(RingBuffer(), X[0, :2], output_type=output_type, mutation="functional").caller(backend="jit")
+    model = RingBuffer()
+    for row in X[:, :2]:
+        torch.testing.assert_close(caller(row), model(row))
+
+
+def test_negation_of_int64_in_tosa():
+    k = torch.tensor([[3, -(2**40)]])
+    torch.testing.assert_close(lower(torch.neg, k, output_type="tosa").caller(backend="jit")(k), -k)
 
 
 @pytest.mark.parametrize(

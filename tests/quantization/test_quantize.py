@@ -199,3 +199,18 @@ def test_clamps_in_the_scale_of_their_operand(activations: str) -> None:
     )
     assert tosa.verify(images[0], backends=["tosa_reference"], rtol=0, atol=0)
     assert torch.equal(tosa.run(images[0]), linalg.run(images[0]))
+
+
+class Means(nn.Module):
+    """A table of a tensor of rank 0, and one with its difference from others."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean()
+        return (x - (2 * mean).sigmoid()).tanh()
+
+
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+def test_tables_of_rank_0(activations: str) -> None:
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    lowered = lower(quantize(Means(), [x], activations=activations), x, output_type="linalg", quantized="integer")
+    assert (lowered.run(x) - Means()(x)).abs().max() < 0.05

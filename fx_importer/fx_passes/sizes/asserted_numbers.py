@@ -22,6 +22,7 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 from fx_importer.fx_passes.sizes.item_numbers import ITEMS
+from fx_importer.options import Capture
 
 
 def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
@@ -145,5 +146,9 @@ _SYMBOLS: Mapping[Any, str] = {
 CHECK_ASSERTED_NUMBERS = FxPass(
     "check-asserted-numbers",
     _run,
-    lambda context: context.target.data_dependent_sizes and not context.options.importing.runtime_asserts,
+    # Other types check by a result, which callers of `fx_importer.fx` do not expect.
+    lambda context: (
+        (context.target.data_dependent_sizes or context.options.export.capture is not Capture.EXPORT)
+        and not context.options.importing.runtime_asserts
+    ),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import SymBool, SymFloat, SymInt, fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
@@ -51,7 +52,9 @@ class ItemNumbers:
             return None
         kinds = []
         for position, operand in enumerate(node.args):
-            if parts[position] is None:
+            if parts[position] is None and _is_size(operand):
+                parts[position] = emit(node, aten.scalar_tensor.default, operand, dtype=torch.int64)
+            elif parts[position] is None:
                 if type(operand) not in (bool, int, float):
                     return None
                 kind = {bool: torch.bool, int: torch.int64, float: self._floats}[type(operand)]
@@ -65,6 +68,12 @@ class ItemNumbers:
         first = 1 if node.target is torch.sym_ite else 0
         operands = [x if i < first else converted(node, x, common) for i, x in enumerate(parts) if x is not None]
         return converted(node, function(node, *operands), dtype)
+
+
+def _is_size(number: Any) -> bool:
+    """Return whether ``number`` is computed from sizes of inputs alone."""
+    value = value_of(number) if isinstance(number, fx.Node) else None
+    return isinstance(value, SymInt) and not free_unbacked_symbols(value)
 
 
 def _calls(target: Any, **keywords: Any) -> Callable[..., fx.Node]:

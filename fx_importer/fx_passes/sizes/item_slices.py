@@ -1,7 +1,8 @@
 """Slices at starts that are computed from items of tensors, for output types that only have tensors.
 
-In ``x[i.item() :][:4]``, in a write to a row of a cache at a counter, and in the gradients of these, all sizes are
-static and only the start of the slice is data-dependent. A read becomes a gather, a write a ``where`` over positions.
+In ``x[i.item() :][:4]``, in a write to a row of a cache at a counter, and in the gradients of these, the number of
+elements is static and only the start of the slice is data-dependent. A read becomes a gather, a write a ``where`` over
+positions.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
@@ -17,14 +19,14 @@ from fx_importer.fx_passes.sizes.item_numbers import Consumer, ItemNumbers
 
 
 def _if_static(rewrite: Consumer) -> Consumer:
-    """Return ``rewrite`` for the calls that take a number from items, and whose tensors have static sizes."""
+    """Return ``rewrite`` for the calls that take a number from items, and whose sizes do not depend on values."""
 
     def checked(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
         position = _argument(node, _START_ARGUMENT[node.target])
         tensors = [value_of(source) for source in (node, *node.all_input_nodes)]
-        known = all(type(size) is int for tensor in tensors if isinstance(tensor, Tensor) for size in tensor.shape)
+        unknown = any(free_unbacked_symbols(tensor.shape) for tensor in tensors if isinstance(tensor, Tensor))
         data_dependent = isinstance(position, fx.Node) and isinstance(value_of(position), SymInt)
-        return rewrite(node, numbers) if known and data_dependent else None
+        return rewrite(node, numbers) if data_dependent and not unknown else None
 
     return checked
 
@@ -42,21 +44,34 @@ def _start(node: fx.Node, numbers: ItemNumbers, axis: int, length: int) -> fx.No
     start = numbers.of(_argument(node, _START_ARGUMENT[node.target]))
     if start is None:
         return None
-    size = value_of(node.args[0]).shape[axis]
-    from_end = emit(node, aten.add.Tensor, start, _constant(node, size))
+    size = _tensor(node, _size(node, axis))
+    from_end = emit(node, aten.add.Tensor, start, size)
     start = emit(node, aten.where.self, emit(node, aten.lt.Tensor, start, _constant(node, 0)), from_end, start)
-    last = emit(node, aten.minimum.default, start, _constant(node, size - length))
+    last = emit(node, aten.minimum.default, start, emit(node, aten.sub.Tensor, size, _constant(node, length)))
     return emit(node, aten.maximum.default, last, _constant(node, 0))
 
 
-def _positions(node: fx.Node, number: int, step: int = 1) -> fx.Node:
-    return emit(node, aten.arange.start_step, 0, number * step, step, dtype=torch.int64)
+def _size(node: fx.Node, axis: int) -> Any:
+    """Return the size of the first argument along ``axis``, a node if it is dynamic."""
+    size = value_of(node.args[0]).shape[axis]
+    return emit(node, aten.sym_size.int, node.args[0], axis) if isinstance(size, SymInt) else size
+
+
+def _tensor(before: fx.Node, size: Any) -> fx.Node:
+    if isinstance(size, int):
+        return _constant(before, size)
+    return emit(before, aten.scalar_tensor.default, size, dtype=torch.int64)
+
+
+def _positions(node: fx.Node, number: Any, step: int = 1) -> fx.Node:
+    end = number * step if isinstance(number, int) else number
+    return emit(node, aten.arange.start_step, 0, end, step, dtype=torch.int64)
 
 
 def _slice(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     axis, step, number = _argument(node, 1, 0), _argument(node, 4, 1), value_of(node)
     number = number.shape[axis]
-    if not number or not isinstance(step, int):
+    if type(number) is not int or not number or not isinstance(step, int):
         return None
     start = _start(node, numbers, axis, (number - 1) * step + 1)
     if start is None:
@@ -70,7 +85,7 @@ def _select(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     if start is None:
         return None
     row = emit(node, aten.index_select.default, node.args[0], axis, emit(node, aten.view.default, start, [1]))
-    return emit(node, aten.view.default, row, list(value_of(node).shape))
+    return emit(node, aten.squeeze.dim, row, axis)
 
 
 def _slice_scatter(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
@@ -85,9 +100,11 @@ def _select_scatter(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
 def _write_slice(node: fx.Node, numbers: ItemNumbers, part: Any, axis: int) -> Any:
     """Return the first argument with ``part`` written at the start along ``axis``: a ``where`` over positions."""
     x, length = value_of(node), value_of(part).shape[axis]
-    size = x.shape[axis]
+    if type(length) is not int:
+        return None
     if not length:
         return node.args[0]
+    size = _size(node, axis)
     if (start := _start(node, numbers, axis, length)) is None:
         return None
     apart = emit(node, aten.sub.Tensor, _positions(node, size), start)

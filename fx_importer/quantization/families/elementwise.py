@@ -155,7 +155,7 @@ def _collect(scope: Scope, node: fx.Node, order: list[fx.Node], leaves: list[fx.
 @defines("Tensor x, Tensor entries", torch.Tag.pointwise)
 def table(x: Tensor, entries: Tensor) -> Tensor:
     """Return ``entries[x + 128]``, of 256 entries."""
-    return entries[x.to(torch.int64) + 128]
+    return aten.index(entries, [x.to(torch.int64) + 128])
 
 
 @defines(f"Tensor x, Tensor entries, {PER_TENSOR}", torch.Tag.pointwise)
