@@ -53,5 +53,6 @@ def test_panels_have_parts_of_the_loops_of_convolutions(tmp_path: Path) -> None:
     lowered = lower(model, x, output_type="linalg-on-tensors")
     text = str(to_buffers(lowered.linked, "main", target_named("x86-64-v3")))
     assert len(re.findall(r"vector\.store .* memref<8192xf32>", text)) > 3
+    assert text.count("memref.prefetch") > 3  # of the next panel, while tiles of this one are computed
     (result,) = NativeCaller(lowered, lowered.build(tmp_path / "net"))(x)
     torch.testing.assert_close(result, model(x))

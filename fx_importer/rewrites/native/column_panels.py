@@ -76,6 +76,10 @@ class Panel:
             buffers[function, element] = start.op("memref.alloca", [memory], [], attributes).result
         return cls(buffers[function, element], loops, counts, lanes, vectors)
 
+    @property
+    def rows(self) -> int:
+        return math.prod(self.counts)
+
     def places(self, emit: LoopEmitter, first: Mapping[int, ir.Value], at: Sequence[ir.Value]) -> dict[int, ir.Value]:
         """Emit the counters of the summed loops at the iteration ``at`` of a panel that begins at ``first``."""
         split, *others = self.loops

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,6 +15,8 @@ from fx_importer.mlir.indexing_maps import indexing_maps, loop_of, loops_in
 from fx_importer.mlir.walk import operations, rewrite_with_options
 from fx_importer.rewrites.llvm.row_products import registers
 from fx_importer.rewrites.native.column_panels import Buffers, Panel
+from fx_importer.rewrites.native.prefetches import Nest, PrefetchingNest, next_index
+from fx_importer.rewrites.native.tile_parts import ColumnTiles, RowTiles
 
 _SMALLEST_WORK = 1 << 12
 """Multiplications below which loops over scalars are as fast."""
@@ -43,37 +46,6 @@ def tile_sums(module: ir.Operation, depthwise_only: bool = False) -> None:
             with op.context, op.location:
                 tiles.emit(LoopEmitter.before(op), buffers)
             op.erase()
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Columns in tiles."""
-
-    start: int
-    count: int
-    """Of tiles."""
-    width: int
-    vectors: int
-    """Of a tile: vectors of so many columns."""
-
-    def first(self, emit: LoopEmitter, tile: ir.Value) -> ir.Value:
-        """Emit the first column of the tile with the number ``tile``."""
-        return emit.index_op("addi", self.start, emit.index_op("muli", tile, self.width * self.vectors))
-
-
-@dataclass(frozen=True)
-class _Strip:
-    """Rows in tiles."""
-
-    start: Size
-    count: Size
-    """Of tiles."""
-    rows: int
-    """Of a tile."""
-
-    def first(self, emit: LoopEmitter, tile: ir.Value) -> ir.Value:
-        """Emit the first row of the tile with the number ``tile``."""
-        return emit.index_op("addi", self.start, emit.index_op("muli", tile, self.rows))
 
 
 @dataclass(frozen=True)
@@ -143,12 +115,12 @@ class _Tiles:
         for part in self._column_parts(columns, tile_vectors):
             blocks: Size = rows // tile_rows if isinstance(rows, int) else emit.index_op("divui", rows, tile_rows)
             panel = self._panel(blocks, part, buffers)
-            strips = [_Strip(0, blocks, tile_rows)]
+            strips = [RowTiles(0, blocks, tile_rows)]
             if isinstance(rows, int):
-                strips += [_Strip(rows - rest, 1, rest) for rest in (rows % tile_rows,) if rest]
+                strips += [RowTiles(rows - rest, 1, rest) for rest in (rows % tile_rows,) if rest]
             elif tile_rows > 1:
                 first = emit.index_op("muli", blocks, tile_rows)
-                strips.append(_Strip(first, emit.index_op("subi", rows, first), 1))
+                strips.append(RowTiles(first, emit.index_op("subi", rows, first), 1))
             if panel is not None:
                 self._emit_panels(emit, part, strips, panel)
             else:
@@ -165,7 +137,7 @@ class _Tiles:
         tiles = [(r, v) for v in range(1, min(vectors, sums) + 1) for r in range(1, min(sums // v, _MOST_ROWS) + 1)]
         return min(tiles, key=lambda tile: (_cycles(rows, vectors, tile), tile[1]))
 
-    def _panel(self, blocks: Size, part: _Part, buffers: Buffers) -> Panel | None:
+    def _panel(self, blocks: Size, part: ColumnTiles, buffers: Buffers) -> Panel | None:
         """Return where columns of tiles are copied to; None if reading them where they are takes as long."""
         repeats = [blocks, *(self.sizes[loop] for loop in self._repeats())]
         summed = [(loop, size) for loop in self.summed if isinstance(size := self.sizes[loop], int)]
@@ -180,18 +152,18 @@ class _Tiles:
         known = (self.row, self.column, *self.summed)
         return [loop for loop in range(len(self.sizes)) if loop not in known and loop not in used]
 
-    def _column_parts(self, columns: int, vectors: int) -> list[_Part]:
+    def _column_parts(self, columns: int, vectors: int) -> list[ColumnTiles]:
         """Return the parts of the columns."""
-        parts: list[_Part] = []
+        parts: list[ColumnTiles] = []
         start = 0
         for width, number in ((self.lanes, vectors), (self.lanes, 1), (1, columns % self.lanes)):
             step = width * number
             if step and (count := (columns - start) // step):
-                parts.append(_Part(start, count, width, number))
+                parts.append(ColumnTiles(start, count, width, number))
                 start += count * step
         return parts
 
-    def _emit_strip(self, emit: LoopEmitter, part: _Part, strip: _Strip) -> None:
+    def _emit_strip(self, emit: LoopEmitter, part: ColumnTiles, strip: RowTiles) -> None:
         """Emit the tiles of some rows and columns."""
         others = [loop for loop in range(len(self.sizes)) if loop not in (self.row, self.column, *self.summed)]
         rest = [*(self.sizes[loop] for loop in others), strip.count]
@@ -200,55 +172,90 @@ class _Tiles:
         else:
             inside, (block, *outer, tile) = emit.parallel_loops([part.count, *rest], {})
         place = dict(zip(others, outer, strict=True)) | {self.column: part.first(inside, block)}
-        self._emit_tile(inside, place | {self.row: strip.first(inside, tile)}, strip.rows, part)
+        self._emit_tile(inside, place | {self.row: strip.first(inside, tile)}, strip.rows, part, inside.nest)
 
-    def _emit_panels(self, emit: LoopEmitter, part: _Part, strips: Sequence[_Strip], panel: Panel) -> None:
+    def _emit_panels(self, emit: LoopEmitter, part: ColumnTiles, strips: Sequence[RowTiles], panel: Panel) -> None:
         """Emit the tiles of some columns, with a copy of them for all rows."""
         repeats = self._repeats()
         known = (self.row, self.column, *self.summed, *repeats)
         outside = [loop for loop in range(len(self.sizes)) if loop not in known]
-        inside, (block, *outer) = emit.parallel_loops([part.count, *(self.sizes[loop] for loop in outside)], {})
-        place = dict(zip(outside, outer, strict=True)) | {self.column: part.first(inside, block)}
+        inside, (block_here, *outer) = emit.parallel_loops([part.count, *(self.sizes[loop] for loop in outside)], {})
+        place = dict(zip(outside, outer, strict=True)) | {self.column: part.first(inside, block_here)}
         split = self.sizes[panel.loops[0]]
         assert isinstance(split, int)
         whole = self.summed[: -len(panel.loops)]
+        panels = [part.count, *(self.sizes[loop] for loop in whole), split // panel.counts[0]]
 
         def body(deep: LoopEmitter, at: Sequence[ir.Value], _: Sequence[ir.Value]) -> Sequence[ir.Value]:
             first = dict(zip(whole, at, strict=False))
             first[panel.loops[0]] = deep.index_op("muli", at[-1], panel.counts[0])
             self._copy(deep, panel, place, first)
+            block, *at_next = next_index(deep, [block_here, *at], panels)
+            next_place = place | {self.column: part.first(deep, block)}
+            next_first = dict(zip(whole, at_next, strict=False))
+            next_first[panel.loops[0]] = deep.index_op("muli", at_next[-1], panel.counts[0])
+            prefetch = functools.partial(self._prefetch, panel=panel, place=next_place, first=next_first)
             for strip in strips:
-                tiles, (*repeated, tile) = deep.parallel_loops(
-                    [*(self.sizes[loop] for loop in repeats), strip.count], {}
-                )
+                counts = [*(self.sizes[loop] for loop in repeats), strip.count]
+                tiles, (*repeated, tile) = deep.parallel_loops(counts, {})
                 here = place | dict(zip(repeats, repeated, strict=True)) | {self.row: strip.first(tiles, tile)}
-                self._emit_tile(tiles, here, strip.rows, part, panel, first)
+                nest: Nest = tiles.nest
+                if strip is strips[0]:
+                    nest = PrefetchingNest(tiles, [*repeated, tile], counts, prefetch)
+                self._emit_tile(tiles, here, strip.rows, part, nest, panel, first)
             return []
 
         inside.nest([*(self.sizes[loop] for loop in whole), split // panel.counts[0]], [], body)
 
     def _copy(self, emit: LoopEmitter, panel: Panel, place: dict[int, ir.Value], first: dict[int, ir.Value]) -> None:
         """Copy the columns from ``place`` on, from iterations ``first`` of summed loops on, to ``panel``."""
-        source, map_ = self.op.operands[self.vectors], indexing_maps(self.op)[self.vectors]
+        source = self.op.operands[self.vectors]
         kind = emit.type(f"vector<{panel.lanes}x{ir.MemRefType(source.type).element_type}>")
 
         def copy(deep: LoopEmitter, at: Sequence[ir.Value], _: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            here = place | panel.places(deep, first, at)
-            for number in range(panel.vectors):
-                loops = here | {self.column: deep.index_op("addi", place[self.column], number * panel.lanes)}
-                counters = [loops.get(loop, at[0]) for loop in range(len(self.sizes))]
-                values = deep.value("vector.load", kind, source, *deep.indices(map_, counters))
+            for number, indices in enumerate(self._columns(deep, panel, place, first, at)):
+                values = deep.value("vector.load", kind, source, *indices)
                 deep.op("vector.store", [], [values, panel.buffer, panel.index(deep, at, number)])
             return []
 
         emit.nest(panel.counts, [], copy)
+
+    def _prefetch(
+        self,
+        emit: LoopEmitter,
+        at: Sequence[ir.Value],
+        panel: Panel,
+        place: dict[int, ir.Value],
+        first: dict[int, ir.Value],
+    ) -> None:
+        """Emit prefetches, to the second cache, of what `_copy` copies in its iteration ``at``."""
+        texts = {"isWrite": "false", "localityHint": "2 : i32", "isDataCache": "true"}
+        attributes = {name: emit.attribute(text) for name, text in texts.items()}
+        for indices in self._columns(emit, panel, place, first, at):
+            emit.op("memref.prefetch", [], [self.op.operands[self.vectors], *indices], attributes)
+
+    def _columns(
+        self,
+        emit: LoopEmitter,
+        panel: Panel,
+        place: dict[int, ir.Value],
+        first: dict[int, ir.Value],
+        at: Sequence[ir.Value],
+    ) -> Iterator[list[ir.Value]]:
+        """Emit the indices of the vectors of the iteration ``at`` of the panel from ``place`` and ``first`` on."""
+        here = place | panel.places(emit, first, at)
+        map_ = indexing_maps(self.op)[self.vectors]
+        for number in range(panel.vectors):
+            loops = here | {self.column: emit.index_op("addi", place[self.column], number * panel.lanes)}
+            yield emit.indices(map_, [loops.get(loop, at[0]) for loop in range(len(self.sizes))])
 
     def _emit_tile(
         self,
         inside: LoopEmitter,
         place: dict[int, ir.Value],
         rows: int,
-        part: _Part,
+        part: ColumnTiles,
+        nest: Nest,
         panel: Panel | None = None,
         first: Mapping[int, ir.Value] = MappingProxyType({}),
     ) -> None:
@@ -312,7 +319,7 @@ class _Tiles:
             return totals
 
         counts = [self.sizes[loop] for loop in self.summed] if panel is None else panel.counts
-        sums = inside.nest(counts, sums, body, {} if panel is None or panel.counts[-1] <= _UNROLLED else _once(inside))
+        sums = nest(counts, sums, body, {} if panel is None or panel.counts[-1] <= _UNROLLED else _once(inside))
         for loops, total in zip(places, sums, strict=True):
             inside.op(store, [], [total, result, *indices(inside, 2, loops)])
 
