@@ -222,3 +222,14 @@ def test_command_says_which_routines_code_calls(tmp_path, capsys):
 def products_of_64():
     """Return a model of one large matmul, and its input."""
     return torch.nn.Linear(64, 64), (torch.randn(64, 64),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "message"),
+    [("shared", "cloud", "--weights-in cloud is not known"), ("disk", "file", "no kind 'disk'")],
+)
+def test_command_spells_options_in_errors(kind, weights, message, tmp_path):
+    options = Options(output_type=OutputType.LINALG_ON_TENSORS)
+    with pytest.raises(UsageError, match=message):
+        build_model("examples.mlp:build", tmp_path / "net", options, None, kind, weights)
+    assert not [*tmp_path.iterdir()]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fx_importer.cli.commands.import_model import lower_model
@@ -9,6 +12,7 @@ from fx_importer.cli.following import Following
 from fx_importer.cli.json_output import document, json_output
 from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
+from fx_importer.errors import UsageError
 from fx_importer.native.build import SOURCE, check_build
 from fx_importer.native.compilers import find_compiler
 from fx_importer.options import Options
@@ -34,13 +38,15 @@ def build_model(
         NotInstalledError: without the extra ``native``.
         FxImporterError: if the model cannot be lowered; nothing is written in that case.
     """
-    _, chosen, _ = check_build(output, target, kind, weights, threads, blas)
+    with _options_in_errors():
+        _, chosen, _ = check_build(output, target, kind, weights, threads, blas)
     if kind != SOURCE:
         find_compiler().check(chosen)
     with json_output(json) as write:
         with following.run(model, "build") as followed, reporting_progress(True):
             lowered = followed.lowered = lower_model(model, following.prepared(options), trust)
-            built = lowered.build(output, target=target, kind=kind, weights=weights, threads=threads, blas=blas)
+            with _options_in_errors():
+                built = lowered.build(output, target=target, kind=kind, weights=weights, threads=threads, blas=blas)
         for path in built.files:
             echo(f"{path}: {path.stat().st_size:,} bytes")
         library = built.library
@@ -66,3 +72,20 @@ def build_model(
                 }
             )
         )
+
+
+@contextmanager
+def _options_in_errors() -> Iterator[None]:
+    """Spell keywords of `Lowered.build` in errors as options: ``weights='file'`` becomes ``--weights-in file``.
+
+    ``--weights`` is an option of `lower`.
+    """
+    try:
+        yield
+    except UsageError as error:
+        message = _KEYWORD.sub(lambda found: f"--{_NAMES.get(found[1], found[1])} {found[2]}", str(error))
+        raise UsageError(message) from error
+
+
+_NAMES = {"weights": "weights-in"}
+_KEYWORD = re.compile(r"\b(weights|kind|target|threads|blas)='([^']*)'")
