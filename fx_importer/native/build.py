@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 
 from fx_importer.engines.function_extraction import check_one_device
 from fx_importer.engines.jit.weight_table import Resource, elide_weights
-from fx_importer.errors import UsageError
+from fx_importer.errors import RandomNumbersWarning, UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.dtypes import DTYPES
 from fx_importer.mlir.functions import dialects_of, functions_of
@@ -32,7 +33,7 @@ from fx_importer.native.initial_values import initial_values, is_zero
 from fx_importer.native.ir_text import llvm_ir
 from fx_importer.native.library import Library, Part
 from fx_importer.native.linking import link, shared_suffix
-from fx_importer.native.targets import NativeTarget, target_named
+from fx_importer.native.targets import PRESETS, NativeTarget, target_named
 from fx_importer.native.toolchain import compile_file
 from fx_importer.native.weight_files import MappedBlock, end_of, write_file
 from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
@@ -85,6 +86,13 @@ def build_native(
     """
     prefix, chosen, cblas = check_build(path, target, kind, weights, threads, blas)
     _check_module(lowered)
+    if "ml_program" in dialects_of(lowered.module):
+        warnings.warn(
+            "random numbers begin with the same seed in each call of native code, and are the same ones: pass them as "
+            "inputs of the model",
+            RandomNumbersWarning,
+            stacklevel=3,
+        )
     if kind == SOURCE:
         return _build_source(lowered, prefix, weights, cblas)
     find_compiler().check(chosen)
@@ -165,7 +173,8 @@ def check_build(
     if not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
         raise UsageError(f"cannot write to '{prefix.parent}': there is no such directory, or it is not writable")
     if kind == "shared" and shared_suffix(chosen) is None:
-        raise UsageError(f"{chosen.name} has no shared libraries: build kind='static' or kind='object'")
+        what = f"{chosen.name} has no" if chosen.name in PRESETS else f"'{chosen.name}' is no known system with"
+        raise UsageError(f"{what} shared libraries: build kind='static' or kind='object'")
     if kind == "executable" and chosen.is_bare:
         raise UsageError(f"{chosen.name} has no operating system that runs programs: build kind='static'")
     if weights == "file" and chosen.system not in ("linux", "macos", "freebsd"):

@@ -11,6 +11,7 @@ import torch
 from torch.export import Dim, export
 
 from fx_importer import UsageError, lower
+from fx_importer.errors import RandomNumbersWarning
 from fx_importer.native.build import Built
 from fx_importer.native.compilers import find_compiler
 from fx_importer.process.optional_packages import is_installed
@@ -213,6 +214,8 @@ def test_file_of_weights_is_safetensors(steps):
         ({"target": "cortex-m9"}, "no target 'cortex-m9': accepted are x86-64-v2"),
         ({"target": "x86_64-linux-gnu:x86_64_v9"}, "unknown to Zig"),
         ({"target": "x86_64-linux-glibc"}, "unknown to Zig"),
+        ({"target": "foo-bar-baz"}, "'foo-bar-baz' is no known system with shared libraries"),
+        ({"target": "foo-bar-baz", "kind": "static"}, "unknown to Zig: unknown architecture"),
         ({"target": "thumb-linux-gnueabihf"}, "has no C library in Zig"),
         ({"target": "s390x-linux-gnu"}, "is big-endian"),
         ({"target": "x86_64-linux-gnux32"}, "has pointers of 32 bits"),
@@ -290,7 +293,9 @@ def test_sizes_that_depend_on_values_are_refused(tmp_path):
 def test_random_numbers_begin_anew_in_each_call(tmp_path):
     """A seed in a variable would be shared by threads."""
     lowered = lower(lambda x: x + torch.rand_like(x), torch.zeros(4), output_type="linalg-on-tensors")
-    call = NativeCaller(lowered, lowered.build(tmp_path / "random"))
+    with pytest.warns(RandomNumbersWarning, match="the same seed in each call of native code"):
+        built = lowered.build(tmp_path / "random")
+    call = NativeCaller(lowered, built)
     first, second = call(torch.zeros(4))[0], call(torch.zeros(4))[0]
     assert torch.equal(first, second)
     assert torch.equal(first, lowered.caller()(torch.zeros(4)))
