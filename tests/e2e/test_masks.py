@@ -153,6 +153,24 @@ def test_elements_of_a_known_number_among_selected_ones(output_type):
         assert_same(lowered.run(edges, scale), weighted_self_loops(edges, scale), None)
 
 
+def batched_and_back(x, batch):
+    """Attend in a padded batch of two graphs of at most four nodes, and return to the list of nodes, as GPS does."""
+    first = torch.zeros(2, dtype=torch.int64).index_add(0, batch + 1 - batch.max(), torch.ones_like(batch))[0]
+    place = torch.arange(x.shape[0]) - batch * first
+    padded = torch.zeros(2, 4, 3).index_put((batch, place), x)
+    mask = torch.zeros(2, 4, dtype=torch.bool).index_put((batch, place), torch.tensor(True))
+    return x + (padded * 2)[mask]
+
+
+@pytest.mark.in_turn("output_type")
+@OUTPUT_TYPES
+def test_a_mask_of_two_axes_with_a_known_number(output_type):
+    x, batch = normal(5, 3), torch.tensor([0, 0, 1, 1, 1])
+    lowered = lower(batched_and_back, x, batch, output_type=output_type, capture="assume")
+    for other in (batch, torch.tensor([0, 1, 1, 1, 1]), torch.tensor([0, 0, 0, 0, 1])):
+        assert_same(lowered.run(x, other), batched_and_back(x, other), None)
+
+
 @pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA], ids=lambda each: each.value)
 def test_addition_of_no_rows(output_type):

@@ -89,14 +89,19 @@ def _at_mask_and_indices(node: fx.Node, state: Selections) -> Result:
 
 
 def _of_known_number(node: fx.Node, x: Any, axis: int, mask: fx.Node, number: int, state: Selections) -> Result:
-    """Read at a mask of one axis that has ``number`` true elements: the model asserts it."""
-    if value_of(mask).dim() != 1:
+    """Read at a mask that has ``number`` true elements: the model asserts it."""
+    rank = value_of(mask).dim()
+    if not rank:
         return None
     if x in state.selected or mask in state.selected:
         if not masks_selected(x, axis, mask, state) or len(state.axes(x)) != 1:
             return None
         mask = state.of_mask(node, mask).mask
-    return emit(node, aten.index_select.default, state.whole(x), axis, true_places(node, mask, number))
+    whole = state.whole(x)
+    if rank > 1:
+        whole = emit(node, aten.flatten.using_ints, whole, axis, axis + rank - 1)
+        mask = emit(node, aten.flatten.using_ints, mask)
+    return emit(node, aten.index_select.default, whole, axis, true_places(node, mask, number))
 
 
 def masks_selected(x: fx.Node, axis: int, mask: fx.Node, state: Selections) -> bool:
