@@ -311,7 +311,7 @@ def blas_page(rows: Sequence[Row]) -> str:
 
     lines = [
         f"Written by `python -m benchmarks.native_peers --blas` at {commit('HEAD')}: models and target as above, one",
-        "thread, on a loaded machine. Times are the least milliseconds of the CPU in a call, of seven turns. Models",
+        "thread. Times are the least milliseconds of the CPU in a call, of seven turns. Models",
         "without the name of a library have no matmul that BLAS computes.",
         "",
         "| model | native, ms | native with BLAS | AOTInductor | eager | library | speed to AOTInductor | with BLAS |",
