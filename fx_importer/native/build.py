@@ -173,8 +173,9 @@ def check_build(
     if not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
         raise UsageError(f"cannot write to '{prefix.parent}': there is no such directory, or it is not writable")
     if kind == "shared" and shared_suffix(chosen) is None:
-        what = f"{chosen.name} has no" if chosen.name in PRESETS else f"'{chosen.name}' is no known system with"
-        raise UsageError(f"{what} shared libraries: build kind='static' or kind='object'")
+        if chosen.name not in PRESETS:
+            raise UsageError(f"shared libraries are not built for '{chosen.name}'")
+        raise UsageError(f"{chosen.name} has no shared libraries: build kind='static' or kind='object'")
     if kind == "executable" and chosen.is_bare:
         raise UsageError(f"{chosen.name} has no operating system that runs programs: build kind='static'")
     if weights == "file" and chosen.system not in ("linux", "macos", "freebsd"):

@@ -9,6 +9,8 @@ from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.linalg.axis_orders import groups_of
 from fx_importer.rewrites.linalg.linalg_no_ops import keep_operands
 
+_LONGEST = 8
+"""Operations of a loop that is computed where it is read, in each iteration there: random numbers are more."""
 _SHORT = 2
 """Operations of a loop that is computed anew where it is read several times: ``linalg.index`` and its cast."""
 
@@ -60,8 +62,8 @@ def _source(value: ir.Value) -> tuple[ir.Operation, list[int]] | None:
     if indexing_maps(loop)[0] != ir.AffineMap.get_identity(len(axes), loop.context):
         return None
     *body, _ = block.operations
-    is_shared = len(list(value.uses)) > 1
-    if any(each.operation.regions for each in body) or (is_shared and len(body) > _SHORT):
+    most = _SHORT if len(list(value.uses)) > 1 else _LONGEST
+    if len(body) > most or any(each.operation.regions for each in body):
         return None
     return loop, axes
 
