@@ -46,6 +46,7 @@ _VIEWS = (
         *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.slice.Tensor, aten.select.int),
     }
 )
+_SHAPES_AND_DTYPES = _VIEWS | {aten._to_copy.default, _CONVERT}
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,9 @@ class FoldingRules:
     """Whether random numbers are drawn, and integers created from scalars, which C++ lowerings truncate to 32 bits."""
     lacks_float64: bool = False
     """Whether results of operators on float64 are folded up to 16 MiB."""
-    positions: bool = False
-    """Whether integers that are computed from no weight are folded up to 4 KiB."""
+    position_operators: int | None = None
+    """Most operators of integers that stay computed though no weight decides them: longer computations are folded up to
+    4 KiB. None: no such integers are folded."""
 
 
 class Constants:
@@ -202,8 +204,10 @@ class Constants:
         value = value_of(node)
         is_integer = not value.is_floating_point() and value.dtype != torch.bool
         is_integer = is_integer and (node not in self._from_floats or _is_position(node))
-        is_small = self._rules.positions and _bytes(value) <= _MAX_POSITIONS_BYTES and not _is_position(node)
-        return self._rules.without_operands or not is_integer or is_small or bool(self.nodes[node])
+        if self._rules.without_operands or not is_integer or self.nodes[node]:
+            return True
+        limit = self._rules.position_operators
+        return limit is not None and _bytes(value) <= _MAX_POSITIONS_BYTES and len(_operators_of(node)) > limit
 
     def _reads_weights(self, node: fx.Node) -> bool:
         return not self._rules.without_operands or bool(self.nodes[node] & self.parameters)
@@ -237,9 +241,19 @@ def _has_type_of(value: Any, example: torch.Tensor) -> bool:
 
 def _is_position(node: fx.Node) -> bool:
     """Return whether ``node`` is an ``arange`` in another shape or dtype, which compilers fuse into its readers."""
-    while len(node.all_input_nodes) == 1 and node.target in (*_VIEWS, aten._to_copy.default, _CONVERT):
-        node = node.all_input_nodes[0]
-    return not node.all_input_nodes
+    return not _operators_of(node)
+
+
+def _operators_of(node: fx.Node) -> set[fx.Node]:
+    """Return the calls that compute ``node``, without those that create tensors, or only change a shape or dtype."""
+    pending, found, operators = [node], set[fx.Node](), set[fx.Node]()
+    while pending:
+        if (source := pending.pop()) not in found:
+            found.add(source)
+            pending += (operands := source.all_input_nodes)
+            if len(operands) > 1 or (operands and source.target not in _SHAPES_AND_DTYPES):
+                operators.add(source)
+    return operators
 
 
 def _has_symbols(argument: Any) -> bool:
@@ -267,7 +281,7 @@ def rules_of(context: FxContext) -> FoldingRules:
     return FoldingRules(
         without_operands=not context.target.random,
         lacks_float64=torch.float64 in context.dtypes.inside,
-        positions=context.target.folds_positions,
+        position_operators=context.target.position_operators,
     )
 
 

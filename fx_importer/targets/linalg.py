@@ -48,4 +48,5 @@ LINALG_ON_TENSORS = Target(
     pipelines=(pipelines.TORCH_BACKEND, pipelines.LINALG),
     contract=contracts.LINALG,
     folds_constants=True,
+    position_operators=4,
 )

@@ -60,8 +60,9 @@ class Target:
     """Whether a module samples random numbers at run time. Otherwise they are sampled during lowering."""
     folds_constants: bool = False
     """Whether expressions of weights and constants are folded before the import."""
-    folds_positions: bool = False
-    """Whether integers that no weight decides are folded too. Loops of linalg compute them where they are read."""
+    position_operators: int | None = None
+    """Most operators of integers that stay computed though no weight decides them; None: any number of them. Loops of
+    linalg compute short ones where they are read."""
     folds_casts: bool = False
     """Whether MLIR folds conversions of weights of one element, which has no end if the values are not there."""
     tensors_only: bool = False

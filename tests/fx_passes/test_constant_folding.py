@@ -53,6 +53,21 @@ def test_mutable_state_is_not_folded():
     assert left.count("aten.add.Tensor") == 2
 
 
+def test_positions_are_folded_where_many_operators_compute_them():
+    def program(x):
+        short, long = torch.arange(5) * 3 + 1, ((torch.arange(7) * 12 + 6) // 7).clamp(1, 9) % 8
+        return x[short] + x[long[:5]]
+
+    canonical = canonicalize(decompose(torch.export.export(_module(program), (torch.ones(14),)), BASE))
+    folded, read = fold_constants(canonical, rules=FoldingRules(position_operators=4))
+    assert [name for name in operators(folded) if name != "aten.index.Tensor"] == [
+        "aten.arange.start_step", "aten.mul.Tensor", "aten.add.Tensor", "aten.add.Tensor",
+    ]  # fmt: skip
+    assert not read
+    assert torch.equal(folded.module()(x := torch.randn(14)), canonical.module()(x))
+    assert "aten.mul.Tensor" in operators(fold_constants(canonical, rules=FoldingRules())[0])
+
+
 def test_random_large_and_empty_results_are_not_folded():
     def program(x):
         return torch.rand(2) + x, torch.arange(20000) + x[:1].long(), torch.zeros(0, dtype=torch.int64)
