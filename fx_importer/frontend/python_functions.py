@@ -98,33 +98,65 @@ def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> 
 
 def _set_item(x: Tensor, index: Any, value: Any) -> Any:
     """Write at tensors of rank 0 as at their items, which stay symbolic: torch's C++ code takes the example's."""
-    indices = index if isinstance(index, tuple) else (index,)
-    if not any(_is_number(each) for each in indices) or not all(_is_basic(each) for each in indices):
+    if (selected := _at_items(x, index)) is None:
         return NotImplemented
-    part, axis = x, 0
-    for each in indices:
-        if each is ...:
-            axis += x.dim() - sum(other is not None and other is not ... for other in indices)
-        elif each is None:
-            part, axis = part.unsqueeze(axis), axis + 1
-        elif isinstance(each, slice):
-            part, axis = part[(slice(None),) * axis + (each,)], axis + 1
-        else:
-            number: Any = each.item() if isinstance(each, Tensor) else each
-            part = part.select(axis, number)
-    part[...] = value
+    part, rest = selected
+    part[rest] = value
     return None
 
 
+def _get_item(x: Tensor, index: Any) -> Any:
+    """Read as `_set_item` writes; torch keeps the items symbolic where no list or tensor of indices is beside them."""
+    if not isinstance(index, tuple) or all(_axes(each) is None for each in index):
+        return NotImplemented
+    selected = _at_items(x, index)
+    return NotImplemented if selected is None else selected[0][selected[1]]
+
+
+def _at_items(x: Tensor, index: Any) -> tuple[Tensor, Any] | None:
+    """Return the view of ``x`` at the basic indices, which torch applies first, and the index of the others in it."""
+    indices = index if isinstance(index, tuple) else (index,)
+    if not any(map(_is_number, indices)) or not all(_is_basic(each) or _axes(each) is not None for each in indices):
+        return None
+    part, axis, rest = x, 0, []
+    for each in indices:
+        if each is ...:
+            number = sum(_axes(other) or other is not None for other in indices if other is not ...)
+            axis += x.dim() - number
+            rest += [slice(None)] * (x.dim() - number)
+        elif each is None:
+            part, axis = part.unsqueeze(axis), axis + 1
+            rest.append(slice(None))
+        elif isinstance(each, slice):
+            part, axis = part[(slice(None),) * axis + (each,)], axis + 1
+            rest.append(slice(None))
+        elif (axes := _axes(each)) is not None:
+            axis += axes
+            rest.append(each)
+        else:
+            number: Any = each.item() if isinstance(each, Tensor) else each
+            part = part.select(axis, number)
+    return part, tuple(rest) if any(_axes(each) is not None for each in rest) else ...
+
+
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+
 def _is_number(index: Any) -> bool:
-    integers = (torch.int8, torch.int16, torch.int32, torch.int64)
-    return isinstance(index, Tensor) and index.dim() == 0 and index.dtype in integers
+    return isinstance(index, Tensor) and index.dim() == 0 and index.dtype in _INTEGERS
 
 
 def _is_basic(index: Any) -> bool:
     return (
         index is None or index is ... or isinstance(index, slice) or type(index) in (int, SymInt) or _is_number(index)
     )
+
+
+def _axes(index: Any) -> int | None:
+    """Return the number of axes that a tensor or list of indices, or a mask, takes."""
+    if isinstance(index, Tensor) and index.dim():
+        return 1 if index.dtype in _INTEGERS else index.dim() if index.dtype is torch.bool else None
+    return 1 if isinstance(index, list) and index and all(type(each) in (int, bool) for each in index) else None
 
 
 _IMPOSSIBLE = -1e30
@@ -214,6 +246,7 @@ def _log_likelihood(scores: Tensor, states: Tensor, counts: Tensor, ends: Tensor
 
 
 _IN_PYTHON: dict[Any, Callable[..., Any]] = {
+    Tensor.__getitem__: _get_item,
     Tensor.__setitem__: _set_item,
     F.max_pool1d: _max_pool1d,
     torch.max_pool1d: _max_pool1d,

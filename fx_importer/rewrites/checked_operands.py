@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.emitter import Emitter, replace, terminator, update_function_type
@@ -22,13 +22,16 @@ from fx_importer.mlir.walk import ModuleRewrite, operations, rewrite
 class _Dialect:
     """How a dialect spells the operations that are unsafe, and what makes them safe."""
 
-    unsafe: Mapping[str, tuple[int, int]]
-    """The operand that may be out of range, and a value that is always in range, by operation."""
+    unsafe: Mapping[str, tuple[int, int | None]]
+    """The operand that may be out of range, and a value that is always in range, by operation; None for positions."""
     loop: str
     both: Callable[[ir.Operation, ir.Value, ir.Value], ir.Value]
     """Emit the conjunction of two booleans of rank 0 before an operation."""
-    choose: Callable[[ir.Operation, ir.Value, ir.Value, int], ir.Value]
-    """Emit before an operation: a tensor of integers if the boolean is true, else a number in its shape."""
+    choose: Callable[[ir.Operation, ir.Value, ir.Value, int | None], ir.Value]
+    """Emit before an operation: a tensor of integers if the boolean is true, else a number in its shape.
+
+    Without a number, each element is its position along the last axis.
+    """
     true: Callable[[ir.Operation], ir.Value]
     """Emit the boolean true of rank 0 before an operation."""
 
@@ -102,9 +105,10 @@ def _pass(call: ir.Operation, condition: ir.Value) -> None:
 
 
 def _guard_block(block: ir.Block, checks: list[int], dialect: _Dialect, called: set[str]) -> None:
-    """Guard the operations of ``block`` by the checks before them, in the order of the program."""
+    """Guard the operations of ``block`` by the checks before them, which are moved to the start."""
     last = terminator(block)
     pending = {last.operands[position] for position in checks}
+    _move_first(block, pending)
     holds = _all(
         [argument for argument in block.arguments if argument in pending], block.operations[0].operation, dialect
     )
@@ -113,6 +117,19 @@ def _guard_block(block: ir.Block, checks: list[int], dialect: _Dialect, called: 
         if holds is not None:
             _guard_operations(op.operation, holds, dialect, called)
         holds = _all([*([] if holds is None else [holds]), *known], following.operation, dialect)
+
+
+def _move_first(block: ir.Block, values: set[ir.Value]) -> None:
+    """Move the operations that decide ``values`` to the start of ``block``, in their order."""
+    needed, order = set(values), [op.operation for op in block.operations]
+    decides = [False] * len(order)
+    for position, op in reversed(list(enumerate(order))):
+        if any(result in needed for result in op.results):
+            decides[position] = True
+            needed.update(operand for inner in operations(op) for operand in inner.operands)
+    first = order[decides.index(False)]  # there is the terminator
+    for op in compress(order, decides):
+        op.move_before(first)
 
 
 def _all(conditions: Sequence[ir.Value], op: ir.Operation, dialect: _Dialect) -> ir.Value | None:
@@ -143,7 +160,7 @@ def _boolean(op: ir.Operation) -> ir.Type:
     return ir.Type.parse("tensor<i1>", op.context)
 
 
-def _stablehlo_choice(op: ir.Operation, condition: ir.Value, x: ir.Value, number: int) -> ir.Value:
+def _stablehlo_choice(op: ir.Operation, condition: ir.Value, x: ir.Value, number: int | None) -> ir.Value:
     emit = StablehloOps.before(op)
     if None not in Emitter.shape(x):
         other = emit.dense_constant(str(number), x.type)
@@ -154,12 +171,16 @@ def _stablehlo_choice(op: ir.Operation, condition: ir.Value, x: ir.Value, number
     return emit.stablehlo("select", x.type, condition, x, other)
 
 
-def _tosa_choice(op: ir.Operation, condition: ir.Value, x: ir.Value, number: int) -> ir.Value:
+def _tosa_choice(op: ir.Operation, condition: ir.Value, x: ir.Value, number: int | None) -> ir.Value:
     emit = TosaOps.before(op)
-    ones = [1] * len(Emitter.shape(x))
+    sizes = Emitter.shape(x)
+    ones = [1] * len(sizes)
     if ones:
         condition = emit.value("tosa.reshape", emit.tensor(ones, "i1"), condition, emit.const_shape(ones))
-    other = emit.const(emit.attribute(f"dense<{number}> : {emit.tensor(ones, Emitter.element(x))}"))
+    shape, values = ones, str(number or 0)
+    if number is None and (length := sizes[-1]):
+        shape, values = [*ones[1:], length], f"{'[' * len(ones)}{', '.join(map(str, range(length)))}{']' * len(ones)}"
+    other = emit.const(emit.attribute(f"dense<{values}> : {emit.tensor(shape, Emitter.element(x))}"))
     return emit.value("tosa.select", x.type, condition, x, other)
 
 
@@ -178,12 +199,13 @@ _STABLEHLO = _Dialect(
 """Gathers and slices clamp their indices; scatters ignore those out of range, which IREE does not."""
 
 _TOSA = _Dialect(
-    {"tosa.gather": (1, 0), "tosa.scatter": (1, 0), "tosa.intdiv": (1, 1)},
+    {"tosa.gather": (1, 0), "tosa.scatter": (1, None), "tosa.intdiv": (1, 1)},
     "tosa.while_loop",
     lambda op, a, b: TosaOps.before(op).value("tosa.logical_and", a.type, a, b),
     _tosa_choice,
     lambda op: TosaOps.before(op).const(ir.Attribute.parse("dense<true> : tensor<i1>", op.context)),
 )
+"""A scatter takes no index twice."""
 
 guard_stablehlo = rewrite("fx-importer-guard-stablehlo")(_guard(_STABLEHLO))
 guard_tosa = rewrite("fx-importer-guard-tosa")(_guard(_TOSA))

@@ -64,9 +64,9 @@ func.func private @inner(%n: tensor<i32>) -> tensor<i32> {
 func.func private @safe(%n: tensor<i32>) -> tensor<i32> {
   return %n : tensor<i32>
 }
-func.func @main(%n: tensor<i32>, %holds: tensor<i1>) -> (tensor<i32>, tensor<i1> {fx_importer.check = "n is 3"}) {
+func.func @main(%n: tensor<i32>) -> (tensor<i32>, tensor<i1> {fx_importer.check = "n is 3"}) {
   %0 = func.call @outer(%n) : (tensor<i32>) -> tensor<i32>
-  %1 = CHECK %holds, %holds : (tensor<i1>, tensor<i1>) -> tensor<i1>
+  %1 = CHECK : (tensor<i32>, tensor<i32>) -> tensor<i1>
   %2 = func.call @outer(%0) : (tensor<i32>) -> tensor<i32>
   %3 = func.call @safe(%2) : (tensor<i32>) -> tensor<i32>
   return %3, %1 : tensor<i32>, tensor<i1>
@@ -76,11 +76,11 @@ func.func @main(%n: tensor<i32>, %holds: tensor<i1>) -> (tensor<i32>, tensor<i1>
 @pytest.mark.parametrize(
     ("guard", "division", "check"),
     [
-        (guard_stablehlo, "%0 = stablehlo.divide %n, %n : tensor<i32>", '"stablehlo.and"(%holds, %holds)'),
+        (guard_stablehlo, "%0 = stablehlo.divide %n, %n : tensor<i32>", "stablehlo.compare EQ, %0, %0"),
         (
             guard_tosa,
             "%0 = tosa.intdiv %n, %n : (tensor<i32>, tensor<i32>) -> tensor<i32>",
-            '"tosa.logical_and"(%holds, %holds)',
+            "tosa.equal %0, %0",
         ),
     ],
     ids=["stablehlo", "tosa"],
@@ -88,15 +88,37 @@ func.func @main(%n: tensor<i32>, %holds: tensor<i1>) -> (tensor<i32>, tensor<i1>
 def test_functions_take_whether_the_checks_before_a_call_hold(guard: RewriteStep, division: str, check: str) -> None:
     context = new_context()
     load_dialects(context)
-    text = CALLS.replace("DIVISION", division).replace("CHECK %holds, %holds", check)
+    text = CALLS.replace("DIVISION", division).replace("CHECK", check)
     module = ir.Module.parse(text, context)
     guard(module.operation)
     assert module.operation.verify()
     functions = functions_of(module)
     arguments = {name: len(function.type.inputs) for name, function in functions.items()}
-    assert arguments == {"outer": 2, "inner": 2, "safe": 1, "main": 2}
+    assert arguments == {"outer": 2, "inner": 2, "safe": 1, "main": 1}
     before, after, _ = operations(functions["main"].operation, ("func.call",))
     assert "dense<true>" in str(before.operands[1].owner)
-    assert after.operands[1].owner.name == check.partition('"')[2].partition('"')[0]
+    assert after.operands[1].owner.name == check.split()[0]
     (chosen,) = operations(functions["inner"].operation, ("stablehlo.select", "tosa.select"))
     assert chosen.operands[0] == functions["inner"].entry_block.arguments[1]
+
+
+SCATTER = """
+func.func @main(%x: tensor<1x5x1xf32>, %i: tensor<1x2xi32>, %n: tensor<i32>)
+    -> (tensor<1x5x1xf32>, tensor<i1> {fx_importer.check = "n is 3"}) {
+  %rows = tosa.gather %x, %i : (tensor<1x5x1xf32>, tensor<1x2xi32>) -> tensor<1x2x1xf32>
+  %y = tosa.scatter %x, %i, %rows : (tensor<1x5x1xf32>, tensor<1x2xi32>, tensor<1x2x1xf32>) -> tensor<1x5x1xf32>
+  %three = "tosa.const"() <{values = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %check = tosa.equal %n, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  return %y, %check : tensor<1x5x1xf32>, tensor<i1>
+}"""
+
+
+def test_checks_are_computed_before_indices_are_read() -> None:
+    context = new_context()
+    load_dialects(context)
+    module = ir.Module.parse(SCATTER, context)
+    guard_tosa(module.operation)
+    assert module.operation.verify()
+    of_gather, of_scatter = operations(module.operation, ("tosa.select",))
+    assert "dense<0> : tensor<1x1xi32>" in str(of_gather.operands[2].owner)
+    assert "dense<[[0, 1]]> : tensor<1x2xi32>" in str(of_scatter.operands[2].owner)  # none twice
