@@ -13,6 +13,7 @@ from fx_importer import lower
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, decompose, decomposes
 from fx_importer.decompositions.engine.decompose import prepare, retrace
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
+from fx_importer.frontend.gradients.joint_graphs import with_gradients
 from testing.zoo import ZOO
 from tests.decompositions.engine.same_graph import differences
 from tests.fx_passes.canonical import canonicalize
@@ -54,6 +55,12 @@ def test_models_decompose_as_by_torch(name: str, dynamic: bool) -> None:
     model, args, kwargs = ZOO[name].build()
     shapes = ZOO[name].dynamic_shapes if dynamic else None
     assert_same_as_torch(export(model, args, kwargs, dynamic_shapes=shapes, strict=False), LINALG)
+
+
+def test_joint_graphs_decompose_as_by_torch() -> None:
+    loss = Model(lambda y: y.log_softmax(1).square().mean())
+    layers = nn.Sequential(nn.BatchNorm1d(4), nn.GELU(), nn.Linear(4, 2), loss)
+    assert_same_as_torch(with_gradients(exported(layers, X)), LINALG)
 
 
 @pytest.mark.slow_rows("^(elementwise|in place|several results|constants|factories)-True", unless="True-linalg")

@@ -43,8 +43,6 @@ def decompose_locally(
     Raises:
         RetraceRequired: if the program, or one of its nodes, cannot be decomposed locally.
     """
-    if program.graph_signature.backward_signature is not None:
-        raise RetraceRequired("it is a joint graph")
     for name, tensor in {**program.state_dict, **program.constants}.items():
         if isinstance(tensor, Tensor) and type(tensor) not in (Tensor, torch.nn.Parameter):
             raise RetraceRequired(f"'{name}' is of type {type(tensor).__name__}, which tracing takes apart")
