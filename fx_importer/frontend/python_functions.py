@@ -159,6 +159,19 @@ def _axes(index: Any) -> int | None:
     return 1 if isinstance(index, list) and index and all(type(each) in (int, bool) for each in index) else None
 
 
+def _index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, **_: Any) -> Any:
+    """Raise what eager PyTorch does for slices of another shape, which torch.export does not check."""
+    pairs = [
+        (a, b) for axis, (a, b) in enumerate(zip(input.shape, source.shape, strict=False)) if axis != dim % input.dim()
+    ]
+    if input.dim() == source.dim() and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int)):
+        return NotImplemented
+    shapes = f"self.shape = {[*input.shape]} source.shape = {[*source.shape]}"
+    raise RuntimeError(
+        f"source tensor shape must match self tensor shape, excluding the specified dimension. Got {shapes}"
+    )
+
+
 _IMPOSSIBLE = -1e30
 """The logarithm of the probability 0: of -inf, gradients would be NaN."""
 
@@ -248,6 +261,7 @@ def _log_likelihood(scores: Tensor, states: Tensor, counts: Tensor, ends: Tensor
 _IN_PYTHON: dict[Any, Callable[..., Any]] = {
     Tensor.__getitem__: _get_item,
     Tensor.__setitem__: _set_item,
+    **dict.fromkeys((torch.index_add, Tensor.index_add, Tensor.index_add_), _index_add),
     F.max_pool1d: _max_pool1d,
     torch.max_pool1d: _max_pool1d,
     torch.linspace: _linspace,

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fx_importer import ExportError, UsageError, lower
@@ -150,6 +151,13 @@ def test_negation_of_int64_in_tosa():
         (lambda x, k: x.index_add(0, k, x[:2]), ([1, 1], [4, 0]), ([-1, 0], [5, 0])),
         (lambda x, k: x.index_add(1, k, x[:, :2], alpha=2), ([1, 1], [2, 0]), ([-1, 0], [3, 0])),
         (lambda x, k: x.index_fill(1, k, 7.0), ([1, -1], [-3, 0]), ([-4, 0], [3, 0])),
+        (lambda x, k: F.max_unpool1d(x[:2, :1, None], k.view(2, 1, 1), [2]), ([1, 0], [1, 1]), ([2, 0], [0, -1])),
+        (lambda x, k: F.max_unpool2d(x[None, :2, :1, None], k.view(1, 2, 1, 1), [2, 2]), ([3, 0],), ([4, 0], [0, -1])),
+        (
+            lambda x, k: F.max_unpool3d(x[:2, :1, None, None], k.view(2, 1, 1, 1), [2, 2, 2]),
+            ([7, 0],),
+            ([8, 0], [0, -1]),
+        ),
     ],
 )
 def test_listed_indices(function, accepted, refused):
@@ -161,6 +169,22 @@ def test_listed_indices(function, accepted, refused):
             function(X, indices)
         with pytest.raises(UsageError, match="an index is out of range"):
             lowered.run(X, indices)
+
+
+def test_classes_are_checked():
+    sizes = ({0: torch.export.Dim.DYNAMIC},)
+    caller = lower(lambda k: F.one_hot(k, 3), torch.tensor([2, 0]), output_type="linalg", dynamic_shapes=sizes).caller()
+    for classes in ([0, 1, 2], [2], []):
+        tensor = torch.tensor(classes, dtype=torch.int64)
+        torch.testing.assert_close(caller(tensor), F.one_hot(tensor, 3))
+    for classes in ([3], [1, -1]):
+        with pytest.raises(AssumptionError, match="0 <= class < 3"):
+            caller(torch.tensor(classes))
+
+
+def test_index_add_of_another_shape_is_refused():
+    with pytest.raises(ExportError, match="source tensor shape must match"):
+        lower(lambda x, k: x[0, 0].index_add(0, k, x[0, :1]), X, torch.tensor([0]), output_type="tosa")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -142,6 +143,19 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     source = source if source.dim() == x.dim() else source.reshape(1)  # of one element, as the only axis of x
     indices = [None] * (dim % x.dim())
     return put_nonnegative(x, [*indices, index.long()], source, False)
+
+
+@decomposes(aten.max_unpool2d.default, aten.max_unpool3d.default)
+def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int | SymInt], *_: Any) -> Any:
+    """Write each image by itself: torch's decomposition adds its offset, so that an index reaches the next image."""
+    images = x.shape[: x.dim() - len(output_size)]
+    zeros = x.new_zeros([*images, *output_size])
+    if is_empty(x) or is_empty(zeros):
+        return zeros
+    number = math.prod(images)
+    image = torch.arange(number).unsqueeze(1)
+    places = [image, indices.reshape(number, -1)]
+    return put_nonnegative(zeros.reshape(number, -1), places, x.reshape(number, -1), False).reshape(zeros.shape)
 
 
 @decomposes(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)

@@ -61,6 +61,9 @@ LINALG = (
     .replacing(index_put.index_put, because="the C++ lowering does not wrap negative indices")
     .replacing(index_put.index_copy, because="torch's decomposition hides that indices are not negative")
     .replacing(index_add.index_add_by_writes, because="torch's decomposition wraps negative indices")
+    .replacing(
+        index_put.max_unpool, because="torch's decomposition takes negative indices, and those of the next image"
+    )
     .replacing(index_put.index_fill, because="torch's decomposition writes at negative indices by index_copy")
     .replacing(indexing.index_int64, because="the C++ lowering mixes the integer types of indices")
     .preferring(

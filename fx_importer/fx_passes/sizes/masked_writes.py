@@ -28,13 +28,14 @@ from fx_importer.options import Capture
 
 def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
     """Insert an assumption before each such write."""
+    rules = _RULES | _IN_LINALG if context.target.data_dependent_sizes else _RULES
     modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
-    if not any(node.target in _RULES for module in modules for node in module.graph.nodes):
+    if not any(node.target in rules for module in modules for node in module.graph.nodes):
         return program
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         for node in list(graph.nodes):
-            if (rule := _RULES.get(node.target)) is not None:
+            if (rule := rules.get(node.target)) is not None:
                 rule(node)
 
     return with_rewritten_graphs(program, rewrite)
@@ -124,6 +125,15 @@ def _repeat_interleave(node: fx.Node) -> None:
         emit_assumption(node, fits, question_at(trace, f"sum of repeats == {size}", "True", "an error"))
 
 
+def _one_hot(node: fx.Node) -> None:
+    """Need classes that are not negative and less than their number."""
+    classes, number = node.args
+    first, last = emit(node, aten.ge.Scalar, classes, 0), emit(node, aten.lt.Scalar, classes, number)
+    condition = emit(node, aten.all.default, emit(node, aten.logical_and.default, first, last))
+    text = f"0 <= class < {number if isinstance(number, int) else 'num_classes'}"
+    emit_assumption(node, condition, question_at(node.meta.get("stack_trace"), text, "True", "an error"))
+
+
 def _selects(source: fx.Node, mask: fx.Node) -> bool:
     """Return whether ``source`` reads at ``mask``, or one that is computed in the same way."""
     if source.target is not aten.index.Tensor:
@@ -174,6 +184,8 @@ _RULES: dict[Any, Callable[[fx.Node], None]] = {
     **dict.fromkeys((aten.masked_scatter.default, aten.masked_scatter_.default), _masked_scatter),
     **dict.fromkeys((aten.repeat_interleave.Tensor, aten.repeat_interleave.self_Tensor), _repeat_interleave),
 }
+_IN_LINALG: dict[Any, Callable[[fx.Node], None]] = {aten.one_hot.default: _one_hot}
+"""Other types check no indices."""
 
 CHECK_MASKED_WRITES = FxPass(
     "check-masked-writes",

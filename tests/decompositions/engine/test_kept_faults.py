@@ -244,8 +244,9 @@ def test_circular_pad_is_refused() -> None:
     [
         ("tosa", lambda x: x.unfold(0, 2, 1), "aten.unfold", "does not end for a dynamic axis"),
         ("linalg-on-tensors", lambda x: x.repeat(2, 3, 0), "aten.repeat", "has other sizes for no repetitions"),
+        ("stablehlo", lambda x: x.roll(5, 0), "aten.roll", "a shift is larger than a dynamic size"),
     ],
-    ids=["windows", "no_repetitions"],
+    ids=["windows", "no_repetitions", "shifts"],
 )
 def test_dynamic_axes_are_refused(output_type: str, function: Any, kept: str, limit: str) -> None:
     with pytest.raises(KeptOperatorError, match=limit):

@@ -145,6 +145,8 @@ class KeptRule:
             return "does not end for a dynamic axis" if isinstance(args[0].shape[args[1]], SymInt) else None
         if self.operator is aten.repeat.default and 0 in [count for count in args[1] if type(count) is int]:
             return "has other sizes for no repetitions of dynamic axes" if has_dynamic_sizes(args, kwargs) else None
+        if self.operator is aten.roll.default and any(map(_may_exceed, args[1], _sizes(args))):
+            return "reads other elements where a shift is larger than a dynamic size"
         circular = self.operator is aten.pad.default and (*args[2:3], kwargs.get("mode"))[0] == "circular"
         if circular and 0 not in [size for size in args[0].shape if isinstance(size, int)]:
             return "has no circular mode"
@@ -167,6 +169,15 @@ class KeptRule:
             raise WrongWhenKept(self.operator, sentence)
         if collected is not None:
             collected[sentence] = severity
+
+
+def _sizes(args: Sequence[Any]) -> list[Any]:
+    """Return the sizes of the axes, or of all elements, that ``roll`` shifts along."""
+    return [args[0].shape[axis] for axis in args[2]] if args[2:] and args[2] and args[0].dim() else [args[0].numel()]
+
+
+def _may_exceed(shift: Any, size: Any) -> bool:
+    return isinstance(size, SymInt) and not (isinstance(shift, int) and abs(shift) <= 1)
 
 
 _WITHOUT_BROADCASTING = (
