@@ -12,6 +12,7 @@ from fx_importer.rewrites import (
     control_flow_to_scf,
     drop_unused_results,
     fold_linalg_no_ops,
+    fold_size_divisions,
     gelu_to_linalg,
     inline_positions,
     loops_to_destination_style,
@@ -66,6 +67,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 "Scans, scatters, sorts are loops that update tensors in place; NaN propagates; no-ops are dropped.",
                 (
                     *(allow_inlining, nans_in_linalg, tm_tensor_to_loops, fold_linalg_no_ops, inline_positions),
+                    fold_size_divisions,
                     on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse"),
                     *(drop_unused_results, loops_to_destination_style),
                     on_functions("canonicalize", "cse"),

@@ -35,6 +35,7 @@ from fx_importer.rewrites.linalg.linalg_no_ops import drop_unused_results, fold_
 from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read_initial_values
 from fx_importer.rewrites.linalg.positions import inline_positions
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
+from fx_importer.rewrites.linalg.size_divisions import fold_size_divisions
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.llvm.arena import place_results, plan_arena, plan_slots
 from fx_importer.rewrites.llvm.empty_tensors import separate_empty_tensors
@@ -146,6 +147,7 @@ _ALL = (
     fit_tosa_floats,
     fit_tosa_integers,
     fold_linalg_no_ops,
+    fold_size_divisions,
     fold_stablehlo_no_ops,
     gelu_to_linalg,
     guard_stablehlo,
