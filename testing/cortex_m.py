@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.native.abi import Value
+from fx_importer.native.cmsis_nn import ROUNDING
 from fx_importer.native.library import Library, inputs_of, outputs_of
 
 COMPILER, EMULATOR = "arm-none-eabi-gcc", "qemu-system-arm"
@@ -139,7 +140,10 @@ def missing_tools() -> list[str]:
 
 
 def run_on(cpu: str, library: Library, folder: Path, inputs: Sequence[Tensor], optimization: str = "-O2") -> Run:
-    """Run ``main`` of the C source in ``folder``, of static sizes, on an emulated processor."""
+    """Run ``main`` of the C source in ``folder``, of static sizes, on an emulated processor.
+
+    What it calls of CMSIS-NN is compiled from its source.
+    """
     board, entry, name = BOARDS[cpu], library.entries[0], library.name
     arrays = [_array(f"input_{i}", tensor) for i, tensor in enumerate(inputs)]
     assert len(arrays) == len(inputs_of(entry))
@@ -154,9 +158,13 @@ def run_on(cpu: str, library: Library, folder: Path, inputs: Sequence[Tensor], o
     (folder / "board.ld").write_text(_LINKER.format(flash=board.flash, ram=board.ram))
     options = [*board.flags, "-mthumb", optimization, "-std=c99", "-ffunction-sections", "-fdata-sections"]
     strict = ["-Wall", "-Wextra", "-Werror"]
+    layers: list[str] = []
+    if library.cmsis_nn is not None:
+        options += [f"-D{ROUNDING}", f"-I{library.cmsis_nn.includes}"]
+        layers = [str(path) for path in library.cmsis_nn.sources()]
     _run([COMPILER, *options, *strict, "-c", f"{name}.c", "-o", "model.o"], folder)
     link = ["-nostartfiles", "--specs=nosys.specs", "-T", "board.ld", "-Wl,--gc-sections", "-lm"]
-    _run([COMPILER, *options, "-std=gnu99", "startup.c", "model.o", *link, "-o", "program.elf"], folder)
+    _run([COMPILER, *options, "-std=gnu99", "startup.c", "model.o", *layers, *link, "-o", "program.elf"], folder)
     emulator = [EMULATOR, "-M", board.machine, "-nographic", "-icount", "shift=0", "-kernel", "program.elf"]
     printed = _run([*emulator, "-semihosting-config", "enable=on,target=native"], folder, 600)
     values = [bytes.fromhex(line.split()[1]) for line in printed.splitlines() if line.count(" ") == 1]

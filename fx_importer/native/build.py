@@ -27,6 +27,7 @@ from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import key_of
 from fx_importer.native.abi import EntryPoint, entry_of, identifier
 from fx_importer.native.cblas import Cblas, find_cblas
+from fx_importer.native.cmsis_nn import CmsisNn, compile_layers, find_cmsis_nn, with_layers
 from fx_importer.native.compilers import find_compiler
 from fx_importer.native.header import header
 from fx_importer.native.initial_values import initial_values, is_zero
@@ -78,6 +79,7 @@ def build_native(
     blas: str | None = None,
     mapped: Sequence[Mapped] | None = None,
     constants: Mapping[str, str] = MappingProxyType({}),
+    cmsis_nn: str | os.PathLike[str] | None = None,
 ) -> Built:
     """Build ``lowered`` as the files that begin with ``path``; see `Lowered.build`.
 
@@ -85,6 +87,7 @@ def build_native(
     ``constants`` as macros.
     """
     prefix, chosen, cblas = check_build(path, target, kind, weights, threads, blas)
+    cmsis = None if cmsis_nn is None else find_cmsis_nn(cmsis_nn)
     _check_module(lowered)
     if "ml_program" in dialects_of(lowered.module):
         warnings.warn(
@@ -94,12 +97,14 @@ def build_native(
             stacklevel=3,
         )
     if kind == SOURCE:
-        return _build_source(lowered, prefix, weights, cblas)
+        return _build_source(lowered, prefix, weights, cblas, cmsis)
     find_compiler().check(chosen)
     with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
         folder = Path(scratch)
-        library, sources = _write_sources(lowered, prefix.name, chosen, cblas, weights, folder, mapped, constants)
-        objects: list[Path] = []
+        library, sources = _write_sources(
+            lowered, prefix.name, chosen, cblas, weights, folder, mapped, constants, cmsis
+        )
+        objects = [] if library.cmsis_nn is None else compile_layers(library.cmsis_nn, prefix.name, chosen, folder)
         for source in sources:
             compile_file(chosen, source, made := source.with_suffix(".o"))
             objects.append(made)
@@ -109,12 +114,14 @@ def build_native(
         return Built(_moved(made, prefix.parent), library)
 
 
-def _build_source(lowered: LoweredRecord, prefix: Path, weights: str, cblas: Cblas | None) -> Built:
+def _build_source(
+    lowered: LoweredRecord, prefix: Path, weights: str, cblas: Cblas | None, cmsis: CmsisNn | None
+) -> Built:
     """Write C source, which needs no toolchain."""
     from fx_importer.native.c_source.source import write_c_source  # imports `to_buffers`
 
     with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
-        library, files = write_c_source(lowered, prefix.name, weights, Path(scratch), cblas)
+        library, files = write_c_source(lowered, prefix.name, weights, Path(scratch), cblas, cmsis)
         return Built(_moved(files, prefix.parent), library)
 
 
@@ -218,9 +225,11 @@ def _write_sources(
     folder: Path,
     mapped: Sequence[Mapped] | None,
     constants: Mapping[str, str],
+    cmsis: CmsisNn | None,
 ) -> tuple[Library, list[Path]]:
     """Write the header, the block of weights and the sources to ``folder``; return the sources."""
     base = copy_module(lowered.linked.operation)
+    cmsis = cmsis and with_layers(cmsis, base, name)
     before = MappedBlock(mapped or ())
     resources = elide_weights(base, lambda data: before.place_of(data) is not None)
     hoisted, files = before.weights(resources), before.files
@@ -259,6 +268,7 @@ def _write_sources(
         mapped is not None,
         constants=constants,
         blas=cblas and cblas.calling(routines),
+        cmsis_nn=cmsis,
     )
     (folder / f"{name}.h").write_text(header(library), encoding="utf-8")
     (source := folder / f"{name}.c").write_text(wrapper(library), encoding="utf-8")

@@ -6,6 +6,7 @@ import numpy as np
 
 from fx_importer.manifest import Scale
 from fx_importer.native.abi import EntryPoint, Value
+from fx_importer.native.cmsis_nn import ROUNDING
 from fx_importer.native.library import (
     ALIGNMENT,
     STATUSES,
@@ -50,7 +51,7 @@ def _about(library: Library) -> str:
  * Every function returns a status, 0 if all is well; outputs are undefined after another one.
  *
  * Threads: there are no writable globals. Threads may call together, each with an arena of its own{_threads(library)}.
- * A call runs on {threads}.{_blas(library)}
+ * A call runs on {threads}.{_blas(library)}{_cmsis_nn(library)}
  */
 """
 
@@ -64,6 +65,22 @@ def _blas(library: Library) -> str:
  * BLAS: large matmuls call {" and ".join(library.blas.routines.values())}. {library.blas.linked}; ship it with the
  * program. It may allocate memory and use threads: OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or its functions set their
  * number, on which the rounding of sums may depend. If threads call together, it must be built for that."""
+
+
+def _cmsis_nn(library: Library) -> str:
+    """Return what a program must know of the CMSIS-NN that the code calls."""
+    if library.cmsis_nn is None or not library.cmsis_nn.layers:
+        return ""
+    layers = f"CMSIS-NN: layers call {' and '.join(library.cmsis_nn.functions)}"
+    if library.target.architecture != "any":
+        return f"""
+ *
+ * {layers}, which are in this library, with
+ * names that begin with {library.name}_. The license of CMSIS-NN holds for them."""
+    return f"""
+ *
+ * {layers}. Compile this source
+ * and CMSIS-NN with -D{ROUNDING}."""
 
 
 def _threads(library: Library) -> str:

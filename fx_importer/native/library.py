@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fx_importer.native.abi import EntryPoint, Size, Value
 from fx_importer.native.cblas import Cblas
+from fx_importer.native.cmsis_nn import CmsisNn
 from fx_importer.native.targets import NativeTarget
 from fx_importer.rewrites.llvm.arena import aligned
 from fx_importer.rewrites.native.status_checks import FIRST_STATUS
@@ -82,6 +83,8 @@ class Library:
     """More macros of the header, and their values."""
     blas: Cblas | None = None
     """The BLAS that code calls."""
+    cmsis_nn: CmsisNn | None = None
+    """The CMSIS-NN that code is built with, and the layers that call it."""
 
     @property
     def state_bytes(self) -> int:

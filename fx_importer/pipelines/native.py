@@ -14,6 +14,7 @@ from fx_importer.pipelines.stage import Pass, Stage, Step, on_functions
 from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
 from fx_importer.rewrites import (
     call_cblas,
+    call_cmsis_nn,
     channels_last,
     divide_without_traps,
     expand_scalars,
@@ -85,6 +86,15 @@ def buffers(
         bufferize = replace(bufferize, passes=_before(return_by_destination, bufferize.passes, call_cblas(sgemm=sgemm)))
     before = (*to_linalg, IN_PLACE, entry, layouts, fuse, _CONSTANTS, *rows)
     return Pipeline("native", (*before, bufferize, _LOOPS, _CHECKS))
+
+
+def cmsis_nn_layers(library: str) -> Pipeline:
+    """Return the pipeline after which layers of int8 in TOSA call CMSIS-NN, in functions that begin with ``library``.
+
+    Other operations stay as they are.
+    """
+    calls = Stage("cmsis-nn", "Layers of int8 call CMSIS-NN, on buffers.", (call_cmsis_nn(library=library),))
+    return Pipeline("cmsis-nn", (calls,))
 
 
 def _before(step: Step, steps: Sequence[Step], new: Step) -> tuple[Step, ...]:

@@ -168,6 +168,7 @@ class Lowered(LoweredOnMesh):
         weights: str = "embedded",
         threads: str | None = None,
         blas: str | None = None,
+        cmsis_nn: str | os.PathLike[str] | None = None,
     ) -> Built:
         """Build the module as native code with a C header: no runtime, no Python, and no allocation in a call.
 
@@ -185,6 +186,8 @@ class Lowered(LoweredOnMesh):
                 by default a call runs on one thread.
             blas: the library whose ``cblas_sgemm`` and ``cblas_dgemm`` compute large matmuls: ``"openblas"``, a name
                 that a linker takes after ``-l``, or the path of a shared library; by default loops compute them.
+            cmsis_nn: a folder with the source of CMSIS-NN, whose functions compute convolutions and linear layers of
+                int8 where results are the same bits; by default loops compute them.
 
         Raises:
             UsageError: for a target or kind that does not exist, operators that PyTorch runs, sizes that depend on
@@ -193,7 +196,7 @@ class Lowered(LoweredOnMesh):
         """
         from fx_importer.native.build import build_native
 
-        return build_native(self, path, target, kind, weights, threads, blas)
+        return build_native(self, path, target, kind, weights, threads, blas, cmsis_nn=cmsis_nn)
 
     def save_artifact(
         self, path: str | os.PathLike[str], version: str = DEFAULT_VERSION, weights: Weights = "inline"

@@ -56,6 +56,7 @@ from fx_importer.rewrites.llvm.vectorization import vectorize_sums
 from fx_importer.rewrites.llvm.weight_hoisting import hoist_weights, pack_weights
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.native.cblas_calls import call_cblas, pass_addresses
+from fx_importer.rewrites.native.cmsis_nn_calls import call_cmsis_nn
 from fx_importer.rewrites.native.destinations import return_by_destination
 from fx_importer.rewrites.native.integer_divisions import divide_without_traps
 from fx_importer.rewrites.native.integer_sums import keep_narrow_results, tile_integer_sums
@@ -238,6 +239,6 @@ REWRITES: Mapping[str, RewriteStep] = {step.name: step for step in _ALL}
 """Every rewrite by the name of its pass, under which the text of a pipeline is read back."""
 REWRITE_FAMILIES: Mapping[str, RewriteFamily] = {
     family.name: family
-    for family in (call_cblas, channels_last, outline_kernels, set_entry_point, set_processor, tile_sums)
+    for family in (call_cblas, call_cmsis_nn, channels_last, outline_kernels, set_entry_point, set_processor, tile_sums)
 }
 """Every rewrite with options by the name of its pass."""

@@ -14,6 +14,7 @@ from fx_importer.cli.terminal import echo
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
 from fx_importer.native.build import SOURCE, check_build
+from fx_importer.native.cmsis_nn import find_cmsis_nn
 from fx_importer.native.compilers import find_compiler
 from fx_importer.options import Options
 
@@ -30,6 +31,7 @@ def build_model(
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
     json: Path | None = None,
+    cmsis_nn: Path | None = None,
 ) -> None:
     """Lower the model that ``model`` names, and build it as native code: see `Lowered.build`.
 
@@ -40,13 +42,23 @@ def build_model(
     """
     with _options_in_errors():
         _, chosen, _ = check_build(output, target, kind, weights, threads, blas)
+        if cmsis_nn is not None:
+            find_cmsis_nn(cmsis_nn)
     if kind != SOURCE:
         find_compiler().check(chosen)
     with json_output(json) as write:
         with following.run(model, "build") as followed, reporting_progress(True):
             lowered = followed.lowered = lower_model(model, following.prepared(options), trust)
             with _options_in_errors():
-                built = lowered.build(output, target=target, kind=kind, weights=weights, threads=threads, blas=blas)
+                built = lowered.build(
+                    output,
+                    target=target,
+                    kind=kind,
+                    weights=weights,
+                    threads=threads,
+                    blas=blas,
+                    cmsis_nn=cmsis_nn,
+                )
         for path in built.files:
             echo(f"{path}: {path.stat().st_size:,} bytes")
         library = built.library
@@ -59,6 +71,11 @@ def build_model(
                 ", ".join(library.blas.routines.values()) if library.blas else "nothing: no matmul is large enough"
             )
             echo(f"{library.name} calls of {blas}: {routines}")
+        layers = library.cmsis_nn.layers if library.cmsis_nn else ()
+        if library.cmsis_nn is not None:
+            functions = ", ".join(library.cmsis_nn.functions)
+            calls = f"{len(layers)} layers, by {functions}" if layers else "nothing: no layer has its semantics"
+            echo(f"{library.name} calls of CMSIS-NN: {calls}")
         write(
             document(
                 {
@@ -69,6 +86,7 @@ def build_model(
                     "state_bytes": library.state_bytes,
                     "arena_bytes": arenas,
                     "blas": [*library.blas.routines.values()] if library.blas else [],
+                    "cmsis_nn_layers": len(layers),
                 }
             )
         )
@@ -87,5 +105,5 @@ def _options_in_errors() -> Iterator[None]:
         raise UsageError(message) from error
 
 
-_NAMES = {"weights": "weights-in"}
-_KEYWORD = re.compile(r"\b(weights|kind|target|threads|blas)='([^']*)'")
+_NAMES = {"weights": "weights-in", "cmsis_nn": "cmsis-nn"}
+_KEYWORD = re.compile(r"\b(weights|kind|target|threads|blas|cmsis_nn)='([^']*)'")

@@ -51,6 +51,13 @@ def build(
         str | None, typer.Option(metavar="openmp", help="Run loops on OpenMP threads. Default: on one thread.")
     ] = None,
     blas: Blas = None,
+    cmsis_nn: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Call CMSIS-NN, whose source is in this folder, for layers of int8. Default: none.",
+        ),
+    ] = None,
     json: Json = None,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
     following: Following = Following(),  # noqa: B008
@@ -62,4 +69,4 @@ def build(
     """
     from fx_importer.cli.native.build import build_model
 
-    build_model(model, output, options, target, kind, native_weights, threads, blas, following, trust, json)
+    build_model(model, output, options, target, kind, native_weights, threads, blas, following, trust, json, cmsis_nn)

@@ -1,4 +1,4 @@
-"""Loops and branches of scf, and calls of BLAS, as statements of C."""
+"""Loops and branches of scf, and calls of libraries, as statements of C."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import terminator
 from fx_importer.native.c_source.scalars import paren, plain
+from fx_importer.rewrites.native.cmsis_nn_calls import IN_NAMES
 
 if TYPE_CHECKING:
     from fx_importer.native.c_source.functions import FunctionWriter
@@ -113,14 +114,15 @@ def _parallel_segments(op: ir.Operation) -> list[list[ir.Value]]:
 
 
 def _call(writer: FunctionWriter, op: ir.Operation) -> None:
-    """Write a call of BLAS, which `call_cblas` made: matrices are pointers to their first elements."""
+    """Write a call of BLAS or CMSIS-NN: buffers are pointers to their first elements."""
     name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-    if "cblas_" not in name:
+    if "cblas_" not in name and IN_NAMES not in name:
         raise UsageError(f"C source has no form of a call of '{name}': build a library or an object")
     arguments = [
         _pointer(writer, x) if isinstance(x.type, ir.MemRefType) else plain(writer.scalar(x)) for x in op.operands
     ]
-    writer.line(f"{name}({', '.join(arguments)});")
+    (declared,) = writer.declare(op.results[0], "const ") if op.results else ("",)
+    writer.line(f"{declared}{' = ' * bool(declared)}{name}({', '.join(arguments)});")
 
 
 def _pointer(writer: FunctionWriter, value: ir.Value) -> str:

@@ -26,6 +26,7 @@ from fx_importer.native.c_source.helpers import definitions
 from fx_importer.native.c_source.scalars import COMPLEX_TYPES, c_type
 from fx_importer.native.c_source.unread_sizes import without_unread_sizes
 from fx_importer.native.cblas import Cblas
+from fx_importer.native.cmsis_nn import CmsisNn, layer_functions, with_layers
 from fx_importer.native.header import header
 from fx_importer.native.initial_values import initial_values, is_zero
 from fx_importer.native.library import Library, Part
@@ -78,9 +79,16 @@ class _Arrays:
 
 
 def write_c_source(
-    lowered: LoweredRecord, name: str, weights: str, folder: Path, cblas: Cblas | None = None
+    lowered: LoweredRecord,
+    name: str,
+    weights: str,
+    folder: Path,
+    cblas: Cblas | None = None,
+    cmsis: CmsisNn | None = None,
 ) -> tuple[Library, list[Path]]:
-    """Write ``NAME.c`` and ``NAME.h`` to ``folder``; return the library and the files. Large matmuls call ``cblas``.
+    """Write ``NAME.c`` and ``NAME.h`` to ``folder``; return the library and the files.
+
+    Large matmuls call ``cblas``, and layers of int8 call ``cmsis``.
 
     Raises:
         UsageError: for operations that have no form in C.
@@ -88,6 +96,7 @@ def write_c_source(
     if weights != "embedded":
         raise UsageError(f"kind='c' has its weights as arrays: weights='{weights}' is for libraries and objects")
     base = copy_module(lowered.linked.operation)
+    cmsis = cmsis and with_layers(cmsis, base, name)
     resources = elide_weights(base)
     arrays = _Arrays()
     entries: list[EntryPoint] = []
@@ -112,7 +121,9 @@ def write_c_source(
             places[number] = arrays.add(key, None, _element_of(tensor.dtype), tensor)
     parts = tuple(Part(key, 0, tensor.nbytes) for key, tensor in state.items())
     blas = cblas and cblas.calling(routines)
-    library = Library(name, tuple(entries), parts, offsets, 0, weights, C_TARGET, arrays=places, blas=blas)
+    library = Library(
+        name, tuple(entries), parts, offsets, 0, weights, C_TARGET, arrays=places, blas=blas, cmsis_nn=cmsis
+    )
     files = [folder / f"{name}.c", folder / f"{name}.h"]
     files[1].write_text(header(library), encoding="utf-8")
     files[0].write_text(_source(library, arrays, functions), encoding="utf-8")
@@ -133,7 +144,8 @@ def _source(library: Library, arrays: _Arrays, functions: Sequence[str]) -> str:
     head = _HEAD.format(name=library.name, includes="\n".join(f"#include <{file}>" for file in includes))
     types = COMPLEX_TYPES if "fx_complex" in text else ""
     blas = _prototypes(library.blas) if library.blas else ""
-    return "\n".join(part for part in (head, _NO_CONTRACTION if floats else "", types, blas, text) if part)
+    layers = layer_functions(library.cmsis_nn, "static ") if library.cmsis_nn and library.cmsis_nn.layers else ""
+    return "\n".join(part for part in (head, _NO_CONTRACTION if floats else "", types, blas, layers, text) if part)
 
 
 def _prototypes(blas: Cblas) -> str:

@@ -17,6 +17,8 @@ from fx_importer.rewrites.llvm.library_functions import Product, library_functio
 
 ROUTINES = "cblas_routines"
 """The fact which functions of CBLAS the module calls, by element type."""
+_BYTES = {**ELEMENT_BYTES, "i8": 1, "i32": 4}
+"""The bytes of the elements that functions of C take."""
 _ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112
 """Values of the enumerations of CBLAS."""
 _TOO_LARGE = f"a size of a matmul is larger than {LARGEST_SIZE}, the largest that BLAS takes"
@@ -145,7 +147,7 @@ def pass_addresses(module: ir.Operation) -> None:
     for op in functions.values():
         index = ir.IndexType.get(module.context)
         inputs = [index if isinstance(kind, ir.MemRefType) else kind for kind in op.type.inputs]
-        kind = ir.FunctionType.get(inputs, [], module.context)
+        kind = ir.FunctionType.get(inputs, op.type.results, module.context)
         op.attributes["function_type"] = ir.TypeAttr.get(kind, module.context)
 
 
@@ -154,4 +156,4 @@ def _address(emit: ArithOps, buffer: ir.Value) -> ir.Value:
     types = [f"memref<{kind.element_type}>", *["index"] * (1 + 2 * kind.rank)]
     _, offset, *_ = emit.op("memref.extract_strided_metadata", types, [buffer]).results
     begin = emit.value("memref.extract_aligned_pointer_as_index", "index", buffer)
-    return emit.index_op("addi", begin, emit.index_op("muli", offset, ELEMENT_BYTES[str(kind.element_type)]))
+    return emit.index_op("addi", begin, emit.index_op("muli", offset, _BYTES[str(kind.element_type)]))
