@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Layers of int8 call functions of CMSIS-NN on buffers; those that it rounds otherwise stay."""
+"""Layers of int8 call functions of CMSIS-NN on buffers; those that it rounds or pads otherwise stay."""
 
 from torch_mlir import ir
 
@@ -19,11 +19,11 @@ func.func @{name}(%x: tensor<1x8x8x4xi8>) -> {result} {{
   %zy = "tosa.const"() <{{values = dense<5> : tensor<1xi8>}}> : () -> tensor<1xi8>
   %sums = tosa.{op} %x, %w, %b, %zx, %zw {{acc_type = i32, dilation = array<i64: 1, 1>, pad = array<i64: {pad}>,
       stride = array<i64: 1, 1>}} : (tensor<1x8x8x4xi8>, tensor<{filter}xi8>, tensor<4xi32>, tensor<1xi8>, tensor<1xi8>)
-      -> tensor<1x8x8x4xi32>
+      -> tensor<1x8x{width}x4xi32>
   %y = tosa.rescale %sums, %m, %s, %z, %zy {{input_unsigned = false, output_unsigned = false, per_channel = false,
-      rounding_mode = {rounding}, scale32 = true}} : (tensor<1x8x8x4xi32>, tensor<1xi32>, tensor<1xi8>, tensor<1xi32>,
-      tensor<1xi8>) -> tensor<1x8x8x4xi8>
-  %c = tosa.clamp %y {{min_val = 5 : i8, max_val = 99 : i8}} : (tensor<1x8x8x4xi8>) -> tensor<1x8x8x4xi8>
+      rounding_mode = {rounding}, scale32 = true}} : (tensor<1x8x{width}x4xi32>, tensor<1xi32>, tensor<1xi8>, tensor<1xi32>,
+      tensor<1xi8>) -> tensor<1x8x{width}x4xi8>
+  %c = tosa.clamp %y {{min_val = 5 : i8, max_val = 99 : i8}} : (tensor<1x8x{width}x4xi8>) -> tensor<1x8x{width}x4xi8>
   return {returned}
 }}
 """
@@ -33,6 +33,7 @@ DEFAULTS = {
     "weight_zero": 0,
     "shift": 40,
     "pad": "1, 1, 1, 1",
+    "width": 8,
     "rounding": "SINGLE_ROUND",
     "result": "tensor<1x8x8x4xi8>",
     "returned": "%c : tensor<1x8x8x4xi8>",
@@ -43,6 +44,21 @@ LAYERS = {
     "large_scale": {"shift": 31},
     "two_roundings": {"rounding": "DOUBLE_ROUND"},
     "asymmetric_weights": {"weight_zero": 1},
+    "two_columns_after": {
+        "op": "depthwise_conv2d",
+        "filter": "3x3x4x1",
+        "pad": "1, 1, 1, 2",
+        "width": 9,
+        "result": "tensor<1x8x9x4xi8>",
+        "returned": "%c : tensor<1x8x9x4xi8>",
+    },
+    "pixels_after": {
+        "filter": "4x1x1x4",
+        "pad": "0, 0, 0, 1",
+        "width": 9,
+        "result": "tensor<1x8x9x4xi8>",
+        "returned": "%c : tensor<1x8x9x4xi8>",
+    },
     "sums_are_read": {
         "result": "(tensor<1x8x8x4xi8>, tensor<1x8x8x4xi32>)",
         "returned": "%c, %sums : tensor<1x8x8x4xi8>, tensor<1x8x8x4xi32>",
@@ -80,6 +96,10 @@ with ir.Context() as context:
 # CHECK-LABEL: func.func @two_roundings(
 # CHECK: tosa.conv2d
 # CHECK-LABEL: func.func @asymmetric_weights(
+# CHECK: tosa.conv2d
+# CHECK-LABEL: func.func @two_columns_after(
+# CHECK: tosa.depthwise_conv2d
+# CHECK-LABEL: func.func @pixels_after(
 # CHECK: tosa.conv2d
 # CHECK-LABEL: func.func @sums_are_read(
 # CHECK: tosa.conv2d

@@ -152,19 +152,26 @@ class _Match:
 
 
 def _fits(layer: Layer) -> bool:
-    """Whether CMSIS-NN takes such sizes."""
+    """Whether CMSIS-NN takes such sizes, and reads such padding as TOSA does."""
     products = math.prod(layer.filter[1:3]) * (1 if layer.depthwise else layer.image[3])
     sizes = (*layer.image, *layer.filter, *layer.output, *layer.stride, *layer.padding, *layer.dilation)
     if max(sizes) >= _MOST_SIZE or products >= _MOST_PRODUCTS or not math.prod(sizes[:12]):
         return False
-    is_row = not layer.depthwise and layer.image[1] == layer.filter[1] == 1 and layer.filter[2] > 1
-    return not is_row or _right_padding(layer) == layer.padding[1]
+    (top, left), (below, right) = layer.padding, (_padding_after(layer, axis) for axis in (0, 1))
+    if layer.depthwise:  # of 3x3, the middle column is always read
+        return right <= max(left, 1)
+    if layer.filter[1:3] == (1, 1) and (top, left) == (0, 0):  # pixels of the result are those of the image
+        return below <= 0 and right <= 0
+    if layer.image[1] == layer.filter[1] == 1:  # rows: some versions take the paddings to be equal
+        return layer.output[1] == 1 and max(right, 0) == left < layer.filter[2]
+    return True
 
 
-def _right_padding(layer: Layer) -> int:
-    """Return the columns that are read after a row. Some versions take them to be as many as those before it."""
-    read = (layer.output[2] - 1) * layer.stride[1] + (layer.filter[2] - 1) * layer.dilation[1] + 1
-    return read - layer.image[2] - layer.padding[1]
+def _padding_after(layer: Layer, axis: int) -> int:
+    """Return the rows or columns that are read after an image; a negative number if some of it are not read."""
+    read = (layer.output[axis + 1] - 1) * layer.stride[axis]
+    read += (layer.filter[axis + 1] - 1) * layer.dilation[axis] + 1
+    return read - layer.image[axis + 1] - layer.padding[axis]
 
 
 def _replace(match: _Match, layer: Layer) -> list[ir.Type]:
