@@ -16,7 +16,7 @@ from fx_importer.native.toolchain import compile_file
 from fx_importer.pipelines.native import cmsis_nn_layers
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.rewrites.llvm.entry_point import read_fact
-from fx_importer.rewrites.native.cmsis_nn_calls import CONVOLUTIONS, LAYERS, Layer
+from fx_importer.rewrites.native.cmsis_nn_calls import CONVOLUTIONS, LAYERS, CmsisLayer
 
 HEADER = "arm_nnfunctions.h"
 ROUNDING = "CMSIS_NN_USE_SINGLE_ROUNDING"
@@ -32,7 +32,7 @@ class CmsisNn:
     """The source of CMSIS-NN, and the layers that call it."""
 
     folder: Path
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[CmsisLayer, ...] = ()
 
     @property
     def functions(self) -> list[str]:
@@ -91,7 +91,7 @@ def with_layers(cmsis: CmsisNn, module: ir.Module, library: str) -> CmsisNn:
         )
     for stage in cmsis_nn_layers(library).stages:
         run_stage(stage, module)
-    return replace(cmsis, layers=tuple(Layer(**fields) for fields in read_fact(module, LAYERS)))
+    return replace(cmsis, layers=tuple(CmsisLayer(**fields) for fields in read_fact(module, LAYERS)))
 
 
 def layer_functions(cmsis: CmsisNn, linkage: str = "") -> str:
@@ -104,7 +104,7 @@ def layer_functions(cmsis: CmsisNn, linkage: str = "") -> str:
     return "\n".join((head, *(_definition(layer, linkage) for layer in cmsis.layers)))
 
 
-def _definition(layer: Layer, linkage: str) -> str:
+def _definition(layer: CmsisLayer, linkage: str) -> str:
     kind, name = ("dw_conv", _DEPTHWISE) if layer.depthwise else ("conv", _CONVOLVE)
     multiple = f".ch_mult = {layer.output[3] // layer.image[3]}, " if layer.depthwise else ""
     tiles = ", ".join(
@@ -159,7 +159,8 @@ def compile_layers(cmsis: CmsisNn, library: str, target: NativeTarget, folder: P
     (layers := folder / "layers.c").write_text(layer_functions(cmsis), encoding="utf-8")
     (headers := folder / "c_library").mkdir()
     if target.is_bare:  # Zig has no C library for it
-        (headers / "math.h").touch()
+        for name in ("math.h", "stdio.h", "stdlib.h"):  # included, but not called
+            (headers / name).touch()
         (headers / "string.h").write_text(_STRING, encoding="utf-8")
     names = {name for defined in sources.values() for name in defined}
     renamed = [f"-D{name}={library}_{name}" for name in sorted(names)]

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Layers of int8 call functions of CMSIS-NN on buffers; those that it rounds or pads otherwise stay."""
+"""Layers of int8 call functions of CMSIS-NN on buffers; those that it rounds or pads otherwise stay, and those of state."""
 
 from torch_mlir import ir
 
@@ -8,7 +8,7 @@ from fx_importer.pipelines.native import cmsis_nn_layers
 from fx_importer.pipelines.runner import run_stage
 
 LAYER = """
-func.func @{name}(%x: tensor<1x8x8x4xi8>) -> {result} {{
+func.func @{name}(%x: tensor<1x8x8x4xi8> {argument}) -> {result} {{
   %w = "tosa.const"() <{{values = dense<3> : tensor<{filter}xi8>}}> : () -> tensor<{filter}xi8>
   %b = "tosa.const"() <{{values = dense<[1, 2, 3, 4]> : tensor<4xi32>}}> : () -> tensor<4xi32>
   %zx = "tosa.const"() <{{values = dense<-7> : tensor<1xi8>}}> : () -> tensor<1xi8>
@@ -34,6 +34,7 @@ DEFAULTS = {
     "shift": 40,
     "pad": "1, 1, 1, 1",
     "width": 8,
+    "argument": "",
     "rounding": "SINGLE_ROUND",
     "result": "tensor<1x8x8x4xi8>",
     "returned": "%c : tensor<1x8x8x4xi8>",
@@ -58,6 +59,10 @@ LAYERS = {
         "width": 9,
         "result": "tensor<1x8x9x4xi8>",
         "returned": "%c : tensor<1x8x9x4xi8>",
+    },
+    "state": {
+        "argument": '{fx_importer.state = "s"}',
+        "result": '(tensor<1x8x8x4xi8> {fx_importer.state = "s"})',
     },
     "sums_are_read": {
         "result": "(tensor<1x8x8x4xi8>, tensor<1x8x8x4xi32>)",
@@ -100,6 +105,8 @@ with ir.Context() as context:
 # CHECK-LABEL: func.func @two_columns_after(
 # CHECK: tosa.depthwise_conv2d
 # CHECK-LABEL: func.func @pixels_after(
+# CHECK: tosa.conv2d
+# CHECK-LABEL: func.func @state(
 # CHECK: tosa.conv2d
 # CHECK-LABEL: func.func @sums_are_read(
 # CHECK: tosa.conv2d

@@ -10,14 +10,14 @@ import numpy as np
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit.arith import ArithOps
 from fx_importer.mlir.emit.emitter import replace
-from fx_importer.mlir.functions import body_of
+from fx_importer.mlir.functions import body_of, state_aliases
 from fx_importer.mlir.walk import operations, rewrite_with_options
 from fx_importer.rewrites.llvm.arena import aligned
 from fx_importer.rewrites.llvm.entry_point import write_fact
 from fx_importer.rewrites.tosa.range_rules import constant_array
 
 LAYERS = "cmsis_nn_layers"
-"""The fact which layers call CMSIS-NN: a list of fields of `Layer`."""
+"""The fact which layers call CMSIS-NN: a list of fields of `CmsisLayer`."""
 CONVOLUTIONS = ("tosa.conv2d", "tosa.depthwise_conv2d")
 """Linear layers are convolutions of images of one pixel in TOSA."""
 IN_NAMES = "_cmsis_nn_"
@@ -33,7 +33,7 @@ _FAILED = "CMSIS-NN refuses a layer, or needs more scratch memory than the versi
 
 
 @dataclass(frozen=True)
-class Layer:
+class CmsisLayer:
     """A convolution of int8, rescaled to int8 by channel and clamped. Shapes are as CMSIS-NN's: n, h, w, c."""
 
     name: str
@@ -77,7 +77,7 @@ def call_cmsis_nn(module: ir.Operation, library: str = "net") -> None:
     memory, and returns 0 if all is well. Its definition is C, which the fact `LAYERS` has the data for; its name begins
     with ``library``, so that the functions of two libraries differ.
     """
-    layers: list[Layer] = []
+    layers: list[CmsisLayer] = []
     for op in operations(module, CONVOLUTIONS):
         match = _Match.of(op)
         layer = match and match.layer(f"{library}{IN_NAMES}{len(layers)}")
@@ -108,7 +108,7 @@ class _Match:
     def last(self) -> ir.Operation:
         return self.clamp or self.rescale
 
-    def layer(self, name: str) -> Layer | None:
+    def layer(self, name: str) -> CmsisLayer | None:
         """Return what CMSIS-NN is told; None if its results are not those of TOSA."""
         image, weights, bias, *zero_points = self.convolution.operands
         types = [str(ir.ShapedType(value.type).element_type) for value in (image, weights, bias, self.last.results[0])]
@@ -116,6 +116,8 @@ class _Match:
         zeros = [_constant(value) for value in (*zero_points, *self.rescale.operands[3:])]
         multipliers, shifts = (_constant(value) for value in self.rescale.operands[1:3])
         if types != ["i8", "i8", "i32", "i8"] or not static or multipliers is None or shifts is None:
+            return None
+        if any(map(_is_state, (image, weights, bias))):
             return None
         if any(zero is None or zero.size != 1 for zero in zeros):
             return None
@@ -132,7 +134,7 @@ class _Match:
             return None
         top, _, left, _ = _numbers(self.convolution, "pad")
         low, high = _limits(self.clamp)
-        layer = Layer(
+        layer = CmsisLayer(
             name,
             depthwise,
             _sizes(image),
@@ -151,7 +153,17 @@ class _Match:
         return layer if _fits(layer) else None
 
 
-def _fits(layer: Layer) -> bool:
+def _is_state(value: ir.Value) -> bool:
+    """Whether ``value`` is state, whose memory the function writes: a call could read the new value there."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name == "tosa.reshape":
+        value = value.owner.operands[0]
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return ir.BlockArgument(value).arg_number in state_aliases(owner.owner.opview).values()
+    return owner.name == "bufferization.to_tensor" and isinstance(owner.operands[0].owner, ir.Block)
+
+
+def _fits(layer: CmsisLayer) -> bool:
     """Whether CMSIS-NN takes such sizes, and reads such padding as TOSA does."""
     products = math.prod(layer.filter[1:3]) * (1 if layer.depthwise else layer.image[3])
     sizes = (*layer.image, *layer.filter, *layer.output, *layer.stride, *layer.padding, *layer.dilation)
@@ -167,14 +179,14 @@ def _fits(layer: Layer) -> bool:
     return True
 
 
-def _padding_after(layer: Layer, axis: int) -> int:
+def _padding_after(layer: CmsisLayer, axis: int) -> int:
     """Return the rows or columns that are read after an image; a negative number if some of it are not read."""
     read = (layer.output[axis + 1] - 1) * layer.stride[axis]
     read += (layer.filter[axis + 1] - 1) * layer.dilation[axis] + 1
     return read - layer.image[axis + 1] - layer.padding[axis]
 
 
-def _replace(match: _Match, layer: Layer) -> list[ir.Type]:
+def _replace(match: _Match, layer: CmsisLayer) -> list[ir.Type]:
     """Call the function of ``layer``, on buffers of tensors that it only reads; return the types of its arguments."""
     emit = ArithOps.before(match.last)
     buffers = [
@@ -202,7 +214,7 @@ def _replace(match: _Match, layer: Layer) -> list[ir.Type]:
     return [value.type for value in arguments]
 
 
-def _declare(module: ir.Operation, layer: Layer, inputs: list[ir.Type]) -> None:
+def _declare(module: ir.Operation, layer: CmsisLayer, inputs: list[ir.Type]) -> None:
     status = ir.IntegerType.get_signless(32, module.context)
     with module.context, module.location, ir.InsertionPoint.at_block_begin(body_of(module)):
         func_d.FuncOp(layer.name, (inputs, [status]), visibility="private")

@@ -1,4 +1,5 @@
 #include "arm_nnfunctions.h"
+#include <stdio.h> /* as some files of CMSIS-NN do, which call none of its functions */
 
 /* Rescale a sum, with one rounding upwards from the middle, or, by default, with two: of the product with the
  * multiplier, and of the shift, away from zero. */
