@@ -112,3 +112,17 @@ def test_outlined_layers_take_the_check() -> None:
     torch.testing.assert_close(caller(*inputs), model(*inputs))
     with pytest.raises(AssumptionError):
         caller(X[:3], torch.tensor([0, 2, FAR]))
+
+
+@pytest.mark.slow_rows("linalg", "tosa")
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
+def test_ranges_up_to_an_item_of_known_number(output_type: str) -> None:
+    def masked(x: Tensor, lengths: Tensor) -> Tensor:
+        positions = torch.arange(0, lengths.max().item(), dtype=lengths.dtype)
+        return x.masked_fill(positions >= lengths[:, None], 0)
+
+    lowered = lower(masked, X, torch.tensor([3, 1, 0, 2]), output_type=output_type, capture="assume")
+    caller, lengths = lowered.caller(backend="jit"), torch.tensor([0, 0, 3, 1])
+    torch.testing.assert_close(caller(X, lengths), masked(X, lengths))
+    with pytest.raises(AssumptionError, match="is 3|>= 3"):
+        caller(X, torch.tensor([2, 1, 0, 2]))

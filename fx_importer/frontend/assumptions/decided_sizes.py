@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import SymBool, SymInt, fx
+from torch._ops import OpOverload
+from torch.fx.node import map_arg
 
 from fx_importer.diagnostics.assumption_messages import message_of
 from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
@@ -38,6 +40,8 @@ def check_decided_sizes(graph: fx.Graph) -> None:
         question = _question(number, source, constant)
         place = node if source is None else source  # before the size is used
         emit_assumption(place, NumberTensors(place).checked(node.args[0], question), question)
+        if number.target is aten.item.default:
+            _use_constant(number, constant)
         if source is not None and source.target is aten.bincount.default:
             _count_in_bins(source, node)
         elif source is not None and source.target in LISTS:
@@ -63,6 +67,15 @@ def _decided(condition: Any) -> tuple[fx.Node, int] | None:
     value = value_of(number)
     known = value.node.maybe_as_int() if isinstance(value, SymInt) else value
     return (number, constant) if known == constant else None
+
+
+def _use_constant(number: fx.Node, constant: int) -> None:
+    """Pass ``constant`` in place of ``number`` to operators, whose sizes torch.export computed with it."""
+    for user in list(number.users):
+        if isinstance(user.target, OpOverload) and user.target is not aten._assert_scalar.default:
+            user.args, user.kwargs = map_arg(
+                (user.args, user.kwargs), lambda argument: constant if argument is number else argument
+            )
 
 
 def _question(number: fx.Node, source: fx.Node | None, constant: int) -> Question:
