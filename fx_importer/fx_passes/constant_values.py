@@ -129,7 +129,10 @@ class Constants:
             for source in sorted(needed, key=self._order.__getitem__):
                 args, kwargs = map_arg((source.args, source.kwargs), self._values.__getitem__)
                 function: Any = source.target
-                value = function(*args, **kwargs)
+                try:
+                    value = function(*args, **kwargs)
+                except RuntimeError:  # a number that a dtype lacks: compiled code has infinity, as eager's kernels
+                    return None
                 if source.target not in _PARTS and not _has_type_of(value, source.meta["val"]):
                     return None
                 self._values[source] = value

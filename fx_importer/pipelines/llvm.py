@@ -21,6 +21,7 @@ from fx_importer.rewrites import (
     divide_without_traps,
     expand_scalars,
     expand_small_floats,
+    fill_pad_borders,
     hide_functions,
     hoist_weights,
     insert_checks,
@@ -41,6 +42,7 @@ from fx_importer.rewrites import (
     remove_fusion_marks,
     replace_functions,
     separate_empty_tensors,
+    separate_fills,
     set_entry_point,
     simplify_size_checks,
     skip_optimization,
@@ -90,10 +92,8 @@ def llvm(
             ),
         ),
     )
-    return Pipeline(
-        "llvm",
-        (INTEGERS, *to_linalg, IN_PLACE, entry, library, FUSE, CONSTANTS, BUFFERIZE, LOOPS, kernels, SCALARS, TO_LLVM),
-    )
+    before = (INTEGERS, *to_linalg, IN_PLACE, entry, library)
+    return Pipeline("llvm", (*before, FUSE, CONSTANTS, PADS, BUFFERIZE, LOOPS, kernels, SCALARS, TO_LLVM))
 
 
 ENTRY = "entry"
@@ -106,7 +106,7 @@ FUSE = Stage(
         keep_from_recomputation,
         Pass("inline"),
         Pass("symbol-dce"),
-        on_functions("refback-generalize-tensor-pad", "refback-generalize-tensor-concat", "canonicalize"),
+        on_functions("refback-generalize-tensor-concat", "canonicalize"),
         Pass("convert-elementwise-to-linalg"),  # arith and math on whole tensors, which rules of users may emit
         # Runs before generalization: ops fused into a matmul would be recomputed for each output column.
         Pass("linalg-fuse-elementwise-ops"),
@@ -117,7 +117,13 @@ FUSE = Stage(
 CONSTANTS = Stage(
     "constants",
     "Large weights are an argument. Contractions read along rows.",
-    (hoist_weights, interchange_loops, separate_empty_tensors),
+    (hoist_weights, interchange_loops, separate_fills, separate_empty_tensors),
+)
+PADS = Stage(
+    "pads",
+    "Tensors are computed inside the padded ones, whose borders are filled.",
+    # After CSE, which would merge the borders of two pads: these were copied for the second.
+    (fill_pad_borders, on_functions("refback-generalize-tensor-pad", "linalg-generalize-named-ops")),
 )
 BUFFERIZE = Stage(
     "bufferize",

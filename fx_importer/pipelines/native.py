@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from fx_importer.pipelines.llvm import FUSE, LOOPS, SCALARS, SUPPORTED_NUMBERS, TO_LLVM
+from fx_importer.pipelines.llvm import FUSE, LOOPS, PADS, SCALARS, SUPPORTED_NUMBERS, TO_LLVM
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.stage import Pass, Stage, Step, on_functions
 from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
@@ -84,7 +84,7 @@ def buffers(
     if sgemm is not None:
         layouts = replace(layouts, passes=(*layouts.passes, outline_blas_calls))
         bufferize = replace(bufferize, passes=_before(return_by_destination, bufferize.passes, call_cblas(sgemm=sgemm)))
-    before = (*to_linalg, IN_PLACE, entry, layouts, fuse, _CONSTANTS, *rows)
+    before = (*to_linalg, IN_PLACE, entry, layouts, fuse, _CONSTANTS, *rows, PADS)
     return Pipeline("native", (*before, bufferize, _LOOPS, _CHECKS))
 
 

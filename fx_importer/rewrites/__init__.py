@@ -29,10 +29,12 @@ from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.exact_floats import int8_matmuls_to_f32, other_int8_matmuls_to_f32
+from fx_importer.rewrites.linalg.filled_results import fill_results
 from fx_importer.rewrites.linalg.gelu import gelu_to_linalg
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
 from fx_importer.rewrites.linalg.linalg_no_ops import drop_unused_results, fold_linalg_no_ops, inline_rank_0_generics
 from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read_initial_values
+from fx_importer.rewrites.linalg.pad_borders import fill_pad_borders
 from fx_importer.rewrites.linalg.positions import inline_positions
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
 from fx_importer.rewrites.linalg.size_divisions import fold_size_divisions
@@ -171,6 +173,8 @@ _ALL = (
     launch_on_threads,
     literals_to_stablehlo,
     localize_variables,
+    fill_pad_borders,
+    fill_results,
     loops_to_destination_style,
     merge_dot_dimensions,
     move_bits,

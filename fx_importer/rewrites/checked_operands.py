@@ -11,7 +11,7 @@ from functools import reduce
 from itertools import compress, pairwise
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit.emitter import Emitter, replace, terminator, update_function_type
+from fx_importer.mlir.emit.emitter import Emitter, producer, replace, terminator, update_function_type
 from fx_importer.mlir.emit.stablehlo import StablehloOps
 from fx_importer.mlir.emit.tosa import TosaOps
 from fx_importer.mlir.functions import check_results, functions_of
@@ -152,8 +152,21 @@ def _guard_operation(op: ir.Operation, holds: ir.Value, dialect: _Dialect) -> No
         last.operands[0] = dialect.both(last, last.operands[0], holds)
         return
     position, safe = dialect.unsafe[op.name]
+    if safe and _is_nonzero(op.operands[position]):  # sizes, which are divided, stay known
+        return
     if isinstance(ir.RankedTensorType(op.operands[position].type).element_type, ir.IntegerType):
         op.operands[position] = dialect.choose(op, holds, op.operands[position], safe)
+
+
+def _is_nonzero(value: ir.Value) -> bool:
+    """Return whether ``value`` is a constant of one repeated number other than 0."""
+    if producer(value) not in ("stablehlo.constant", "tosa.const"):
+        return False
+    name = "value" if producer(value) == "stablehlo.constant" else "values"
+    attribute = value.owner.attributes[name]
+    if not isinstance(attribute, ir.DenseIntElementsAttr) or not attribute.is_splat:
+        return False
+    return ir.IntegerAttr(attribute.get_splat_value()).value != 0
 
 
 def _boolean(op: ir.Operation) -> ir.Type:

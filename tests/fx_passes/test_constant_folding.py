@@ -68,6 +68,15 @@ def test_positions_are_folded_where_many_operators_compute_them():
     assert "aten.mul.Tensor" in operators(fold_constants(canonical, rules=FoldingRules())[0])
 
 
+def test_numbers_that_a_dtype_lacks_are_left():
+    def program(x):
+        return torch.special.xlogy(1e300, x)
+
+    x = torch.tensor([0.5, 2.0])
+    for output_type in ("linalg-on-tensors", "tosa", "stablehlo"):
+        assert torch.equal(lower(program, x, output_type=output_type).run(x), program(x))
+
+
 def test_random_large_and_empty_results_are_not_folded():
     def program(x):
         return torch.rand(2) + x, torch.arange(20000) + x[:1].long(), torch.zeros(0, dtype=torch.int64)

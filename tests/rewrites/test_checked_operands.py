@@ -122,3 +122,22 @@ def test_checks_are_computed_before_indices_are_read() -> None:
     of_gather, of_scatter = operations(module.operation, ("tosa.select",))
     assert "dense<0> : tensor<1x1xi32>" in str(of_gather.operands[2].owner)
     assert "dense<[[0, 1]]> : tensor<1x2xi32>" in str(of_scatter.operands[2].owner)  # none twice
+
+
+DIVISION = """
+func.func @main(%x: tensor<i32>, %n: tensor<i32>) -> (tensor<i32>, tensor<i32>, tensor<i1> {fx_importer.check = ""}) {
+  %four = stablehlo.constant dense<4> : tensor<i32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %holds = stablehlo.compare NE, %n, %zero : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  %known = stablehlo.divide %x, %four : tensor<i32>
+  %asked = stablehlo.divide %x, %n : tensor<i32>
+  return %known, %asked, %holds : tensor<i32>, tensor<i32>, tensor<i1>
+}"""
+
+
+def test_division_by_a_constant_is_left():
+    context = new_context()
+    load_dialects(context)
+    module = ir.Module.parse(DIVISION, context)
+    guard_stablehlo(module.operation)
+    assert len(operations(module.operation, {"stablehlo.select"})) == 1

@@ -230,7 +230,10 @@ def _product(emit: LinalgOps, image: ir.Value, weight: ir.Value, begin: ir.Value
     pixels = math.prod(result.shape[:3])
     groups = [[0, 1, 2], [3]]
     left = emit.collapse_shape(image, groups, emit.tensor([pixels, channels], element))
-    to = emit.collapse_shape(begin, groups, emit.tensor([pixels, filters], element))
+    if producer(begin) == "linalg.fill":
+        to = emit.fill(begin.owner.operands[0], emit.empty([pixels, filters], element))
+    else:
+        to = emit.collapse_shape(begin, groups, emit.tensor([pixels, filters], element))
     maps = [emit.select_axes(3, axes) for axes in ((0, 2), (2, 1), (0, 1))]  # IREE 3.13 crashes without them
     attributes = {"operandSegmentSizes": emit.segments(2, 1), "indexing_maps": emit.affine_maps(maps)}
     (product,) = emit.structured("matmul", [left, weight], [to], _multiply_add, attributes)

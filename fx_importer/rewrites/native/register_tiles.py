@@ -15,6 +15,7 @@ from fx_importer.mlir.indexing_maps import indexing_maps, loop_of, loops_in
 from fx_importer.mlir.walk import operations, rewrite_with_options
 from fx_importer.rewrites.llvm.row_products import registers
 from fx_importer.rewrites.native.column_panels import Buffers, Panel
+from fx_importer.rewrites.native.filled_buffers import fill_before
 from fx_importer.rewrites.native.prefetches import Nest, PrefetchingNest, next_index
 from fx_importer.rewrites.native.tile_parts import ColumnTiles, RowTiles
 
@@ -46,6 +47,8 @@ def tile_sums(module: ir.Operation, depthwise_only: bool = False) -> None:
             with op.context, op.location:
                 tiles.emit(LoopEmitter.before(op), buffers)
             op.erase()
+            if tiles.fill is not None:
+                tiles.fill.erase()
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class _Tiles:
     summed: list[int]
     lanes: int
     registers: int
+    fill: ir.Operation | None
+    """The operation that fills the result before, where each sum is complete in one tile."""
 
     @classmethod
     def of(cls, op: ir.Operation, lanes: int, registers: int) -> _Tiles | None:
@@ -105,7 +110,8 @@ class _Tiles:
         known = math.prod(size for size in sizes if isinstance(size, int))
         if known < _SMALLEST_WORK and all(isinstance(size, int) for size in sizes):
             return None
-        return cls(op, sizes, 1 - vectors, has_columns, vectors, column, row, summed, lanes, registers)
+        fill = fill_before(op) if has_columns else None  # others may sum one panel after another
+        return cls(op, sizes, 1 - vectors, has_columns, vectors, column, row, summed, lanes, registers, fill)
 
     def emit(self, emit: LoopEmitter, buffers: Buffers) -> None:
         """Emit the loops. ``buffers`` are the memory of panels."""
@@ -273,7 +279,11 @@ class _Tiles:
             return deep.indices(indexing_maps(self.op)[operand], [loops.get(at, zero) for at in range(len(self.sizes))])
 
         result = self.op.operands[2]
-        sums = [inside.value(load, kind, result, *indices(inside, 2, loops)) for loops in places]
+        if self.fill is not None:
+            begin = self.fill.operands[0]
+            sums = [inside.value("vector.broadcast", kind, begin) if width > 1 else begin] * len(places)
+        else:
+            sums = [inside.value(load, kind, result, *indices(inside, 2, loops)) for loops in places]
 
         def body(deep: LoopEmitter, at: Sequence[ir.Value], carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
             summed = dict(zip(self.summed, at, strict=True)) if panel is None else panel.places(deep, first, at)
