@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import SymFloat, SymInt, Tensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.overrides import TorchFunctionMode
 
 
@@ -159,6 +161,48 @@ def _axes(index: Any) -> int | None:
     return 1 if isinstance(index, list) and index and all(type(each) in (int, bool) for each in index) else None
 
 
+def _diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Any:
+    """Return differences along an axis whose size depends on values, of which there are none without elements."""
+    if not _is_unknown(input, dim) or input.dtype == torch.bool:
+        return NotImplemented
+    x = torch.cat([part for part in (prepend, input, append) if part is not None], dim)
+    for _ in range(n):
+        number = torch.sym_max(x.shape[dim] - 1, 0)
+        x = x.narrow(dim, x.shape[dim] - number, number) - x.narrow(dim, 0, number)
+    return x
+
+
+def _cumulative(function: Callable[..., Any], input: Tensor, dim: int) -> Any:
+    """Return ``cummax`` or ``cummin`` along an axis whose size depends on values, with one more row on the way."""
+    if not _is_unknown(input, dim):
+        return NotImplemented
+    results = [part.narrow(dim, 0, input.shape[dim]) for part in function(_with_a_row(input, dim), dim)]
+    return getattr(torch.return_types, function.__name__)(results)
+
+
+def _cdist(x1: Tensor, x2: Tensor, *options: Any, **keywords: Any) -> Any:
+    """Return distances between rows whose number depends on values, with one more row on the way."""
+    numbers = [x.shape[-2] if x.dim() > 1 and _is_unknown(x, -2) else None for x in (x1, x2)]
+    if numbers == [None, None]:
+        return NotImplemented
+    rows = [x if number is None else _with_a_row(x, -2) for x, number in zip((x1, x2), numbers, strict=True)]
+    distances = torch.cdist(*rows, *options, **keywords)
+    for axis, number in zip((-2, -1), numbers, strict=True):
+        distances = distances if number is None else distances.narrow(axis, 0, number)
+    return distances
+
+
+def _is_unknown(x: Tensor, dim: int) -> bool:
+    """Return whether the size of an axis depends on values: torch asks there whether a tensor is empty."""
+    return bool(x.dim() and isinstance(size := x.shape[dim], SymInt) and free_unbacked_symbols(size))
+
+
+def _with_a_row(x: Tensor, dim: int) -> Tensor:
+    sizes = list(x.shape)
+    sizes[dim] = 1
+    return torch.cat([x, x.new_zeros(sizes)], dim)
+
+
 def _index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, **_: Any) -> Any:
     """Raise what eager PyTorch does for slices of another shape, which torch.export does not check."""
     pairs = [
@@ -262,6 +306,10 @@ _IN_PYTHON: dict[Any, Callable[..., Any]] = {
     Tensor.__getitem__: _get_item,
     Tensor.__setitem__: _set_item,
     **dict.fromkeys((torch.index_add, Tensor.index_add, Tensor.index_add_), _index_add),
+    **dict.fromkeys((torch.diff, Tensor.diff), _diff),
+    **dict.fromkeys((torch.cummax, Tensor.cummax), partial(_cumulative, torch.cummax)),
+    **dict.fromkeys((torch.cummin, Tensor.cummin), partial(_cumulative, torch.cummin)),
+    torch.cdist: _cdist,
     F.max_pool1d: _max_pool1d,
     torch.max_pool1d: _max_pool1d,
     torch.linspace: _linspace,

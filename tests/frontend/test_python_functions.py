@@ -120,3 +120,18 @@ def test_ctc_loss_of_lengths_that_do_not_fit_is_nan() -> None:
     assert ctc_loss(scores, targets, [3, 3], [2]) is NotImplemented
     assert ctc_loss(scores, targets, [3], [2], blank=4) is NotImplemented
     assert ctc_loss(scores, targets, [3], [2], reduction="average") is NotImplemented
+
+
+def of_selected_rows(x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = x[mask]
+    differences = rows.diff(dim=0), torch.diff(rows, n=2, dim=0, prepend=x[:1]), rows.diff(dim=1)
+    distances = torch.cdist(rows, x), torch.cdist(x, rows, p=1.0), torch.cdist(rows, rows)
+    return *differences, *rows.cummax(0), torch.cummin(rows, 0).values, *distances
+
+
+def test_functions_of_selections_that_may_be_empty() -> None:
+    x = torch.tensor([[0.5, 2.0], [1.0, -1.0], [0.0, 3.0]])
+    masks = [torch.tensor(mask) for mask in ([True, False, True], [False] * 3, [False, True, False], [True] * 3)]
+    caller = lower(of_selected_rows, x, masks[0], output_type="linalg").caller(backend="jit")
+    for mask in masks:
+        torch.testing.assert_close(caller(x, mask), of_selected_rows(x, mask))
