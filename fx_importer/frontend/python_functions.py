@@ -167,7 +167,7 @@ def _diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = Non
         return NotImplemented
     x = torch.cat([part for part in (prepend, input, append) if part is not None], dim)
     for _ in range(n):
-        number = torch.sym_max(x.shape[dim] - 1, 0)
+        number: Any = torch.sym_max(x.shape[dim] - 1, 0)
         x = x.narrow(dim, x.shape[dim] - number, number) - x.narrow(dim, 0, number)
     return x
 
@@ -185,8 +185,8 @@ def _cdist(x1: Tensor, x2: Tensor, *options: Any, **keywords: Any) -> Any:
     numbers = [x.shape[-2] if x.dim() > 1 and _is_unknown(x, -2) else None for x in (x1, x2)]
     if numbers == [None, None]:
         return NotImplemented
-    rows = [x if number is None else _with_a_row(x, -2) for x, number in zip((x1, x2), numbers, strict=True)]
-    distances = torch.cdist(*rows, *options, **keywords)
+    a, b = (x if number is None else _with_a_row(x, -2) for x, number in zip((x1, x2), numbers, strict=True))
+    distances = torch.cdist(a, b, *options, **keywords)
     for axis, number in zip((-2, -1), numbers, strict=True):
         distances = distances if number is None else distances.narrow(axis, 0, number)
     return distances

@@ -135,3 +135,25 @@ def test_functions_of_selections_that_may_be_empty() -> None:
     caller = lower(of_selected_rows, x, masks[0], output_type="linalg").caller(backend="jit")
     for mask in masks:
         torch.testing.assert_close(caller(x, mask), of_selected_rows(x, mask))
+
+
+def of_selected_integers(x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = x[mask]
+    return rows.median(), rows.int().nanmedian(), rows.short().median()
+
+
+def test_medians_of_no_integers() -> None:
+    x = torch.tensor([[5, 2], [1, -1], [0, 3]])
+    masks = [torch.tensor(mask) for mask in ([True, False, True], [False] * 3, [False, True, False])]
+    caller = lower(of_selected_integers, x, masks[0], output_type="linalg").caller(backend="jit")
+    for mask in masks:
+        torch.testing.assert_close(caller(x, mask), of_selected_integers(x, mask))
+
+
+@pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
+def test_median_of_integers_of_dynamic_size(output_type: str) -> None:
+    x = torch.tensor([[5, 2], [1, -1], [0, 3]])
+    sizes = ({0: Dim.DYNAMIC},)
+    caller = lower(torch.median, x, output_type=output_type, dynamic_shapes=sizes).caller(backend="jit")
+    for rows in (3, 2):
+        assert caller(x[:rows]) == torch.median(x[:rows])

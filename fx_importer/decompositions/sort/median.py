@@ -23,8 +23,16 @@ def median(x: Tensor) -> Any:
     if x.is_floating_point() and not isinstance(flat.shape[0], int):
         return torch.where(torch.any(flat != flat), math.nan, nanmedian.rule(flat)).to(x.dtype)
     ordered = torch.sort(flat, 0)[0]
+    if not isinstance(flat.shape[0], int):
+        none = torch.full((1,), _MEDIAN_OF_NONE.get(x.dtype, 0), dtype=x.dtype)
+        rank = torch.scalar_tensor(torch.sym_max(flat.shape[0] - 1, 0) // 2, dtype=torch.int64)
+        return torch.cat([ordered, none]).index_select(0, rank.reshape(1)).reshape(())
     middle, last = ordered.narrow(0, (x.numel() - 1) // 2, 1).squeeze(0), ordered[-1]
     return torch.where(last != last, last, middle) if x.is_floating_point() else middle
+
+
+_MEDIAN_OF_NONE = {dtype: torch.iinfo(dtype).min for dtype in (torch.int32, torch.int64)}
+"""NaN as an integer of eager PyTorch; 0 for narrower ones."""
 
 
 @decomposes(aten.median.dim)
@@ -36,8 +44,10 @@ def median_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 @decomposes(aten.nanmedian.default)
 def nanmedian(x: Tensor) -> Any:
     """Return the lower of the middle elements, ignoring NaN."""
+    if not x.is_floating_point():
+        return median.rule(x)
     flat = x.reshape(-1)
-    if x.is_floating_point() and not isinstance(flat.shape[0], int):
+    if not isinstance(flat.shape[0], int):
         flat = torch.cat([flat, torch.full((1,), math.nan, dtype=x.dtype)])  # the median of no elements
     result = _median_dim(flat, 0, False, ignoring_nan=True)
     return result if result is NotImplemented else result[0]
