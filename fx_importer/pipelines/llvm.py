@@ -123,7 +123,12 @@ PADS = Stage(
     "pads",
     "Tensors are computed inside the padded ones, whose borders are filled.",
     # After CSE, which would merge the borders of two pads: these were copied for the second.
-    (fill_pad_borders, on_functions("refback-generalize-tensor-pad", "linalg-generalize-named-ops")),
+    (
+        fill_pad_borders,
+        on_functions(
+            *("refback-generalize-tensor-pad", "linalg-generalize-named-ops", "resolve-shaped-type-result-dims")
+        ),
+    ),
 )
 BUFFERIZE = Stage(
     "bufferize",

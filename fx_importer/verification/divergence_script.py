@@ -63,10 +63,10 @@ def write_script(name: str, call: NodeCall, options: Options, backend: str, tole
     """
     definitions = Definitions()
     try:
-        definitions.operator(call.module.target)
         module = call.module
         if not isinstance(module.target, OpOverload):
             raise NotPythonError(f"'{module.target}' is a function of Python, and not an operator")
+        definitions.operator(module.target)
         copy = ".clone()" if module.writes else ""
         leaves = [Raw(f"x{leaf.position}{copy}") if isinstance(leaf, Slot) else leaf for leaf in module.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, module.spec)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.export import Dim
 
 from fx_importer import lower
 from fx_importer.engines.engine_pipeline import run_engine_pipeline
@@ -31,6 +32,7 @@ PAD = """func.func @main(%x: tensor<{source}xf32>, %i: index, %v: f32) -> tensor
         ("2x3", "0, 0", "1, 0", "3x3", "inner", 1),
         ("2x3", "%i, 0", "0, 0", "?x3", "c", None),
         ("?x3", "1, 0", "0, 0", "?x3", "c", None),
+        ("?x3", "0, 1", "0, 1", "?x5", "c", 2),
         ("2x3", "1, 0", "0, 0", "3x3", "position", None),
     ],
 )
@@ -51,12 +53,15 @@ def test_borders_are_filled(source, low, high, result, value, fills):
     assert names.count("tensor.insert_slice") == (0 if fills is None else fills + 1)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("mode", ["zeros", "pool"])
-def test_padded_tensors_of_one_shape_are_not_copied(mode):
+def test_padded_tensors_of_one_shape_are_not_copied(mode, dynamic):
     block = nn.Conv2d(16, 16, 5, padding=2, groups=16, bias=False) if mode == "zeros" else nn.MaxPool2d(3, 1, 1)
     model, x = nn.Sequential(nn.ReLU(), block, nn.Hardswish(), block, nn.Tanh()).eval(), torch.randn(2, 16, 9, 11)
-    lowered = lower(model, x, output_type="linalg-on-tensors")
-    torch.testing.assert_close(lowered.run(x), model(x))
+    shapes = ({0: Dim("n", max=9)},) if dynamic else None
+    lowered = lower(model, x, output_type="linalg-on-tensors", dynamic_shapes=shapes)
+    for images in (x, torch.cat([x, x + 1])) if dynamic else (x,):
+        torch.testing.assert_close(lowered.run(images), model(images))
     stages = llvm().stages
     names = [stage.name for stage in stages]
     run_engine_pipeline(Pipeline("llvm", stages[: names.index(LOOPS.name)]), lowered.module)
