@@ -152,10 +152,11 @@ def _guard_operation(op: ir.Operation, holds: ir.Value, dialect: _Dialect) -> No
         last.operands[0] = dialect.both(last, last.operands[0], holds)
         return
     position, safe = dialect.unsafe[op.name]
-    if safe and _is_nonzero(op.operands[position]):  # sizes, which are divided, stay known
+    operand = op.operands[position]
+    if not isinstance(ir.RankedTensorType(operand.type).element_type, ir.IntegerType):
         return
-    if isinstance(ir.RankedTensorType(op.operands[position].type).element_type, ir.IntegerType):
-        op.operands[position] = dialect.choose(op, holds, op.operands[position], safe)
+    if not (safe and _is_nonzero(operand)):  # sizes that constants divide stay known
+        op.operands[position] = dialect.choose(op, holds, operand, safe)
 
 
 def _is_nonzero(value: ir.Value) -> bool:

@@ -14,11 +14,11 @@ def fill_results(op: ir.Operation) -> None:
     The sum of a convolution whose bias is zero begins in such a constant, of the size of the result. Bufferization
     makes it a global and copies it, and few compilers see that its elements are zero.
     """
+    type_ = op.results[0].type
+    if not isinstance(type_, ir.RankedTensorType) or type_.rank == 0 or isinstance(type_.element_type, ir.ComplexType):
+        return
     value = op.attributes["value"]
     if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
-        return
-    type_ = ir.RankedTensorType(op.results[0].type)
-    if type_.rank == 0 or isinstance(type_.element_type, ir.ComplexType):
         return
     for use in [use for use in op.results[0].uses if _is_result(use)]:
         emit = LinalgOps.before(use.owner)
