@@ -84,7 +84,8 @@ def buffers(
     if sgemm is not None:
         layouts = replace(layouts, passes=(*layouts.passes, outline_blas_calls))
         bufferize = replace(bufferize, passes=_before(return_by_destination, bufferize.passes, call_cblas(sgemm=sgemm)))
-    before = (*to_linalg, IN_PLACE, entry, layouts, fuse, _CONSTANTS, *rows, PADS)
+    pads = PADS if fields.lanes else replace(PADS, passes=PADS.passes[1:])  # whole fills are less code
+    before = (*to_linalg, IN_PLACE, entry, layouts, fuse, _CONSTANTS, *rows, pads)
     return Pipeline("native", (*before, bufferize, _LOOPS, _CHECKS))
 
 
