@@ -131,8 +131,10 @@ class Constants:
                 function: Any = source.target
                 try:
                     value = function(*args, **kwargs)
-                except RuntimeError:  # a number that a dtype lacks: compiled code has infinity, as eager's kernels
-                    return None
+                except RuntimeError as error:
+                    if "without overflow" in str(error):  # a number that a dtype lacks: infinity, as in eager's kernels
+                        return None
+                    raise
                 if source.target not in _PARTS and not _has_type_of(value, source.meta["val"]):
                     return None
                 self._values[source] = value
