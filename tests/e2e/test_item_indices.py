@@ -48,6 +48,22 @@ def read_at_item_and_mask(x: Tensor, k: Any) -> Tensor:
     return x[k, x[1] > 4].sum()
 
 
+def write_at_items(x: Tensor, k: Any) -> Tensor:
+    x = x.clone()
+    x[:, k.item()] += 3
+    x[k.item(), 1:] = x[0, 0]
+    x[..., k.item(), None] *= 2
+    x[k.item(), k.item()] = 1
+    return x
+
+
+def write_at_list_of_items(x: Tensor, k: Any) -> Tensor:
+    x = x.clone()
+    x[[k.item(), 2], [0, k - 1]] = 9
+    x[k.item(), x[0] > 1] = 8
+    return x + x[[k.item(), -1]].sum(0)
+
+
 def read_at_item(x: Tensor, k: Any) -> Tensor:
     return x[:, k.item()]
 
@@ -77,6 +93,7 @@ def index_fill(x: Tensor, k: Any) -> Tensor:
         (write_at_tensor, (1, -1, 3, -2), (-6, 5, 4, -3)),
         (write_at_item_and_list, (1, 0, -1, -3), (3, -4)),
         (write_at_item_and_mask, (1, 0, -1, -3), (3, -4)),
+        (write_at_items, (1, 0, -1, -3), (3, -4)),
         (read_at_item_and_list, (1, 0, -1, -3), (3, -4)),
         (read_at_item_and_mask, (1, 0, -1, -5), (5, -6)),
         (select_scatter, (2, -5, 4), (-6, 5)),
@@ -101,6 +118,26 @@ def read_and_write(x: Tensor, k: Any) -> tuple[Tensor, ...]:
     row, x = x[k.item()], x.clone()
     x[k] = 9
     return row, x
+
+
+@pytest.mark.parametrize("output_type", ALL)
+def test_lists_of_items(output_type):
+    lowered = lower(write_at_list_of_items, X, torch.tensor(1), output_type=output_type)
+    for number in map(torch.tensor, (1, 0, 3, -1)):
+        torch.testing.assert_close(lowered.run(X, number), write_at_list_of_items(X, number))
+
+
+@pytest.mark.parametrize("output_type", ["linalg", "stablehlo"])
+def test_writes_at_sizes(output_type):
+    def write(x, y):
+        x = x.clone()
+        x[:, y.shape[0] - 2] = y[0]
+        return x + x[[y.shape[0] - 1, 0]].sum(0)
+
+    dynamic = (None, {0: torch.export.Dim.DYNAMIC})
+    lowered = lower(write, X, X[:3, 0], output_type=output_type, dynamic_shapes=dynamic)
+    for size in (2, 3, 4):
+        torch.testing.assert_close(lowered.run(X, X[:size, 0]), write(X, X[:size, 0]))
 
 
 @pytest.mark.parametrize("output_type", ALL)
@@ -233,3 +270,25 @@ def test_an_offset_that_is_read_keeps_the_view():
 
     with pytest.raises(ExportError, match="no rule counts it"):
         lower(offset, X, torch.tensor(1), output_type="linalg")
+
+
+@pytest.mark.parametrize("output_type", ALL)
+def test_gradients_at_items(output_type):
+    def loss(x, k):
+        return (x[k.item()] * x[:, k].sum()).square().sum() + x.narrow(0, k.item(), 1).sum()
+
+    numbers = [torch.tensor(number) for number in (1, 0, -1)]
+    caller = lower(loss, X.clone().requires_grad_(), numbers[0], output_type=output_type, gradients=True).caller()
+    for k in numbers:
+        x = X.clone().requires_grad_()
+        expected = loss(x, k)
+        expected.backward()
+        torch.testing.assert_close(caller(X, k), expected.detach())
+        torch.testing.assert_close(caller.gradients["x"], x.grad)
+    with pytest.raises(AssumptionError):
+        caller(X, torch.tensor(9))
+
+
+def test_gradients_that_torch_does_not_trace_are_an_export_error():
+    with pytest.raises(ExportError, match="torch traces no gradients of this program"):
+        lower(lambda x: x[x > 0].cumsum(0).sum(), X.clone().requires_grad_(), gradients=True)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import SymBool, SymInt, fx
 from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 
 from fx_importer.diagnostics.assumption_messages import message_of
@@ -113,6 +114,50 @@ def _is_asserted_only(number: fx.Node) -> bool:
 def _read_at_positions(call: fx.Node) -> None:
     """Replace ``narrow`` at a number that depends on values, whose size torch.export does not know, by a gather."""
     x, axis, start, length = call.args
+    narrowed = _gathered(call, x, axis, start, length)
+    for user in list(call.users):
+        is_length = user.target is aten.sym_size.int and user.args[1] == axis
+        if is_length or user.target is aten.sym_storage_offset.default:  # only assertions read the offset
+            user.replace_all_uses_with(length if is_length else 0)  # type: ignore[arg-type]
+            call.graph.erase_node(user)
+    call.replace_all_uses_with(narrowed)
+    call.graph.erase_node(call)
+
+
+def gather_at_numbers(graph: fx.Graph) -> None:
+    """Replace ``select`` and ``narrow`` at numbers that depend on values by gathers, whose gradients torch traces.
+
+    Views that are written stay.
+    """
+    written = aliases_of_mutated(graph)
+    for call in graph.find_nodes(op="call_function", target=aten.select.int):
+        x, axis, index = call.args
+        if isinstance(index, fx.Node) and free_unbacked_symbols(value_of(index)) and call not in written:
+            assert_in_range(call, 2)  # torch.export does not
+            row = emit(call, aten.squeeze.dim, _gathered(call, x, axis, index, 1), axis)
+            call.replace_all_uses_with(row)
+            graph.erase_node(call)
+    for call in graph.find_nodes(op="call_function", target=aten.narrow.default):
+        start, length = call.args[2:]
+        is_unknown = isinstance(start, fx.Node) and free_unbacked_symbols(value_of(start))
+        if is_unknown and type(length) is int and _is_fixed_narrow(call, length):
+            _read_at_positions(call)
+
+
+def assert_in_range(call: fx.Node, position: int) -> None:
+    """Assert that the index of a slice, the argument after the axis, is at least ``-n``, and less than ``n``."""
+    x, axis, index = call.args[0], call.args[position - 1], call.args[position]
+    size: Any = value_of(x).shape[axis]
+    least = -size
+    if isinstance(size, SymInt):
+        size = emit(call, aten.sym_size.int, x, axis)
+        least = emit(call, operator.neg, size)
+    for relation, bound in ((operator.ge, least), (operator.lt, size)):
+        emit(call, aten._assert_scalar.default, emit(call, relation, index, bound), "an index is out of range")
+
+
+def _gathered(call: fx.Node, x: Any, axis: Any, start: Any, length: Any) -> fx.Node:
+    """Return ``length`` elements of ``x`` along ``axis``, from ``start`` on, which counts from the end if negative."""
     first = NumberTensors(call).tensor(start)
     size: Any = value_of(x).shape[axis]
     if isinstance(size, SymInt):
@@ -122,14 +167,7 @@ def _read_at_positions(call: fx.Node) -> None:
     from_end = emit(call, aten.add.Tensor, first, size)
     first = emit(call, aten.where.self, emit(call, aten.lt.Scalar, first, 0), from_end, first)
     positions = emit(call, aten.add.Tensor, emit(call, aten.arange.default, length, dtype=torch.int64), first)
-    narrowed = emit(call, aten.index_select.default, x, axis, positions)
-    for user in list(call.users):
-        is_length = user.target is aten.sym_size.int and user.args[1] == axis
-        if is_length or user.target is aten.sym_storage_offset.default:  # only assertions read the offset
-            user.replace_all_uses_with(length if is_length else 0)  # type: ignore[arg-type]
-            call.graph.erase_node(user)
-    call.replace_all_uses_with(narrowed)
-    call.graph.erase_node(call)
+    return emit(call, aten.index_select.default, x, axis, positions)
 
 
 def _count_in_bins(call: fx.Node, after_check: fx.Node) -> None:

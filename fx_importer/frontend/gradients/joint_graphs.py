@@ -15,6 +15,7 @@ from torch.export.experimental import _export_forward_backward
 from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind, OutputSpec
 
 from fx_importer.errors import ExportError, UsageError
+from fx_importer.frontend.assumptions.decided_sizes import gather_at_numbers
 from fx_importer.frontend.torch_patches import warnings_filtered
 from fx_importer.fx_graph.aliasing import writes_of
 from fx_importer.fx_graph.emission import emit, value_of
@@ -37,13 +38,15 @@ def with_gradients(program: ExportedProgram) -> ExportedProgram:
     if any(spec.kind is OutputKind.LOSS_OUTPUT for spec in program.graph_signature.output_specs):
         raise UsageError("gradients=True computes the gradients of a loss, and this program computes them already")
     _check_constants(program)
-    program = with_rewritten_graphs(program, lambda graph, _: _remove_copies_to_themselves(graph))
-    differentiated = _keep_differentiated(program)
-    numbers = _without_numbers(program)
-    program = with_graph(program, program.graph, program.graph_signature, root=program.graph_module)
+    program = with_rewritten_graphs(program, _prepare)
     try:
+        differentiated = _keep_differentiated(program)
+        numbers = _without_numbers(program)
+        program = with_graph(program, program.graph, program.graph_signature, root=program.graph_module)
         with warnings_filtered("ignore", ".*treespec", FutureWarning):  # torch's own
             joint = _export_forward_backward(program)
+    except UsageError:
+        raise
     except Exception as error:
         text = str(error).strip().partition("\n")[0]
         raise ExportError(f"torch traces no gradients of this program: {type(error).__name__}: {text}") from error
@@ -62,6 +65,11 @@ def _check_constants(program: ExportedProgram) -> None:
                 f"a Python attribute, such as a cache, which torch.export records as the constant '{name}'. Read the "
                 "parameter itself, or empty the cache before"
             )
+
+
+def _prepare(graph: fx.Graph, _: fx.GraphModule) -> None:
+    _remove_copies_to_themselves(graph)
+    gather_at_numbers(graph)
 
 
 def _remove_copies_to_themselves(graph: fx.Graph) -> None:

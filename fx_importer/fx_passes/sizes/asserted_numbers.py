@@ -14,10 +14,10 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from fx_importer.errors import ExportError
-from fx_importer.frontend.assumptions.decided_sizes import emit_assumption, question_at
+from fx_importer.frontend.assumptions.decided_sizes import assert_in_range, emit_assumption, question_at
 from fx_importer.frontend.assumptions.number_tensors import NumberTensors
 from fx_importer.frontend.assumptions.result_sizes import COUNTED, source_of_size
-from fx_importer.fx_graph.emission import emit, value_of
+from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
@@ -36,7 +36,7 @@ def _run(program: ExportedProgram, context: FxContext) -> ExportedProgram:
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         if owner is program.graph_module:
             for node in [node for node in graph.nodes if _is_at_item(node)]:
-                _assert_in_range(node)
+                assert_in_range(node, _INDEX[node.target])
             for node in [node for node in graph.nodes if _is_checked(node)]:
                 _check(node)
 
@@ -49,19 +49,6 @@ def _is_at_item(node: fx.Node) -> bool:
         return False
     index: Any = node.args[_INDEX[node.target]]
     return isinstance(index, fx.Node) and any(part.target in ITEMS for part in _parts(index))
-
-
-def _assert_in_range(node: fx.Node) -> None:
-    """Insert the assertions that the index of a slice is at least ``-n``, and less than ``n``."""
-    position = _INDEX[node.target]
-    x, axis, index = value_of(node.args[0]), node.args[position - 1], node.args[position]
-    size: Any = x.shape[axis]
-    least = -size
-    if isinstance(size, SymInt):
-        size = emit(node, aten.sym_size.int, node.args[0], axis)
-        least = emit(node, operator.neg, size)
-    for relation, bound in ((operator.ge, least), (operator.lt, size)):
-        emit(node, aten._assert_scalar.default, emit(node, relation, index, bound), "an index is out of range")
 
 
 def _is_checked(node: fx.Node) -> bool:
