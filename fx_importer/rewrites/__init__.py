@@ -37,6 +37,7 @@ from fx_importer.rewrites.linalg.loop_interchange import interchange_loops, read
 from fx_importer.rewrites.linalg.pad_borders import fill_pad_borders
 from fx_importer.rewrites.linalg.positions import inline_positions
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
+from fx_importer.rewrites.linalg.size_broadcasts import fold_size_broadcasts
 from fx_importer.rewrites.linalg.size_divisions import fold_size_divisions
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.llvm.arena import place_results, plan_arena, plan_slots
@@ -150,6 +151,7 @@ _ALL = (
     fit_tosa_floats,
     fit_tosa_integers,
     fold_linalg_no_ops,
+    fold_size_broadcasts,
     fold_size_divisions,
     fold_stablehlo_no_ops,
     gelu_to_linalg,

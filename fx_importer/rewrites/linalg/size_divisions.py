@@ -32,7 +32,7 @@ def _multiple(value: ir.Value) -> tuple[ir.Value, int]:
     """Return a size and the factor that ``value`` is a multiple of it by, through a chain of ``affine.apply``."""
     factor = 1
     while producer(value) == "affine.apply":
-        scale = _scale(ir.AffineMapAttr(value.owner.attributes["map"]).value)
+        scale = size_scale(ir.AffineMapAttr(value.owner.attributes["map"]).value)
         if scale is None:
             break
         factor *= scale
@@ -40,7 +40,7 @@ def _multiple(value: ir.Value) -> tuple[ir.Value, int]:
     return value, factor
 
 
-def _scale(map_: ir.AffineMap) -> int | None:
+def size_scale(map_: ir.AffineMap) -> int | None:
     """Return c if ``map_`` computes ``n * c``, else None."""
     expression = map_.results[0]
     if map_.n_inputs != 1 or not isinstance(expression, ir.AffineMulExpr):
