@@ -135,11 +135,40 @@ def ordered(x, rows):
     return y.sort(0), y.flip(0) * y, y[best], y[:-1], joined, joined[:, 1].sort(descending=True)[0][:3], steps, padded
 
 
+def images(x, rows):
+    """Convolutions, poolings, pads and resizes of selected images."""
+    y = x[rows].unflatten(1, (1, 2, 2))
+    convolved = (
+        F.conv2d(y, WEIGHT[None, None, :3, :3], padding="same"),
+        F.conv_transpose2d(y, WEIGHT[None, None, :2, :2]),
+    )
+    pooled = F.max_pool1d(y[:, 0], 2), F.avg_pool3d(y[:, None], (1, 2, 1)), F.interpolate(y, scale_factor=2.0)
+    return *convolved, *pooled, F.pad(y, (1, 0)), F.pixel_shuffle(x[rows][..., None, None], 2), y.unfold(2, 1, 1)
+
+
+def attention(x, rows):
+    """Attention within selected elements, with a mask that is read at their numbers."""
+    y = x[rows].unflatten(1, (2, 2))
+    number = y.shape[0]
+    order = torch.arange(number)
+    visible = (y[..., 0] > 0)[order[:, None, None, None], torch.arange(2)] | torch.eye(2, dtype=torch.bool)
+    queries = y[:, None]
+    attended = F.scaled_dot_product_attention(queries, queries, queries, visible.expand(number, -1, 2, 2))
+    return attended.transpose(1, 2).reshape(number, 2, 2), y[order.flip(0)] + order[:, None, None]
+
+
+def edges_with_loops(x, rows):
+    """Sums over selected edges and as many more as there are nodes, with weights of a computed size."""
+    edges = torch.cat([(x[:, :2] > 0).long().t()[:, rows], torch.arange(2).repeat(2, 1)], 1)
+    weights = torch.ones(edges.shape[1]) / edges.shape[1]
+    return torch.zeros(2).scatter_add(0, edges[1], weights * x.sum(0)[edges[0]]), weights
+
+
 @pytest.mark.in_turn("output_type")
-@pytest.mark.slow_rows("^distinct-dynamic")
+@pytest.mark.slow_rows("^distinct-dynamic|^(images|attention)-")
 @pytest.mark.parametrize("output_type", [STABLEHLO, TOSA], ids=lambda output_type: output_type.value)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@pytest.mark.parametrize("function", [results, distinct, ordered])
+@pytest.mark.parametrize("function", [results, distinct, ordered, images, attention, edges_with_loops])
 def test_results_of_data_dependent_size_are_padded(function, dynamic, output_type):
     x = normal(5, 4)
     shapes = ({0: Dim("n")}, {0: Dim("n")}) if dynamic else None
@@ -163,6 +192,20 @@ def least_sizes(x, rows):
         columns.amax(1),
         columns[:, 1:].max(),
     )
+
+
+@pytest.mark.parametrize("output_type", ["stablehlo", "tosa"])
+def test_parts_of_a_selection_are_checked(output_type):
+    def parts(x, rows):
+        first, second = x[rows].split([2, 1])
+        return first * 2, second.sum(1)
+
+    lowered = lower(parts, normal(5, 4), MASKS[0], output_type=output_type, capture="assume")
+    x, three = normal(5, 4), torch.tensor([False, True, True, False, True])
+    assert_same(lowered(x, three), parts(x, three), None)
+    for rows in MASKS[1:]:
+        with pytest.raises(AssumptionError, match="is 3, at"):
+            lowered(x, rows)
 
 
 @pytest.mark.slow_rows("^static")

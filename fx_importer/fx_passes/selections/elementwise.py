@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 
 from fx_importer.fx_graph.emission import value_of
 from fx_importer.fx_graph.operators import aten, prims
+from fx_importer.fx_passes.node_rewriting import arguments_of
 from fx_importer.fx_passes.selections.reads import Result, aligned
 from fx_importer.fx_passes.selections.selected import Selections, expression_of, nodes_in
 
@@ -32,6 +33,8 @@ _POINTWISE = frozenset(
         *(aten.true_divide.Scalar, aten.expand_as.default, aten.silu.default, aten.log_sigmoid.default),
         *(aten.add.Scalar, aten.sub.Scalar, aten.mul.Scalar, aten.div.Scalar, aten.one_hot.default),
         *(aten.isin.Tensor_Scalar, aten.broadcast_tensors.default),
+        *(aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor),
+        *(aten.__and__.Scalar, aten.__or__.Scalar, aten.__xor__.Scalar),
     )
 )
 """Operators without the tag of pointwise ones."""
@@ -134,6 +137,30 @@ def batched(node: fx.Node, state: Selections) -> Result:
     x = node.args[0]
     others = any(state.among((node.args[1:], node.kwargs)))
     return None if others or state.axes(x).keys() != {0} else state.recomputed(node)  # type: ignore[arg-type]
+
+
+def batch_norm(node: fx.Node, state: Selections) -> Result:
+    """Normalize each image alone, by running statistics."""
+    return None if arguments_of(node)["training"] else batched(node, state)
+
+
+def pad(node: fx.Node, state: Selections) -> Result:
+    """Pad the last axes, of which none is selected."""
+    x, widths = node.args[:2]
+    first = value_of(x).dim() - len(widths) // 2  # type: ignore[arg-type]
+    others = any(state.among((node.args[1:], node.kwargs)))
+    return None if others or any(axis >= first for axis in state.axes(x)) else state.recomputed(node)  # type: ignore[arg-type]
+
+
+def attention(node: fx.Node, state: Selections) -> Result:
+    """Attend within each element of batch axes alone."""
+    arguments = arguments_of(node)
+    operands = [arguments[name] for name in ("query", "key", "value", "attn_mask") if arguments[name] is not None]
+    if arguments["dropout_p"] or any(
+        state.axes(x).keys() & {value_of(x).dim() - 2, value_of(x).dim() - 1} for x in operands
+    ):
+        return None
+    return state.recomputed(node) if aligned(node, state, operands) else None
 
 
 def bucketize(node: fx.Node, state: Selections) -> Result:

@@ -15,7 +15,7 @@ from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_passes.node_rewriting import arguments_of
 from fx_importer.fx_passes.selections.elementwise import along
-from fx_importer.fx_passes.selections.reads import Result
+from fx_importer.fx_passes.selections.reads import Result, aligned
 from fx_importer.fx_passes.selections.selected import (
     Selected,
     Selection,
@@ -278,12 +278,41 @@ def index(node: fx.Node, state: Selections) -> Result:
         listed: Any = [*[None] * axis, indices]
     else:
         listed = node.args[1]
-    (axis, places), *others = [(axis, places) for axis, places in enumerate(listed) if places is not None]
-    selection = _first(x, axis, state)
-    if others or selection is None or not state.axes(places) or value_of(places).dtype is torch.bool:
+    at = [(axis, places) for axis, places in enumerate(listed) if places is not None]
+    selected = [(axis, places) for axis, places in at if _first(x, axis, state) is not None]
+    if len(selected) != 1 or not aligned(node, state, [places for _, places in at]):
+        return None
+    ((axis, places),) = selected
+    if not state.axes(places) or any(value_of(other).dtype is torch.bool for _, other in at):
         return None
     whole = state.filled(node, places, 0)
-    from_end = emit(node, aten.add.Tensor, whole, selection.count(node))
+    from_end = emit(node, aten.add.Tensor, whole, state.axes(x)[axis].count(node))
     whole = emit(node, aten.where.self, emit(node, aten.lt.Scalar, whole, 0), from_end, whole)
-    read = [*[None] * axis, whole]
+    read = [whole if other is places else other and state.filled(node, other, 0) for other in listed]
     return state.with_whole(node, emit(node, aten.index.Tensor, state.whole(x), read))
+
+
+def arange(node: fx.Node, state: Selections) -> Result:
+    """Number the selected elements in order."""
+    arguments = arguments_of(node)
+    end = arguments["end"]
+    if end not in state.sizes or arguments.get("start", 0) != 0 or arguments.get("step", 1) != 1:
+        return None
+    selection = state.sizes[end]
+    counted = emit(node, aten.cumsum.default, emit(node, aten._to_copy.default, selection.mask, dtype=torch.int64), 0)
+    order = emit(node, aten.sub.Tensor, counted, 1)
+    return state.with_whole(node, emit(node, aten._to_copy.default, order, dtype=value_of(node).dtype))
+
+
+def split(node: fx.Node, state: Selections) -> Result:
+    """Divide the selected elements into parts of known sizes: a pass checks that there are as many."""
+    x, sizes = node.args[:2]
+    dim = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim", 0)
+    axis = dim % max(value_of(x).dim(), 1)  # type: ignore[operator]
+    if axis not in state.axes(x):  # type: ignore[arg-type]
+        return along(2)(node, state)
+    selection = _first(x, axis, state)  # type: ignore[arg-type]
+    if selection is None or not all(type(size) is int for size in sizes):  # type: ignore[union-attr]
+        return None
+    whole = _taken(node, state.whole(x), axis, 0, sum(sizes), selection)  # type: ignore[arg-type]
+    return whole and state.with_whole(node, emit(node, node.target, whole, sizes, axis))  # type: ignore[arg-type]

@@ -99,7 +99,6 @@ _ALONG_AXIS_2 = (
     *(
         aten.repeat_interleave.self_int,
         aten.split.Tensor,
-        aten.split_with_sizes.default,
         aten.chunk.default,
     ),
 )
@@ -109,7 +108,13 @@ _PRODUCTS = (
 )
 _OF_IMAGES = (
     *(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.convolution.default),
-    *(aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.group_norm.default),
+    *(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding),
+    *(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input),
+    *(aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default),
+    *(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default),
+    *(aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool3d.default),
+    *(aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec),
+    *(aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.group_norm.default),
 )
 _FACTORIES = (
     *(aten.full.default, aten.zeros.default, aten.ones.default),
@@ -148,10 +153,16 @@ RULES: dict[Any, Rule] = {
     aten.glu.default: elementwise.along(1, -1),
     **dict.fromkeys(_PRODUCTS, elementwise.products),
     **dict.fromkeys(_OF_IMAGES, elementwise.batched),
+    aten.batch_norm.default: elementwise.batch_norm,
+    aten.unfold.default: elementwise.along(1),
+    **dict.fromkeys((aten.pad.default, aten.constant_pad_nd.default), elementwise.pad),
+    aten.scaled_dot_product_attention.default: elementwise.attention,
     **dict.fromkeys(
         (aten.layer_norm.default, aten.rms_norm.default, aten.native_layer_norm.default), elementwise.trailing
     ),
     **dict.fromkeys(_FACTORIES, elementwise.factory),
+    **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), ordered.arange),
+    aten.split_with_sizes.default: ordered.split,
     aten.bucketize.Tensor: elementwise.bucketize,
     aten.repeat.default: elementwise.repeat,
     aten.dropout.default: elementwise.unless_training,

@@ -140,15 +140,27 @@ class Selections:
         """Return the selected axes of ``node``, a tensor; none of a number."""
         return axes_with(value_of(node), self.selected[node].selections) or {} if node in self.selected else {}
 
+    def of_size(self, size: sympy.Expr) -> Selection | None:
+        """Return the selection of an axis whose size in the program is ``size``, the last one of several."""
+        found = [value.selections[size] for value in self.selected.values() if size in value.selections]
+        return found[-1] if found else None
+
     def joint(self, node: fx.Node) -> dict[sympy.Expr, Selection] | None:
-        """Return the selections of the arguments of ``node``; None if one symbol stands for different masks."""
+        """Return the selections of the arguments of ``node``; None if one symbol stands for different masks.
+
+        A size is the same whether the selected elements come first or not.
+        """
         joint: dict[sympy.Expr, Selection] = {}
         leaves = list(nodes_in((node.args, node.kwargs)))
-        parts = [self.selected[leaf].selections for leaf in leaves if leaf in self.selected]
-        parts += [{_symbol(value_of(leaf)): self.sizes[leaf]} for leaf in leaves if leaf in self.sizes]
-        for selections in parts:
+        for selections in (self.selected[leaf].selections for leaf in leaves if leaf in self.selected):
             for symbol, selection in selections.items():
                 if joint.setdefault(symbol, selection).number != selection.number:
+                    return None
+        for leaf in leaves:
+            if leaf in self.sizes:
+                selection = self.sizes[leaf]
+                known = joint.setdefault(_symbol(value_of(leaf)), selection)
+                if expression_of(value_of(known.size)) != expression_of(value_of(selection.size)):
                     return None
         return joint
 

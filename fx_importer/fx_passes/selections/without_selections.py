@@ -7,6 +7,7 @@ others are neutral, and products of matrices with selected rows. An output whose
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from fx_importer.fx_passes.fx_pass import FxContext, FxPass
 from fx_importer.fx_passes.node_rewriting import is_in_place
 from fx_importer.fx_passes.selections.elementwise import is_pointwise, pointwise
 from fx_importer.fx_passes.selections.rules import MOVES, RULES, SOURCES
-from fx_importer.fx_passes.selections.selected import Selected, Selection, Selections, nodes_in
+from fx_importer.fx_passes.selections.selected import Selected, Selection, Selections, expression_of, nodes_in
 
 
 def without_selections(program: ExportedProgram, context: FxContext) -> ExportedProgram:
@@ -65,6 +66,9 @@ _COMPOSITES = frozenset(
 """Operators that select elements by a mask which they compute."""
 
 
+_ARITHMETIC = (operator.add, operator.sub, operator.mul)
+
+
 def _selects(node: fx.Node) -> bool:
     """Return whether ``node`` reads at a mask, or finds the true elements of one."""
     if node.target not in SOURCES:
@@ -95,7 +99,7 @@ def rewrite(graph: fx.Graph) -> Selections | None:
         state.numbers.of(node)
         if node.op != "call_function":
             continue
-        if node.target is aten.sym_size.int:
+        if node.target is aten.sym_size.int or (node.target in _ARITHMETIC and isinstance(value_of(node), SymInt)):
             _size(node, state)
             continue
         if _lists_as_many(node):
@@ -150,9 +154,12 @@ def _pad_results(graph: fx.Graph, kinds: Sequence[OutputKind], state: Selections
 
 
 def _size(node: fx.Node, state: Selections) -> None:
-    """Record a size of selected elements."""
-    source, axis = node.args
-    selection = state.axes(source).get(axis)  # type: ignore[arg-type, call-overload]
+    """Record a size of selected elements, also one that Python computes, as of a concatenation."""
+    if node.target is aten.sym_size.int:
+        source, axis = node.args
+        selection = state.axes(source).get(axis)  # type: ignore[arg-type, call-overload]
+    else:
+        selection = state.of_size(expression_of(value_of(node)))
     if selection is not None:
         state.sizes[node] = selection
 
