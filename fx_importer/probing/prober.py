@@ -194,7 +194,7 @@ def causes_in(
             text = call_of(call)  # one of several results suffices
             if text not in causes:
                 op = overload(call)
-                reason = _data_dependent_remark(op, text) + failure.reason + _no_match_reason(call)
+                reason = _reason_of_call(op, text, failure.reason) + _no_match_reason(call)
                 causes[text] = Cause(op, text, (), failure.stage, reason), {}
             causes[text][1][call] = None
     return _causes(causes)
@@ -241,9 +241,15 @@ def _no_match_reason(call: ir.Operation) -> str:
     )
 
 
-def _data_dependent_remark(op: str, call: str) -> str:
-    """Return a remark if a result of the call has a data-dependent size, with a semicolon; or an empty string."""
+def _reason_of_call(op: str, call: str, reason: str) -> str:
+    """Return ``reason``, after a remark if a result of the call has a data-dependent size.
+
+    The remark comes alone where ``reason`` names an operator of the decomposition that no output type lowers.
+    """
     call_text, _, returned = call.partition(" -> ")
     dynamic = re.compile(r"\?|\b(int|list<int>)[,\])]")
-    depends = torch.Tag.dynamic_output_shape in getattr(operator_named(op), "tags", ()) or not dynamic.search(call_text)
-    return "the result has a data-dependent size; " if "?" in returned and depends else ""
+    is_tagged = torch.Tag.dynamic_output_shape in getattr(operator_named(op), "tags", ())
+    remark = "the result has a data-dependent size"
+    if is_tagged and reason.startswith(NOT_LOWERED) and f".{op.split('.')[1]}'" not in reason:
+        return remark
+    return f"{remark}; {reason}" if "?" in returned and (is_tagged or not dynamic.search(call_text)) else reason

@@ -202,7 +202,7 @@ def test_data_dependent_size_is_named() -> None:
             return x.nonzero().repeat(2, 1)
 
     causes = causes_of(Model(), torch.randn(4), output_type="stablehlo")
-    assert causes["aten.nonzero.default"].reason.startswith("the result has a data-dependent size")
+    assert causes["aten.nonzero.default"].reason == "the result has a data-dependent size"
 
 
 def test_failure_in_a_branch_names_the_inner_operator() -> None:
