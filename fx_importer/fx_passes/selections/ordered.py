@@ -308,7 +308,7 @@ def split(node: fx.Node, state: Selections) -> Result:
     """Divide the selected elements into parts of known sizes: a pass checks that there are as many."""
     x, sizes = node.args[:2]
     dim = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim", 0)
-    axis = dim % max(value_of(x).dim(), 1)  # type: ignore[operator]
+    axis = dim % max(value_of(x).dim(), 1)
     if axis not in state.axes(x):  # type: ignore[arg-type]
         return along(2)(node, state)
     selection = _first(x, axis, state)  # type: ignore[arg-type]
