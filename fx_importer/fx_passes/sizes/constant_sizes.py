@@ -26,6 +26,7 @@ from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import as_node_dtype, mutated_state, with_rewritten_graphs
 from fx_importer.fx_passes.fx_pass import FxContext, FxPass
+from fx_importer.fx_passes.node_rewriting import arguments_of
 from fx_importer.options import Weights
 
 SizeValues = dict[sympy.Symbol, sympy.Integer]
@@ -41,6 +42,8 @@ _READ_NO_VALUES = frozenset(
 )
 """Operators that read the sizes and the dtype of their tensor, and not its values."""
 
+_REPETITIONS = (aten.repeat_interleave.Tensor, aten.repeat_interleave.self_Tensor)
+
 
 def fold_constant_sizes(program: ExportedProgram, buffers: Collection[str] = ()) -> ExportedProgram:
     """Return ``program`` with unbacked sizes that depend only on constants replaced by integers.
@@ -48,7 +51,8 @@ def fold_constant_sizes(program: ExportedProgram, buffers: Collection[str] = ())
     Parameters may change, and do not count as constants; of the buffers, those that ``buffers`` names do. The program
     need not be functional.
     """
-    if not any(free_unbacked_symbols(value_of(node)) for node in program.graph.nodes if _has_symbols(node)):
+    repeats = any(node.target in _REPETITIONS for node in program.graph.nodes)
+    if not repeats and not any(free_unbacked_symbols(value_of(x)) for x in program.graph.nodes if _has_symbols(x)):
         return program
     tensors = {
         spec.arg.name: tensor
@@ -66,7 +70,7 @@ def fold_constant_sizes(program: ExportedProgram, buffers: Collection[str] = ())
                 node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
 
     folded = with_rewritten_graphs(program, fold)
-    return folded if sizes_of_symbols else program
+    return folded if sizes_of_symbols or repeats else program
 
 
 def _has_symbols(node: fx.Node) -> bool:
@@ -93,6 +97,7 @@ def _fold(graph: fx.Graph, tensors: Mapping[str, Any], sizes_of_symbols: SizeVal
             known[node] = value_of(node)
             continue
         _masked_select_to_index(node, known)
+        _count_repetitions(node, known, sizes_of_symbols)
         if _reads_at_constant_masks(node, known):
             selected = emit(node, node.target, node.args[0], _integer_indices(node, known))
             _bind_symbols(value_of(node), value_of(selected), sizes_of_symbols)
@@ -124,6 +129,26 @@ def _find_static_number(node: fx.Node, known: dict[fx.Node, Any]) -> None:
             columns = emit(node, aten.unbind.int, listed, 1)
             known[listed], known[columns] = torch.stack(list(known[node]), 1), known[node]
             node.replace_all_uses_with(columns)
+
+
+def _count_repetitions(node: fx.Node, known: Mapping[fx.Node, Any], sizes_of_symbols: SizeValues) -> None:
+    """Give ``repeat_interleave`` by a constant the number of its results."""
+    if node.target not in _REPETITIONS:
+        return
+    arguments = arguments_of(node)
+    repeats, dim = arguments["repeats"], arguments.get("dim")
+    if repeats not in known or not value_of(repeats).dim():
+        return
+    total = int(known[repeats].sum())
+    if "self" in arguments and value_of(repeats).shape[0] == 1:  # each element as often
+        x = value_of(arguments["self"])
+        size = x.numel() if dim is None else x.shape[dim]
+        if not isinstance(size, int):
+            return
+        total *= size
+    node.kwargs = {**node.kwargs, "output_size": total}
+    _bind_symbols(value_of(node).shape[dim or 0], total, sizes_of_symbols)
+    node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
 
 
 def _operand(node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:

@@ -96,9 +96,19 @@ class Counts(nn.Module):
         return x[:, self.calls > 1].sum(1)
 
 
+class Repeated(nn.Module):
+    """Elements that are repeated as often as constants say: one number for each, and one for all."""
+
+    def forward(self, x):
+        images = torch.repeat_interleave(torch.arange(2), torch.tensor([3, 1]))
+        same = images[:, None] == images[None]
+        repeated = x.repeat_interleave(torch.tensor([2, 0, 1, 1]), 1), x.repeat_interleave(torch.tensor([2]))
+        return torch.where(same, x[:, :1] @ x[:1], 0.0), *repeated, images
+
+
 MODELS = [
     *((Greatest(), (1, 4)), (Masked(), (4, 4)), (LikeInput(), (3, 4))),
-    *((Selected(), (4, 4)), (Diagonal(), (1,)), (Written(), (4,))),
+    *((Selected(), (4, 4)), (Diagonal(), (1,)), (Written(), (4,)), (Repeated(), (4, 4))),
 ]
 
 
