@@ -76,6 +76,15 @@ def narrow(x: Tensor, k: Any) -> Tensor:
     return x.narrow(0, k.item(), 2) * 2
 
 
+def write_narrowed(x: Tensor, k: Any) -> Tensor:
+    x = x.clone()
+    view = x.narrow(0, k.item(), 2)
+    x[:, 0].mul_(3)
+    view.mul_(2)
+    x.narrow(0, k.item(), 2).copy_(x[:2] + 1)
+    return x
+
+
 def roll(x: Tensor, k: Any) -> Tensor:
     return x.roll(k.item(), 0)
 
@@ -98,6 +107,7 @@ def index_fill(x: Tensor, k: Any) -> Tensor:
         (read_at_item_and_mask, (1, 0, -1, -5), (5, -6)),
         (select_scatter, (2, -5, 4), (-6, 5)),
         (narrow, (2, 0, 3, -2, -5), (-1, 4, -6)),
+        (write_narrowed, (2, 0, 3, -2, -5), (-1, 4, -6)),
         (roll, (2, -2, 7, 0), ()),
         (index_fill, (1, -1, -5), ()),
     ],

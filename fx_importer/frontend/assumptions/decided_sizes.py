@@ -10,7 +10,7 @@ import operator
 from typing import Any
 
 import torch
-from torch import SymBool, SymInt, fx
+from torch import SymBool, SymInt, Tensor, fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
@@ -21,7 +21,7 @@ from fx_importer.diagnostics.source_lines import source_line
 from fx_importer.frontend.assumptions.number_tensors import NumberTensors
 from fx_importer.frontend.assumptions.result_sizes import source_of_size
 from fx_importer.frontend.assumptions.value_questions import Question
-from fx_importer.fx_graph.aliasing import aliases_of_mutated
+from fx_importer.fx_graph.aliasing import aliases_of_mutated, writes_of
 from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 
@@ -93,13 +93,21 @@ def question_at(stack_trace: str | None, expression: str, answer: str, otherwise
 
 
 def _is_fixed_narrow(source: fx.Node, length: int) -> bool:
-    """Return whether ``source`` narrows, not as a view that is written, to ``length`` elements, of any start."""
+    """Return whether ``source`` narrows to ``length`` elements, of any start, as no view but of one write."""
     if source.target is not aten.narrow.default or source.args[3] != length:
         return False
     offsets = [user for user in source.users if user.target is aten.sym_storage_offset.default]
     if not all(map(_is_asserted_only, offsets)):
         return False  # a gather has another offset
-    return source not in aliases_of_mutated(source.graph)
+    return source not in aliases_of_mutated(source.graph) or _only_write(source) is not None
+
+
+def _only_write(view: fx.Node) -> fx.Node | None:
+    """Return the operator that writes to ``view``, if nothing else reads or writes the view or its result."""
+    users = [user for user in view.users if isinstance(value_of(user), Tensor)]
+    if len(users) != 1 or users[0].users or [written for written, _ in writes_of(users[0])] != [view]:
+        return None
+    return users[0]
 
 
 def _is_asserted_only(number: fx.Node) -> bool:
@@ -112,9 +120,15 @@ def _is_asserted_only(number: fx.Node) -> bool:
 
 
 def _read_at_positions(call: fx.Node) -> None:
-    """Replace ``narrow`` at a number that depends on values, whose size torch.export does not know, by a gather."""
+    """Replace ``narrow`` at a number that depends on values, whose size torch.export does not know, by a gather.
+
+    A write to the view is one to the gathered elements, which are copied back.
+    """
     x, axis, start, length = call.args
-    narrowed = _gathered(call, x, axis, start, length)
+    write = _only_write(call) if call in aliases_of_mutated(call.graph) else None
+    narrowed = _gathered(write or call, x, axis, start, length)
+    if write is not None:
+        emit(write.next, aten.index_copy_.default, x, axis, narrowed.args[2], narrowed)
     for user in list(call.users):
         is_length = user.target is aten.sym_size.int and user.args[1] == axis
         if is_length or user.target is aten.sym_storage_offset.default:  # only assertions read the offset
