@@ -207,3 +207,10 @@ def test_names_that_torch_fx_cannot_quote_are_refused(name: str) -> None:
     model.add_module(name, nn.Linear(2, 2))
     with pytest.raises(UsageError, match="cannot name .* in the code of torch.fx: rename the module"):
         quantize(model.eval(), [torch.ones(1, 2)])
+
+
+def test_weights_without_values_are_refused():
+    freed = nn.Linear(4, 4).eval()
+    freed.weight.untyped_storage().resize_(0)
+    with pytest.raises(UsageError, match="'weight', and it has no memory"):
+        quantize(freed, [torch.randn(2, 4)])

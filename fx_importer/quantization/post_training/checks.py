@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.errors import QuantizationWarning, UsageError
+from fx_importer.mlir.tensor_elements import missing_values
 from fx_importer.quantization.functional_form import functional
 from fx_importer.quantization.post_training.calibration import Call
 from fx_importer.quantization.qdq import is_quantized, kind_of
@@ -21,7 +22,7 @@ _LIBRARIES = ("quantized_decomposed", "quantized", "torchao", "fx_importer_integ
 
 
 def check_float(program: ExportedProgram) -> None:
-    """Raise `UsageError` for a model without float32, quantized, or with names that torch.fx does not quote.
+    """Raise `UsageError` for a model without float32 or values, quantized, or with names that torch.fx does not quote.
 
     Half-precision parameters are warned of.
     """
@@ -39,6 +40,9 @@ def check_float(program: ExportedProgram) -> None:
                 f"quantize cannot name {name!r} in the code of torch.fx: rename the module or tensor, without quotes, "
                 "backslashes and control characters"
             )
+    for name, value in tensors.items():
+        if isinstance(value, Tensor) and (missing := missing_values(value)) is not None:
+            raise UsageError(f"quantize reads the values of {name!r}, and it {missing}")
     others = {
         name: value.dtype
         for name, value in tensors.items()
