@@ -215,7 +215,7 @@ def test_command_says_which_routines_code_calls(tmp_path, capsys):
         ("tests.native.test_cblas:products_of_64", "cblas_sgemm"),
         ("examples.mlp:build", "nothing"),
     ):
-        build_model(model, tmp_path / "net", options, None, "c", "embedded", blas="openblas")
+        build_model(model, tmp_path / "net", options, target=None, kind="c", weights="embedded", blas="openblas")
         assert f"net calls of openblas: {routines}" in capsys.readouterr().out
 
 
@@ -231,5 +231,5 @@ def products_of_64():
 def test_command_spells_options_in_errors(kind, weights, message, tmp_path):
     options = Options(output_type=OutputType.LINALG_ON_TENSORS)
     with pytest.raises(UsageError, match=message):
-        build_model("examples.mlp:build", tmp_path / "net", options, None, kind, weights)
+        build_model("examples.mlp:build", tmp_path / "net", options, target=None, kind=kind, weights=weights)
     assert not [*tmp_path.iterdir()]

@@ -179,10 +179,12 @@ def test_command_says_how_many_layers_call(tmp_path, capsys):
         ("differences", "nothing: no layer has its semantics"),
     ):
         named = f"tests.native.test_cmsis_nn:{model}"
-        build_model(named, tmp_path / "net", options, None, "c", "embedded", cmsis_nn=FOLDER)
+        build_model(named, tmp_path / "net", options, target=None, kind="c", weights="embedded", cmsis_nn=FOLDER)
         assert f"net calls of CMSIS-NN: {calls}" in capsys.readouterr().out
     with pytest.raises(UsageError, match="--cmsis-nn absent is not a folder of CMSIS-NN"):
-        build_model(named, tmp_path / "net", options, None, "c", "embedded", cmsis_nn=Path("absent"))
+        build_model(
+            named, tmp_path / "net", options, target=None, kind="c", weights="embedded", cmsis_nn=Path("absent")
+        )
 
 
 def test_a_folder_is_cmsis_nn(tmp_path):

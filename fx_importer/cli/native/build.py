@@ -23,6 +23,7 @@ def build_model(
     model: str,
     output: Path,
     options: Options,
+    *,
     target: str | None,
     kind: str,
     weights: str,

@@ -69,4 +69,17 @@ def build(
     """
     from fx_importer.cli.native.build import build_model
 
-    build_model(model, output, options, target, kind, native_weights, threads, blas, following, trust, json, cmsis_nn)
+    build_model(
+        model,
+        output,
+        options,
+        target=target,
+        kind=kind,
+        weights=native_weights,
+        threads=threads,
+        blas=blas,
+        following=following,
+        trust=trust,
+        json=json,
+        cmsis_nn=cmsis_nn,
+    )
