@@ -20,9 +20,16 @@ class Contraction(torch.nn.Module):
         return torch.einsum("ijk,ik->j", x, y)
 
 
+class Mask(torch.nn.Module):
+    def forward(self, x, last):
+        return torch.arange(x.shape[0]) <= last[:, None]
+
+
 OUTPUT_TYPE = sys.argv[1]
 print(export_and_import(Reads(), torch.ones(4, 3), torch.tensor([0, -1, 2, 1]), output_type=OUTPUT_TYPE))
 print(export_and_import(Contraction(), torch.ones(4, 2, 3), torch.ones(4, 3), output_type=OUTPUT_TYPE))
+SIZES = ({0: torch.export.Dim("n")}, None)
+print(export_and_import(Mask(), torch.ones(4), torch.tensor([2, 3]), output_type=OUTPUT_TYPE, dynamic_shapes=SIZES))
 
 # LINALG-LABEL: func.func @main
 # LINALG: linalg.generic {{.*}} ins(%{{.*}} : tensor<4xi64>)
@@ -35,6 +42,10 @@ print(export_and_import(Contraction(), torch.ones(4, 2, 3), torch.ones(4, 3), ou
 # LINALG: tensor.extract
 # LINALG-NOT: tensor.extract %
 # LINALG-NOT: linalg.index
+# LINALG: return
+# LINALG-LABEL: func.func @main(%{{.*}}: tensor<?xf32>
+# LINALG: linalg.index
+# LINALG: linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : tensor<{{.*}}>, tensor<{{.*}}>)
 # LINALG: return
 
 # STABLEHLO-LABEL: func.func @main

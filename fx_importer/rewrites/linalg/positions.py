@@ -19,12 +19,15 @@ _SHORT = 2
 def inline_positions(op: ir.Operation) -> None:
     """Replace operands that loops without operands compute by that computation, in the body of the loop.
 
-    A position that is an index is not negative: the selection of one that counts from the end is dropped.
+    A position that is an index is not negative: the selection of one that counts from the end is dropped. A loop of
+    dynamic size that reads nothing at positions, as a mask's, keeps an operand that has its axis: IREE would reserve
+    stack for the whole axis.
     """
     maps = indexing_maps(op)
     inputs = len(op.operands) - len(op.results)
     own = {loop for map_ in maps[inputs:] for result in map_.results if (loop := loop_of(result)) is not None}
     block = op.regions[0].blocks[0]
+    reads = any(each.operation.name == "tensor.extract" for each in block.operations)
     inlined = set[int]()
     for number in range(inputs):
         found = _source(op.operands[number])
@@ -32,6 +35,11 @@ def inline_positions(op: ir.Operation) -> None:
             continue
         source, axes = found
         loops = [loop for axis in axes if (loop := loop_of(maps[number].results[axis])) in own]
+        if not reads:
+            others = [maps[other] for other in range(inputs) if other != number and other not in inlined]
+            alone = set(loops) - {loop_of(result) for map_ in others for result in map_.results}
+            if any(_is_dynamic(op, maps, loop) for loop in alone):
+                continue
         if len(loops) == len(axes):  # results, which stay, give the sizes of these loops
             block.arguments[number].replace_all_uses_with(_inlined(source, loops, block))
             inlined.add(number)
@@ -40,6 +48,16 @@ def inline_positions(op: ir.Operation) -> None:
             if each.operation.name == "arith.select":
                 _drop_wrap(each.operation)
         keep_operands(op, [number for number in range(len(op.operands)) if number not in inlined])
+
+
+def _is_dynamic(op: ir.Operation, maps: list[ir.AffineMap], loop: int) -> bool:
+    """Return whether an axis along which ``loop`` runs has a dynamic size."""
+    return any(
+        ir.RankedTensorType(operand.type).is_dynamic_dim(axis)
+        for operand, map_ in zip(op.operands, maps, strict=True)
+        for axis, result in enumerate(map_.results)
+        if loop_of(result) == loop
+    )
 
 
 def _source(value: ir.Value) -> tuple[ir.Operation, list[int]] | None:
