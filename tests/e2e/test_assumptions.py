@@ -125,6 +125,24 @@ def test_sizes_that_the_program_works_for_are_assumed(output_type: str) -> None:
         branching(programs.whole(0, 2))
 
 
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
+def test_sizes_of_slices_at_items_are_assumed(output_type: str) -> None:
+    """As in ``position_ids[:, past : past + steps]`` of decoders: the program works where the slice is not cut off."""
+
+    def sliced(x: torch.Tensor, past: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+        first = past.item()
+        return x[:, first : first + steps.shape[1]].reshape(1, 2) + steps
+
+    x, steps = torch.arange(8.0)[None], torch.ones(1, 2)
+    lowered = lower(sliced, x, torch.tensor(3), steps, output_type=output_type, capture="assume")
+    caller = lowered.caller(backend="jit")
+    for past in (0, 5, 6, -3):
+        torch.testing.assert_close(caller(x, torch.tensor(past), steps), sliced(x, torch.tensor(past), steps))
+    for past in (7, 9, -2):
+        with pytest.raises(AssumptionError, match="`size 1 of aten.slice.Tensor, in return .*` is 2, at "):
+            caller(x, torch.tensor(past), steps)
+
+
 @torch.library.custom_op("assumed::positive", mutates_args=())
 def positive(n: torch.Tensor) -> torch.Tensor:
     return n[n > 0].clone()

@@ -35,7 +35,7 @@ def check_decided_sizes(graph: fx.Graph) -> None:
         number, constant = decided
         source = source_of_size(number)
         if source is not None and _is_fixed_narrow(source, constant):
-            _read_at_positions(source)
+            _read_at_positions(source, constant)
             graph.erase_node(node)
             continue
         question = _question(number, source, constant)
@@ -47,6 +47,8 @@ def check_decided_sizes(graph: fx.Graph) -> None:
             _count_in_bins(source, node)
         elif source is not None and source.target in LISTS:
             lists[source] = None
+        elif source is not None and _is_slice_of_size(source, number):
+            _read_at_positions(source, constant)
         graph.erase_node(node)
     for source in lists:
         list_assumed_number(source)
@@ -94,8 +96,19 @@ def question_at(stack_trace: str | None, expression: str, answer: str, otherwise
 
 def _is_fixed_narrow(source: fx.Node, length: int) -> bool:
     """Return whether ``source`` narrows to ``length`` elements, of any start, as no view but of one write."""
-    if source.target is not aten.narrow.default or source.args[3] != length:
-        return False
+    is_fixed = source.target is aten.narrow.default and bool(source.args[3] == length)
+    return is_fixed and _is_gatherable(source)
+
+
+def _is_slice_of_size(source: fx.Node, size: fx.Node) -> bool:
+    """Return whether ``size`` is the number of elements of a slice of step 1, as no view but of one write."""
+    arguments: list[Any] = [*source.args]
+    is_slice = source.target is aten.slice.Tensor and len(arguments) < 5
+    return is_slice and bool(arguments[1] == size.args[1]) and _is_gatherable(source)
+
+
+def _is_gatherable(source: fx.Node) -> bool:
+    """Return whether only assertions read where the view begins, and at most one operator writes to it."""
     offsets = [user for user in source.users if user.target is aten.sym_storage_offset.default]
     if not all(map(_is_asserted_only, offsets)):
         return False  # a gather has another offset
@@ -119,14 +132,14 @@ def _is_asserted_only(number: fx.Node) -> bool:
     )
 
 
-def _read_at_positions(call: fx.Node) -> None:
-    """Replace ``narrow`` at a number that depends on values, whose size torch.export does not know, by a gather.
+def _read_at_positions(call: fx.Node, length: int) -> None:
+    """Replace ``narrow`` or ``slice`` at a number that depends on values by a gather of ``length`` elements.
 
     A write to the view is one to the gathered elements, which are copied back.
     """
-    x, axis, start, length = call.args
+    x, axis, start, *_ = call.args
     write = _only_write(call) if call in aliases_of_mutated(call.graph) else None
-    narrowed = _gathered(write or call, x, axis, start, length)
+    narrowed = _gathered(write or call, x, axis, start or 0, length)
     if write is not None:
         emit(write.next, aten.index_copy_.default, x, axis, narrowed.args[2], narrowed)
     for user in list(call.users):
@@ -155,7 +168,7 @@ def gather_at_numbers(graph: fx.Graph) -> None:
         start, length = call.args[2:]
         is_unknown = isinstance(start, fx.Node) and free_unbacked_symbols(value_of(start))
         if is_unknown and type(length) is int and _is_fixed_narrow(call, length):
-            _read_at_positions(call)
+            _read_at_positions(call, length)
 
 
 def assert_in_range(call: fx.Node, position: int) -> None:

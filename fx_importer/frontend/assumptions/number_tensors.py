@@ -121,6 +121,8 @@ class NumberTensors:
         if source is not None and (count := counted_size(node, self._emit)) is not None:
             self.counted.add(source)
             return count
+        if source is not None and source.target is aten.slice.Tensor and node.args[1] == source.args[1]:
+            return self._length(source)
         value = value_of(node)
         known = value.node.maybe_as_int() if isinstance(value, torch.SymInt) else value
         if isinstance(known, int) and (source is not None or node.target is not aten.sym_size.int):
@@ -132,6 +134,23 @@ class NumberTensors:
             return self._emit(aten.scalar_tensor.default, number, dtype=torch.int64)
         is_float = isinstance(value, float | torch.SymFloat)
         return self._emit(aten.scalar_tensor.default, node, dtype=torch.float64 if is_float else torch.int64)
+
+    def _length(self, call: fx.Node) -> fx.Node:
+        """Return the number of elements of a slice whose bounds depend on values."""
+        defaults: tuple[Any, ...] = (None, None, 1)
+        x, axis, start, end, step = (*call.args, *defaults[len(call.args) - 2 :])
+        assert isinstance(axis, int) and isinstance(step, int)
+        size = value_of(x).shape[axis]
+        size = self._wide(self._emit(aten.sym_size.int, x, axis) if isinstance(size, torch.SymInt) else size)
+        bounds: list[fx.Node] = []
+        for number, default in ((start, 0), (end, size)):
+            bound = self._wide(default if number is None else number)
+            from_end = self._emit(aten.add.Tensor, bound, size)
+            bound = self._emit(aten.where.self, self._emit(aten.lt.Scalar, bound, 0), from_end, bound)
+            bound = self._emit(aten.minimum.default, self._emit(aten.clamp_min.default, bound, 0), size)
+            bounds.append(bound)
+        length = self._emit(aten.clamp_min.default, self._emit(aten.sub.Tensor, *reversed(bounds)), 0)
+        return self._emit(aten.floor_divide.default, self._emit(aten.add.Scalar, length, step - 1), self._wide(step))
 
     def _wide(self, number: Any) -> Any:
         """Return a number as a tensor of the dtype that Python computes in; a constant is returned unchanged."""
