@@ -189,9 +189,13 @@ def _exported(
         ExportError: if torch.export cannot capture the model's code with our cache.
     """
     try:
-        return export_programs(form, model, chunk, **options)
-    except UserError:  # the code specializes on the prompt length
-        return export_programs(form, model, math.gcd(positions, _CHUNK), **options)
+        try:
+            return export_programs(form, model, chunk, **options)
+        except (UserError, AssertionError) as error:
+            if isinstance(error, AssertionError) and _NO_SIZE not in str(error):
+                raise
+            # The code specializes on the prompt length.
+            return export_programs(form, model, math.gcd(positions, _CHUNK), **options)
     except (FxImporterError, Warning):
         raise
     except Exception as error:
@@ -199,6 +203,10 @@ def _exported(
             f"torch.export cannot capture transformers' {type(model).__name__} with its cache as state: "
             f"{first_line(error)}"
         ) from error
+
+
+_NO_SIZE = "Cannot create Dim with inconsistent"
+"""What torch.export says where it would suggest a dynamic size, and no size satisfies the code."""
 
 
 def _merge(model: Any, adapter: Path) -> None:

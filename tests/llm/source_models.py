@@ -96,8 +96,11 @@ def source_model(kind: str, seed: int = 0) -> Any:
 
 
 def save_source_model(folder: Path, kind: str, seed: int = 0) -> Any:
-    """Write a model of the type ``kind`` with random weights to ``folder``, and return it."""
-    model = source_model(kind, seed)
-    model.save_pretrained(folder)
+    """Write a model of the type ``kind`` with random weights to ``folder``, and return what transformers reads there.
+
+    Positions that it computes are not in the folder.
+    """
+    source_model(kind, seed).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
-    return model
+    config = AutoConfig.from_pretrained(folder)
+    return encoder_decoder_class(config).from_pretrained(folder).eval()
