@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -34,6 +35,10 @@ class Windows:
     """Whether a window may have no element: it begins in the padding, and its dilation is larger than the axis."""
     stride: int | None = None
     """The distance of the windows, if all begin and end in the axis, the first one at 0; else None."""
+    last_end: int = 0
+    """The end of the last window, if the size is static."""
+    is_cut: bool = False
+    """Whether ``ceil_mode`` would add another window, which begins after the axis, and is left out."""
 
     def elements(self, x: Tensor, axis: int, k: int) -> Tensor:
         """Return the k-th element of each window of ``x`` along ``axis``: a slice, where indices would be gathered."""
@@ -67,6 +72,7 @@ def sliding_windows(size: int, kernel: int, stride: int, padding: int, dilation:
     """Return the windows of a pool along an axis, whose size may be dynamic."""
     reach = dilation * (kernel - 1) + 1
     last: Any = (size + 2 * padding - reach + (stride - 1 if ceil else 0)) // stride
+    rounded = last
     if ceil:  # the last window begins in the axis, or in the padding before it
         last = torch.sym_min(last, (size + padding - 1) // stride)
     starts = torch.arange(last + 1) * stride - padding
@@ -77,7 +83,9 @@ def sliding_windows(size: int, kernel: int, stride: int, padding: int, dilation:
     empty = any((begin % dilation if begin < 0 else begin) >= min(size, begin + reach) for begin in begins)
     is_regular = last >= 0 and padding == 0 and last * stride + reach <= size
     length = min(kernel, max(within, 1))
-    return Windows(starts, starts + reach, size, length, dilation, empty, stride if is_regular else None)
+    distance = stride if is_regular else None
+    end = begins[-1] + reach if begins else 0
+    return Windows(starts, starts + reach, size, length, dilation, empty, distance, end, last < rounded)
 
 
 def adaptive_windows(size: int, outputs: int) -> Windows:
@@ -127,35 +135,41 @@ _max_pool_values: ContextVar[bool] = ContextVar("for_values", default=False)
 """Set while a rule emits its own operator, whose values have a lowering."""
 
 
-def _max_pool(axes: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
+def _windows(
+    axes: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> list[Windows]:
     settings = [per_axis(setting, axes) for setting in (kernel, stride or kernel, padding, dilation)]
-    sizes = x.shape[-axes:]
-    windows = [
+    return [
         sliding_windows(size, length, step, pad, spread, ceil_mode)
-        for size, length, step, pad, spread in zip(sizes, *settings, strict=True)
+        for size, length, step, pad, spread in zip(x.shape[-axes:], *settings, strict=True)
     ]
+
+
+def _max_pool(axes: int, x: Tensor, *settings: Any) -> Any:
+    windows = _windows(axes, x, *settings)
     return NotImplemented if any(window.has_empty for window in windows) else window_maxima(x, windows)
 
 
-def _values_and_indices(operator: OpOverload, *, of_dynamic_shape: bool) -> Decomposition:
+def _values_and_indices(operator: OpOverload, *, for_tosa: bool) -> Decomposition:
     """Return the rule of a max pool: values by their own lowering where supported, and indices by comparison."""
     axes = 3 if operator == aten.max_pool3d_with_indices.default else 2
 
     @decomposes(operator)
     def rule(x: Tensor, *settings: Any) -> Any:
-        sizes = x.shape[-axes:]
-        dynamic = of_dynamic_shape or not x.is_floating_point()  # no C++ lowering finds the indices of integers
+        dynamic = for_tosa or not x.is_floating_point()  # no C++ lowering finds the indices of integers
         if _max_pool_values.get() or not (dynamic or is_static(x)):
             return NotImplemented
         defaults: tuple[Any, ...] = ((), 0, 1, False)
         kernel, stride, padding, dilation, ceil_mode = (*settings, *defaults[len(settings) - 1 :])
-        result = _max_pool(axes, x, kernel, stride, padding, dilation, ceil_mode)
-        if result is NotImplemented:
+        windows = _windows(axes, x, kernel, stride, padding, dilation, ceil_mode)
+        if any(window.has_empty for window in windows):
             return NotImplemented
-        values, indices = result
+        values, indices = window_maxima(x, windows)
         small = x.is_floating_point() or (axes == 2 and x.dtype == torch.int8)  # no backend pools other integers
-        if small and x.dim() == axes + 2 and not ceil_mode and set(per_axis(dilation, axes)) == {1}:
-            if not are_static(*sizes):  # the C++ lowering drops a padding at the end
+        static = are_static(*x.shape[-axes:])
+        lacking = for_tosa and any(window.dilation > 1 or window.is_cut for window in windows)
+        if small and x.dim() == axes + 2 and not lacking and (static or not ceil_mode):
+            if not static:  # the C++ lowering drops a padding at the end
                 x, padding = _padded(x, per_axis(padding, axes), -math.inf), 0
             token = _max_pool_values.set(True)
             try:
@@ -167,17 +181,21 @@ def _values_and_indices(operator: OpOverload, *, of_dynamic_shape: bool) -> Deco
     return rule
 
 
-def _padded(x: Tensor, padding: Sequence[int], value: float) -> Tensor:
-    """Return ``x`` with a border of ``value``; of integers, of their least number in place of -inf."""
-    if not any(padding):
+def _padded(x: Tensor, before: Sequence[int], value: float, after: Sequence[int] | None = None) -> Tensor:
+    """Return ``x`` with a border of ``value``, as wide after each axis as before it if ``after`` is None.
+
+    Integers have their least number in place of -inf.
+    """
+    widths = [width for both in zip(reversed(before), reversed(after or before), strict=True) for width in both]
+    if not any(widths):
         return x
     least = value if x.is_floating_point() else max(value, torch.iinfo(x.dtype).min)
-    return aten.constant_pad_nd(x, [width for both in reversed(padding) for width in (both, both)], least)
+    return aten.constant_pad_nd(x, widths, least)
 
 
-max_pool2d = _values_and_indices(aten.max_pool2d_with_indices.default, of_dynamic_shape=False)
-max_pool2d_of_dynamic_shape = _values_and_indices(aten.max_pool2d_with_indices.default, of_dynamic_shape=True)
-max_pool3d_with_own_values = _values_and_indices(aten.max_pool3d_with_indices.default, of_dynamic_shape=False)
+max_pool2d = _values_and_indices(aten.max_pool2d_with_indices.default, for_tosa=False)
+max_pool2d_for_tosa = _values_and_indices(aten.max_pool2d_with_indices.default, for_tosa=True)
+max_pool3d_with_own_values = _values_and_indices(aten.max_pool3d_with_indices.default, for_tosa=False)
 
 
 @decomposes(aten.max_pool3d_with_indices.default)
@@ -206,28 +224,68 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """Return window sums divided by window sizes. Plain 2-D pools of floats have a lowering, so no match."""
+    """Return window sums divided by window sizes. Pools that do not count padding, as TOSA has them, have no match."""
     axes = 3 if x.dim() == 5 or len(kernel) == 3 else 2
-    settings = [per_axis(setting, axes) for setting in (kernel, list(stride) or kernel, padding)]
-    plain = axes == 2 and not ceil_mode and divisor_override is None and x.dim() == 4 and x.is_floating_point()
-    if plain and (are_static(*x.shape[2:]) or not any(settings[2])):
+    pads = per_axis(padding, axes)
+    windows = _windows(axes, x, kernel, list(stride), pads, 1, ceil_mode)
+    terms = _terms(windows, pads, count_include_pad, divisor_override)
+    if axes == 2 and x.dim() == 4 and x.is_floating_point():
+        static = are_static(*x.shape[2:]) and _fit(windows, kernel)
+        if divisor_override is None and not (ceil_mode and (not static or any(window.is_cut for window in windows))):
+            if not any(pads) or (static and not (ceil_mode and count_include_pad)):
+                return NotImplemented
+            if count_include_pad and not ceil_mode:  # the C++ lowering drops a padding at the end
+                return aten.avg_pool2d(_padded(x, pads, 0.0), kernel, stride)
+        if static:
+            means = aten.avg_pool2d(_padded(x, pads, 0.0, _after(windows)), kernel, stride)
+            return means * (math.prod(per_axis(kernel, axes)) / terms.to(x.dtype))
+    return _quotient(window_sums(x, windows), terms.to(x.dtype))
+
+
+@decomposes(aten.avg_pool2d.default)
+def avg_pool2d_by_constants(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    """Divide the sums of windows by constants, where windows have several sizes."""
+    pads = per_axis(padding, 2)
+    if not (are_static(*x.shape[2:]) and x.dim() == 4 and x.is_floating_point()) or divisor_override is not None:
         return NotImplemented
-    if plain and count_include_pad:  # the C++ lowering drops a padding at the end
-        return aten.avg_pool2d(_padded(x, settings[2], 0.0), *settings[:2])
-    windows = [
-        sliding_windows(size, length, step, pad, 1, ceil_mode)
-        for size, length, step, pad in zip(x.shape[-axes:], *settings, strict=True)
+    if not ceil_mode and (count_include_pad or not any(pads)):
+        return NotImplemented
+    windows = _windows(2, x, kernel, list(stride), pads, 1, ceil_mode)
+    if not _fit(windows, kernel):
+        return NotImplemented
+    sums = aten.avg_pool2d(_padded(x, pads, 0.0, _after(windows)), kernel, stride, 0, False, True, 1)
+    return sums / _terms(windows, pads, count_include_pad, None).to(x.dtype)
+
+
+def _fit(windows: Sequence[Windows], kernel: Sequence[int]) -> bool:
+    """Return whether no window is longer than its axis: a padding to its length would be most of the image."""
+    return all(length <= window.size for window, length in zip(windows, per_axis(kernel, len(windows)), strict=True))
+
+
+def _after(windows: Sequence[Windows]) -> list[int]:
+    """Return the number of elements that ``windows`` of static sizes read after each axis."""
+    return [max(window.last_end - window.size, 0) for window in windows]
+
+
+def _terms(windows: Sequence[Windows], pads: Sequence[int], count_pads: bool, divisor: int | None) -> Tensor:
+    """Return the divisor of each window, [*outputs]."""
+    if divisor is not None:
+        return torch.full((), divisor)
+    axes = [
+        up_to(window.ends, window.size + pad) - window.starts
+        if count_pads
+        else up_to(window.ends, window.size) - torch.clamp(window.starts, min=0)
+        for window, pad in zip(windows, pads, strict=True)
     ]
-    total = window_sums(x, windows)
-    if divisor_override is not None:
-        return _quotient(total, torch.full((), divisor_override, dtype=x.dtype))
-    for axis, (window, pad) in enumerate(zip(reversed(windows), reversed(settings[2]), strict=True)):
-        if count_include_pad:
-            terms = up_to(window.ends, window.size + pad) - window.starts
-        else:
-            terms = up_to(window.ends, window.size) - torch.clamp(window.starts, min=0)
-        total = _quotient(total, terms.to(x.dtype).reshape(-1, *[1] * axis))
-    return total
+    return functools.reduce(torch.mul, [terms.reshape(-1, *[1] * (len(axes) - 1 - k)) for k, terms in enumerate(axes)])
 
 
 def _with_explicit_stride(operator: Any, axes: int) -> Decomposition:
@@ -275,4 +333,4 @@ def _quotient(x: Tensor, by: Tensor) -> Tensor:
     return x / by if x.is_floating_point() else torch.div(x, by, rounding_mode="trunc")
 
 
-POOLING = (max_pool2d_of_dynamic_shape, max_pool3d, avg_pool)
+POOLING = (max_pool2d_for_tosa, max_pool3d, avg_pool)

@@ -121,6 +121,7 @@ LINALG = (
         convolutions.volumes_by_planes,
         because="the C++ lowering of transposed depthwise convolutions is invalid, and of depthwise volumes missing",
     )
+    .preferring(pooling.avg_pool2d_by_constants, because="the C++ lowering computes the sizes of windows in each call")
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
     .preferring(*pooling.UNBATCHED, because="the C++ lowerings require a batch")
     .preferring(*integers.INT8_IN_INT32, because="the C++ lowering ends the process on 8-bit integers")

@@ -125,6 +125,7 @@ STABLEHLO = (
     .preferring(bools.add_bools, because="the C++ lowering adds bools in one bit")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
+    .preferring(pooling.avg_pool2d_by_constants, because="the C++ lowering computes the sizes of windows in each call")
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
     .preferring(low_precision.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
     .preferring(clamp.clamp_beyond_the_dtype, because="bounds that the dtype does not have would wrap around")
