@@ -105,6 +105,7 @@ from fx_importer.rewrites.tosa.i64_narrowing import (
     narrow_tosa_integers_unproved,
 )
 from fx_importer.rewrites.tosa.i64_sums import i64_sums_to_tosa
+from fx_importer.rewrites.tosa.integral_floats import fold_tosa_rounding
 from fx_importer.rewrites.tosa.isolated_regions import isolate_tosa_regions
 from fx_importer.rewrites.tosa.padding_types import tosa_padding_types
 from fx_importer.rewrites.tosa.rank_reduction import reduce_tosa_ranks
@@ -202,6 +203,7 @@ _ALL = (
     reassociate_sums,
     refuse_unlowered,
     reduce_tosa_ranks,
+    fold_tosa_rounding,
     refine_stablehlo_shapes,
     reject_linalg_sorts,
     reject_masks,

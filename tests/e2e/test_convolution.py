@@ -18,6 +18,22 @@ def sampled_volumes(x: torch.Tensor, grid: torch.Tensor):
     return [torch.grid_sampler_3d(x, grid, *mode) for mode in modes]
 
 
+def sampled_images(x: torch.Tensor, grid: torch.Tensor):
+    modes = [(mode, pad, corners) for mode in (0, 1, 2) for pad in (0, 1, 2) for corners in (False, True)]
+    return [torch.grid_sampler_2d(x, grid, *mode) for mode in modes]
+
+
+def pools_beyond_the_image(x: torch.Tensor):
+    return (
+        F.max_pool2d(x, 3, 2, 1, dilation=(1, 2), ceil_mode=True),
+        F.max_pool2d(x, (1, 4), (3, 4), ceil_mode=True),  # a last window that begins beyond the image is left out
+        F.avg_pool2d(x, 2, 2, ceil_mode=True, count_include_pad=False),
+        F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+        F.avg_pool2d(x, (2, 3), 3, (1, 0), True, True, 5),
+        F.avg_pool2d(x, 40, None, 3, True, False),
+    )
+
+
 def fractional(image: torch.Tensor, volume: torch.Tensor, of_image: torch.Tensor, of_volume: torch.Tensor):
     return [
         *aten.fractional_max_pool2d(image, [2, 3], [5, 4], of_image),
@@ -278,6 +294,8 @@ def test_convolution(case, output_type):
         "grid_sample",
         lambda: (lambda x, g: F.grid_sample(x, g, align_corners=False), (IMAGE, normal(2, 3, 3, 2).tanh())),
     ),
+    Case("sampled_images", lambda: (sampled_images, (normal(2, 3, 4, 6), normal(2, 3, 5, 2) * 1.5))),
+    Case("pools_beyond_the_image", lambda: (pools_beyond_the_image, (normal(2, 3, 5, 8),))),
     Case("unfold", lambda: (nn.Unfold(3), (IMAGE,))),
     Case("grid_sample_of_a_volume", lambda: (sampled_volumes, (normal(2, 3, 2, 3, 4), normal(2, 2, 1, 3, 3) * 1.5))),
 )

@@ -1,62 +1,107 @@
-"""Decompositions of grid sampling, of volumes and of images with dynamic shapes."""
+"""Decomposition of grid sampling."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
-_BILINEAR, _NEAREST = 0, 1
+_BILINEAR, _NEAREST = 0, 1  # 2 is bicubic
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 
 
-@decomposes(aten.grid_sampler_3d.default)
-def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+@decomposes(aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
+def grid_sampler(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
     """Sample ``x``, [N, C, D, H, W], at ``grid``, [N, d, h, w, 3], whose last axis is x, y, z (width, height, depth).
 
-    The edges of ``x`` are -1 and 1; with ``align_corners``, the centers of its outermost elements are.
+    Images have no D, d and z. The edges of ``x`` are -1 and 1; with ``align_corners``, the centers of its outermost
+    elements are.
     """
-    if interpolation_mode not in (_BILINEAR, _NEAREST):
-        return NotImplemented
     sizes = x.shape[2:]
-    places = [
-        _unnormalize(grid[..., len(sizes) - 1 - axis], size, padding_mode, align_corners)
-        for axis, size in enumerate(sizes)
-    ]
+    ends: list[list[_End]] = []
+    for axis, size in enumerate(sizes):
+        coordinate = grid[..., len(sizes) - 1 - axis]
+        padded = functools.partial(_padded, size=size, mode=padding_mode, align_corners=align_corners)
+        ends.append(_ends(_unnormalized(coordinate, size, align_corners), size, interpolation_mode, padded))
+    rows = x.flatten(2).transpose(1, 2).flatten(0, 1)
+    samples = [_sample(rows, x.shape[0], corner) for corner in itertools.product(*ends)]
+    return functools.reduce(torch.add, samples).movedim(-1, 1)
+
+
+class _End:
+    """Elements at the integral positions ``at`` along an axis of ``size``, and their weights."""
+
+    def __init__(self, at: Tensor, size: int, weight: Tensor | None):
+        inner = at.clamp(0, size - 1)
+        self.size = size
+        self.index = inner.to(torch.int64)
+        self.inside = inner == at
+        self.weight = weight
+
+
+def _ends(position: Tensor, size: int, interpolation_mode: int, padded: Callable[[Tensor], Tensor]) -> list[_End]:
+    """Return the elements of an axis of ``size`` that are read at ``position``."""
     if interpolation_mode == _NEAREST:
-        return _gather(x, [position.round() for position in places])
-    lower = [position.floor() for position in places]
-    total = torch.zeros((), dtype=x.dtype)
-    for corner in itertools.product((0, 1), repeat=len(sizes)):
-        at = [low + step for low, step in zip(lower, corner, strict=True)]
-        weights = [1 - (position - center).abs() for position, center in zip(places, at, strict=True)]
-        weight = functools.reduce(torch.mul, weights)
-        total = total + _gather(x, at) * weight.unsqueeze(1)
-    return total
+        return [_End(padded(position).round(), size, None)]
+    if interpolation_mode == _BILINEAR:
+        position = padded(position)
+        low = position.floor()
+        high = low + 1
+        return [_End(low, size, high - position), _End(high, size, position - low)]
+    low = position.floor()
+    weights = _cubic_weights(position - low)
+    return [_End(padded(low + step), size, weight) for step, weight in zip((-1, 0, 1, 2), weights, strict=True)]
 
 
-@decomposes(aten.grid_sampler_2d.default)
-def grid_sampler_2d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
-    """Sample [N, C, H, W] at [N, h, w, 2], if a size is dynamic."""
-    if is_static(x, grid):
-        return NotImplemented
-    return grid_sampler_3d(x, grid, interpolation_mode, padding_mode, align_corners)
+def _cubic_weights(t: Tensor) -> list[Tensor]:
+    """Return the weights of the four elements around, ``t`` beyond the second: Keys' kernel with a = -0.75.
+
+    R. Keys, "Cubic convolution interpolation for digital image processing", 1981.
+    """
+    a = -0.75
+
+    def near(x: Tensor) -> Tensor:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: Tensor) -> Tensor:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def _unnormalize(coordinate: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
+def _sample(rows: Tensor, batch: int, corner: Sequence[_End]) -> Tensor:
+    """Return ``rows``, [N * elements, C], at ``corner``, times its weights, as [N, *places, C]; zero outside."""
+    inside = functools.reduce(torch.logical_and, [end.inside for end in corner])
+    index = corner[0].index
+    for end in corner[1:]:
+        index = index * end.size + end.index
+    if not (isinstance(batch, int) and batch == 1):
+        images = torch.arange(batch) * math.prod(end.size for end in corner)
+        index = index + images.reshape(-1, *[1] * len(corner))
+    index = torch.where(inside, index, 0)  # NaN has any index
+    sample = torch.where(inside.unsqueeze(-1), torch.embedding(rows, index), 0.0)
+    weights = [end.weight for end in corner if end.weight is not None]
+    return sample * functools.reduce(torch.mul, weights).unsqueeze(-1) if weights else sample
+
+
+def _unnormalized(coordinate: Tensor, size: int, align_corners: bool) -> Tensor:
     """Return ``coordinate`` in elements of an axis of ``size``."""
-    position = (coordinate + 1) / 2 * (size - 1) if align_corners else ((coordinate + 1) * size - 1) / 2
-    if padding_mode == _REFLECTION:
+    return (coordinate + 1) * ((size - 1) / 2) if align_corners else (coordinate + 1) * (size / 2) - 0.5
+
+
+def _padded(position: Tensor, size: int, mode: int, align_corners: bool) -> Tensor:
+    """Return ``position`` where the padding ``mode`` takes its element from."""
+    if mode == _REFLECTION:
         low, span = (0.0, size - 1) if align_corners else (-0.5, size)
         position = _reflect(position - low, span) + low
-    return position if padding_mode == _ZEROS else position.clamp(0, size - 1)
+    return position if mode == _ZEROS else position.clamp(0, size - 1)
 
 
 def _reflect(distance: Tensor, span: int) -> Tensor:
@@ -66,18 +111,3 @@ def _reflect(distance: Tensor, span: int) -> Tensor:
     folds = (distance.abs() / span).floor()
     rest = distance.abs() - folds * span
     return torch.where(folds - 2 * (folds / 2).floor() == 0, rest, span - rest)
-
-
-def _gather(x: Tensor, places: list[Tensor]) -> Tensor:
-    """Return the elements of ``x`` at integral ``places``, as [N, C, *places]; elements outside are zero."""
-    inside = torch.ones((), dtype=torch.bool)
-    indices: list[Tensor] = []
-    for position, size in zip(places, x.shape[2:], strict=True):
-        inside = torch.logical_and(inside, torch.logical_and(position >= 0, position <= size - 1))
-        indices.append(position.clamp(0, size - 1).to(torch.int64).unsqueeze(1))
-    flat, position = x.flatten(2), indices[0]
-    for index, size in zip(indices[1:], x.shape[3:], strict=True):
-        position = position * size + index
-    channels = position.flatten(2).expand(x.shape[0], x.shape[1], -1)
-    result = torch.gather(flat, 2, channels).reshape(*x.shape[:2], *position.shape[2:])
-    return torch.where(inside.unsqueeze(1), result, 0.0)

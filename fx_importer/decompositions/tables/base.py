@@ -58,7 +58,6 @@ BASE = (
         aten._native_batch_norm_legit_functional.default,
         aten._native_batch_norm_legit.default,
         aten._native_batch_norm_legit.no_stats,
-        aten.grid_sampler_2d.default,
         aten._adaptive_avg_pool2d.default,
         aten._log_softmax.default,
         because="a composite that Core ATen keeps, and that not every backend supports",
@@ -69,7 +68,7 @@ BASE = (
     )
     .preferring(einsum.einsum, because="torch's decomposition adds a batch of one, and merges axes by transposes")
     .preferring(
-        *(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, *nearest.NEAREST_OF_DYNAMIC_SHAPE, grid_sample.grid_sampler_2d),
+        *(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, *nearest.NEAREST_OF_DYNAMIC_SHAPE),
         because="torch's decompositions specialize dynamic sizes to those of the example",
     )
     .preferring(*adaptive_pooling.WITHOUT_ELEMENTS, because="torch's decompositions and ours divide by the output size")
@@ -88,6 +87,9 @@ BASE = (
         *any_all.ANY_ALL, because="the torch dialect lacks all.dims and _is_all_true; any.dims of None or uint8 fails"
     )
     .replacing(matmul.grouped_mm, because="the torch dialect lacks it")
+    .replacing(
+        grid_sample.grid_sampler, because="torch's decomposition computes positions and weights for each channel"
+    )
     .replacing(
         attention.scaled_dot_product_attention, because="torch's decomposition permutes the layout back and forth"
     )
@@ -117,7 +119,6 @@ BASE = (
     .replacing(
         *(
             strided_views.diagonal_scatter,
-            grid_sample.grid_sampler_3d,
             reshape.resize,
             normalization.batch_norm_with_update,
             norms.powsum,

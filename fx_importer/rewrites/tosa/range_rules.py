@@ -177,11 +177,9 @@ def _position(op: ir.Operation, _given: Operands) -> Range | None:
 
 
 def _clamp(op: ir.Operation, operands: Operands) -> Range | None:
-    if element_bits(op.results[0]) is None:
-        low, high = (ir.FloatAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
-    else:
-        low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
-    return None if operands[0] is None else operands[0].clipped(Range(low, high))
+    attribute = ir.FloatAttr if element_bits(op.results[0]) is None else ir.IntegerAttr
+    bounds = Range(*(attribute(op.attributes[name]).value for name in ("min_val", "max_val")))
+    return bounds if operands[0] is None else operands[0].clipped(bounds)
 
 
 def _cast(op: ir.Operation, operands: Operands) -> Range | None:
