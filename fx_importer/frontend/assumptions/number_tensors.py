@@ -139,7 +139,8 @@ class NumberTensors:
         """Return the number of elements of a slice whose bounds depend on values."""
         defaults: tuple[Any, ...] = (None, None, 1)
         x, axis, start, end, step = (*call.args, *defaults[len(call.args) - 2 :])
-        assert isinstance(axis, int) and isinstance(step, int)
+        assert isinstance(axis, int)
+        assert isinstance(step, int)
         size = value_of(x).shape[axis]
         size = self._wide(self._emit(aten.sym_size.int, x, axis) if isinstance(size, torch.SymInt) else size)
         bounds: list[fx.Node] = []
