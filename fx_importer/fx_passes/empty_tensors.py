@@ -18,6 +18,20 @@ from fx_importer.fx_passes.node_rewriting import same_type
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
 """Operators whose result is zero where they sum over an axis of size 0."""
 
+_WRITES = {
+    **dict.fromkeys((aten.index_put.default, aten.slice_scatter.default), 1),
+    **dict.fromkeys(
+        (
+            *(aten.scatter.src, aten.scatter.value, aten.scatter.reduce, aten.scatter.value_reduce),
+            *(aten.scatter_add.default, aten.scatter_reduce.two),
+            *(aten.index_copy.default, aten.index_add.default),
+            *(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor),
+        ),
+        2,
+    ),
+}
+"""The argument with the indices or the elements of a write: nothing is written if it is empty."""
+
 
 def fold_empty(graph: fx.Graph) -> None:
     """Replace every statically empty tensor of ``graph``, and products over no elements, by constants."""
@@ -37,9 +51,21 @@ def fold_empty(graph: fx.Graph) -> None:
             node.replace_all_uses_with(_empty_constant(node, value_of(node), node.args[1]))
         elif (operand := _equal_operand(node)) is not None:
             node.replace_all_uses_with(operand)
+        elif node.target in _WRITES and _writes_nothing(node):
+            node.replace_all_uses_with(node.args[0])  # iree-compile divides by zero
         elif node.op == "placeholder" and is_empty(value_of(node)):
             for user in [user for user in node.users if user.op != "output"]:
                 user.replace_input_with(node, _empty_constant(user, value_of(node)))
+
+
+def _writes_nothing(node: fx.Node) -> bool:
+    """Return whether the result is the tensor that is written to."""
+    places: Any = node.args[_WRITES[node.target]]
+    listed = places if isinstance(places, list | tuple) else [places]
+    written: Any = node.args[0]
+    return same_type(value_of(written), value_of(node)) and any(
+        isinstance(place, fx.Node) and is_empty(value_of(place)) for place in listed
+    )
 
 
 def _empty_constant(before: fx.Node, value: Tensor, sizes: Any = None) -> fx.Node:
