@@ -19,7 +19,7 @@ def fold_size_broadcasts(root: ir.Operation) -> None:
     TOSA broadcasts axes of unknown size, so that each addition of two batches has a branch. The time of
     ``eliminate-empty-tensors`` doubles with each branch: a RepViT with a dynamic batch was not compiled in minutes.
     """
-    sizes = _Sizes()
+    sizes = _SizeSources()
     folded: list[ir.Operation] = []
     for op in operations(root, ("scf.if",)):
         if op.results and len(op.regions) == 2 and all(map(len, (region.blocks for region in op.regions))):
@@ -33,7 +33,7 @@ def fold_size_broadcasts(root: ir.Operation) -> None:
         op.erase()
 
 
-def _operand(op: ir.Operation, number: int, sizes: _Sizes) -> ir.Value | None:
+def _operand(op: ir.Operation, number: int, sizes: _SizeSources) -> ir.Value | None:
     """Return the operand that the result ``number`` of ``op`` is equal to, if it is one."""
     expanded, operand = (terminator(region.blocks[0]).operands[number] for region in op.regions)
     condition = op.operands[0].owner
@@ -67,21 +67,21 @@ def _constant(value: ir.Value) -> int | None:
     return ir.IntegerAttr(value.owner.attributes["value"]).value if producer(value) == "arith.constant" else None
 
 
-class _Sizes:
-    """Sizes of tensors, by what they are computed from."""
+class _SizeSources:
+    """The sources of sizes: an index, or an axis of a tensor, and a factor."""
 
     def __init__(self) -> None:
         self._values: dict[ir.Value, Size] = {}
         self._axes: dict[tuple[ir.Value, int], Size] = {}
 
     def of(self, value: ir.Value) -> Size:
-        """Return what ``value``, an index, is computed from."""
+        """Return the source of ``value``, an index."""
         if value not in self._values:
             self._values[value] = self._computed(value)
         return self._values[value]
 
     def of_axis(self, tensor: ir.Value, axis: int) -> Size:
-        """Return the size of an axis of ``tensor``."""
+        """Return the source of the size of an axis of ``tensor``."""
         if (tensor, axis) not in self._axes:
             self._axes[tensor, axis] = self._of_result(tensor, axis)
         return self._axes[tensor, axis]
