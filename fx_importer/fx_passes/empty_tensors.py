@@ -13,13 +13,14 @@ from fx_importer.fx_graph.emission import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import is_empty
 from fx_importer.fx_passes.fx_pass import functional_graph_pass
-from fx_importer.fx_passes.node_rewriting import same_type
+from fx_importer.fx_passes.node_rewriting import arguments_of, same_type
 
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
 """Operators whose result is zero where they sum over an axis of size 0."""
 
 _WRITES = {
-    **dict.fromkeys((aten.index_put.default, aten.slice_scatter.default), 1),
+    aten.index_put.default: "indices",
+    aten.slice_scatter.default: "src",
     **dict.fromkeys(
         (
             *(aten.scatter.src, aten.scatter.value, aten.scatter.reduce, aten.scatter.value_reduce),
@@ -27,7 +28,7 @@ _WRITES = {
             *(aten.index_copy.default, aten.index_add.default),
             *(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor),
         ),
-        2,
+        "index",
     ),
 }
 """The argument with the indices or the elements of a write: nothing is written if it is empty."""
@@ -60,7 +61,7 @@ def fold_empty(graph: fx.Graph) -> None:
 
 def _writes_nothing(node: fx.Node) -> bool:
     """Return whether the result is the tensor that is written to."""
-    places: Any = node.args[_WRITES[node.target]]
+    places: Any = arguments_of(node)[_WRITES[node.target]]
     listed = places if isinstance(places, list | tuple) else [places]
     written: Any = node.args[0]
     return same_type(value_of(written), value_of(node)) and any(

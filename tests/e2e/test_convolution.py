@@ -296,6 +296,13 @@ def test_convolution(case, output_type):
     ),
     Case("sampled_images", lambda: (sampled_images, (normal(2, 3, 4, 6), normal(2, 3, 5, 2) * 1.5))),
     Case("pools_beyond_the_image", lambda: (pools_beyond_the_image, (normal(2, 3, 5, 8),))),
+    Case(
+        "average_of_large_halves",
+        lambda: (
+            lambda x: F.avg_pool2d(x, 5, 2, 2, count_include_pad=False),
+            (torch.full((1, 2, 8, 9), 3000.0).half(),),
+        ),
+    ),
     Case("unfold", lambda: (nn.Unfold(3), (IMAGE,))),
     Case("grid_sample_of_a_volume", lambda: (sampled_volumes, (normal(2, 3, 2, 3, 4), normal(2, 2, 1, 3, 3) * 1.5))),
 )

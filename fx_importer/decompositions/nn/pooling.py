@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from fx_importer.decompositions.emulation.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.static_shapes import are_static, is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.indexing.interior_padding import per_axis
@@ -228,7 +229,6 @@ def avg_pool(
     axes = 3 if x.dim() == 5 or len(kernel) == 3 else 2
     pads = per_axis(padding, axes)
     windows = _windows(axes, x, kernel, list(stride), pads, 1, ceil_mode)
-    terms = _terms(windows, pads, count_include_pad, divisor_override)
     if axes == 2 and x.dim() == 4 and x.is_floating_point():
         static = are_static(*x.shape[2:]) and _fit(windows, kernel)
         if divisor_override is None and not (ceil_mode and (not static or any(window.is_cut for window in windows))):
@@ -237,8 +237,10 @@ def avg_pool(
             if count_include_pad and not ceil_mode:  # the C++ lowering drops a padding at the end
                 return aten.avg_pool2d(_padded(x, pads, 0.0), kernel, stride)
         if static:
+            terms = _terms(windows, pads, count_include_pad, divisor_override)
             means = aten.avg_pool2d(_padded(x, pads, 0.0, _after(windows)), kernel, stride)
             return means * (math.prod(per_axis(kernel, axes)) / terms.to(x.dtype))
+    terms = _terms(windows, pads, count_include_pad, divisor_override)
     return _quotient(window_sums(x, windows), terms.to(x.dtype))
 
 
@@ -261,8 +263,9 @@ def avg_pool2d_by_constants(
     windows = _windows(2, x, kernel, list(stride), pads, 1, ceil_mode)
     if not _fit(windows, kernel):
         return NotImplemented
-    sums = aten.avg_pool2d(_padded(x, pads, 0.0, _after(windows)), kernel, stride, 0, False, True, 1)
-    return sums / _terms(windows, pads, count_include_pad, None).to(x.dtype)
+    wide = x.float() if x.dtype in HALF_DTYPES else x  # sums overflow
+    sums = aten.avg_pool2d(_padded(wide, pads, 0.0, _after(windows)), kernel, stride, 0, False, True, 1)
+    return (sums / _terms(windows, pads, count_include_pad, None).to(wide.dtype)).to(x.dtype)
 
 
 def _fit(windows: Sequence[Windows], kernel: Sequence[int]) -> bool:

@@ -25,17 +25,17 @@ def grid_sampler(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode:
     elements are.
     """
     sizes = x.shape[2:]
-    ends: list[list[_End]] = []
+    taps: list[list[_Tap]] = []
     for axis, size in enumerate(sizes):
         coordinate = grid[..., len(sizes) - 1 - axis]
         padded = functools.partial(_padded, size=size, mode=padding_mode, align_corners=align_corners)
-        ends.append(_ends(_unnormalized(coordinate, size, align_corners), size, interpolation_mode, padded))
+        taps.append(_taps(_unnormalized(coordinate, size, align_corners), size, interpolation_mode, padded))
     rows = x.flatten(2).transpose(1, 2).flatten(0, 1)
-    samples = [_sample(rows, x.shape[0], corner) for corner in itertools.product(*ends)]
+    samples = [_sample(rows, x.shape[0], corner) for corner in itertools.product(*taps)]
     return functools.reduce(torch.add, samples).movedim(-1, 1)
 
 
-class _End:
+class _Tap:
     """Elements at the integral positions ``at`` along an axis of ``size``, and their weights."""
 
     def __init__(self, at: Tensor, size: int, weight: Tensor | None):
@@ -46,18 +46,18 @@ class _End:
         self.weight = weight
 
 
-def _ends(position: Tensor, size: int, interpolation_mode: int, padded: Callable[[Tensor], Tensor]) -> list[_End]:
+def _taps(position: Tensor, size: int, interpolation_mode: int, padded: Callable[[Tensor], Tensor]) -> list[_Tap]:
     """Return the elements of an axis of ``size`` that are read at ``position``."""
     if interpolation_mode == _NEAREST:
-        return [_End(padded(position).round(), size, None)]
+        return [_Tap(padded(position).round(), size, None)]
     if interpolation_mode == _BILINEAR:
         position = padded(position)
         low = position.floor()
         high = low + 1
-        return [_End(low, size, high - position), _End(high, size, position - low)]
+        return [_Tap(low, size, high - position), _Tap(high, size, position - low)]
     low = position.floor()
     weights = _cubic_weights(position - low)
-    return [_End(padded(low + step), size, weight) for step, weight in zip((-1, 0, 1, 2), weights, strict=True)]
+    return [_Tap(padded(low + step), size, weight) for step, weight in zip((-1, 0, 1, 2), weights, strict=True)]
 
 
 def _cubic_weights(t: Tensor) -> list[Tensor]:
@@ -76,18 +76,18 @@ def _cubic_weights(t: Tensor) -> list[Tensor]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def _sample(rows: Tensor, batch: int, corner: Sequence[_End]) -> Tensor:
+def _sample(rows: Tensor, batch: int, corner: Sequence[_Tap]) -> Tensor:
     """Return ``rows``, [N * elements, C], at ``corner``, times its weights, as [N, *places, C]; zero outside."""
-    inside = functools.reduce(torch.logical_and, [end.inside for end in corner])
+    inside = functools.reduce(torch.logical_and, [tap.inside for tap in corner])
     index = corner[0].index
-    for end in corner[1:]:
-        index = index * end.size + end.index
+    for tap in corner[1:]:
+        index = index * tap.size + tap.index
     if not (isinstance(batch, int) and batch == 1):
-        images = torch.arange(batch) * math.prod(end.size for end in corner)
+        images = torch.arange(batch) * math.prod(tap.size for tap in corner)
         index = index + images.reshape(-1, *[1] * len(corner))
     index = torch.where(inside, index, 0)  # NaN has any index
     sample = torch.where(inside.unsqueeze(-1), torch.embedding(rows, index), 0.0)
-    weights = [end.weight for end in corner if end.weight is not None]
+    weights = [tap.weight for tap in corner if tap.weight is not None]
     return sample * functools.reduce(torch.mul, weights).unsqueeze(-1) if weights else sample
 
 

@@ -17,8 +17,8 @@ _ITERATIONS_BEFORE_WIDENING = 3
 class Ranges:
     """The range of every value of ``module``.
 
-    It is None where it is unknown: for a float that may be infinite, or a value that is not a tensor. Floats may be NaN
-    besides: the integer that NaN is cast to is undefined in PyTorch.
+    It is None where it is unknown: for a float that may be infinite, or a value that is not a tensor. Any float
+    may be NaN too, which PyTorch casts to no defined integer.
 
     Args:
         module: all its functions are analyzed.

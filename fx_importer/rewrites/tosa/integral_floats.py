@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit.emitter import replace
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.tosa.intervals import element_bits
-from fx_importer.rewrites.tosa.range_rules import constant_array
+from fx_importer.rewrites.tosa.range_rules import LARGEST_FLOATS, constant_array
 
 _ROUNDED = ("tosa.floor", "tosa.ceil")
 _ARITHMETIC = ("tosa.add", "tosa.sub", "tosa.mul", "tosa.maximum", "tosa.minimum", "tosa.abs", "tosa.negate")
@@ -43,6 +45,8 @@ def _is_integral(op: ir.Operation, integral: set[ir.Value]) -> bool:
         case "tosa.floor" | "tosa.ceil":
             return True
         case "tosa.const":
+            if math.prod(ir.RankedTensorType(op.results[0].type).shape) > LARGEST_FLOATS:  # weights
+                return False
             array = constant_array(op.attributes["values"])
             return array is not None and bool(np.all(array == np.floor(array)))
         case "tosa.cast":

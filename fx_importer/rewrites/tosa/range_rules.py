@@ -11,7 +11,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.resources import is_resource, resource_bytes
 from fx_importer.rewrites.tosa.intervals import Range, element_bits, join
 
-_LARGEST_FLOATS = 1 << 16
+LARGEST_FLOATS = 1 << 16
 """Constants of more floats than this have no range."""
 
 _DTYPES = {
@@ -44,7 +44,7 @@ def _constant(op: ir.Operation, _given: Operands) -> Range | None:
     attribute = op.attributes["values"]
     size = math.prod(ir.RankedTensorType(attribute.type).shape)
     integer = element_bits(op.results[0])
-    if integer is None and size > _LARGEST_FLOATS:
+    if integer is None and size > LARGEST_FLOATS:
         return None
     array = constant_array(attribute)
     if array is None or not np.isfinite(array).all():
@@ -179,7 +179,9 @@ def _position(op: ir.Operation, _given: Operands) -> Range | None:
 def _clamp(op: ir.Operation, operands: Operands) -> Range | None:
     attribute = ir.FloatAttr if element_bits(op.results[0]) is None else ir.IntegerAttr
     bounds = Range(*(attribute(op.attributes[name]).value for name in ("min_val", "max_val")))
-    return bounds if operands[0] is None else operands[0].clipped(bounds)
+    if operands[0] is None:
+        return bounds if math.isfinite(bounds.low) and math.isfinite(bounds.high) else None
+    return operands[0].clipped(bounds)
 
 
 def _cast(op: ir.Operation, operands: Operands) -> Range | None:
