@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, NoReturn
 
 MAX_DEPTH = 200
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the bytes of a file. Raises OSError for pipes and devices, which may never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"'{path.name}' is not a regular file")
+    return path.read_bytes()
 
 
 def parse_json(text: str | bytes, *, finite: bool = True) -> Any:

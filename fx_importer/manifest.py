@@ -306,9 +306,14 @@ def _positive(size: Any) -> int:
     return size
 
 
+def _is_name(text: str) -> bool:
+    """Whether ``text`` can name a file: without NUL and half surrogates, which have no bytes."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _file(facts: Any) -> File:
     file = File(**facts)
-    named = all(isinstance(text, str) and "\0" not in text for text in (file.path, file.name, file.sha256))
+    named = all(isinstance(text, str) and _is_name(text) for text in (file.path, file.name, file.sha256))
     if not named or any(type(number) is not int or not 0 <= number < 2**63 for number in (file.offset, file.nbytes)):
         raise ValueError(f"{facts} is not a part of a file")
     return file

@@ -9,6 +9,9 @@ import dataclasses
 import importlib.util
 import io
 import json
+import os
+import signal
+import struct
 import sys
 import warnings
 import zipfile
@@ -257,6 +260,84 @@ def check(reader: Reader, folder: Path, seeds: range, opened: list[str]) -> None
 def test_slice(saved, tmp_path, monkeypatch, opened, name):
     monkeypatch.chdir(tmp_path)
     check(READERS[name], saved, range(READERS[name].slice), opened)
+
+
+def _interrupt(*_):
+    raise AssertionError("the reader waits")  # TimeoutError is an OSError, which readers catch
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if not name.startswith("manifest")])  # which is text
+def test_pipes_and_devices_are_not_waited_for(saved, name):
+    path = saved / READERS[name].file
+    if not path.exists():
+        pytest.skip("the extra 'iree' is not installed")
+    data = path.read_bytes()
+    was = signal.signal(signal.SIGALRM, _interrupt)
+    try:
+        for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir):
+            path.unlink()
+            make(path)
+            signal.alarm(30)
+            if name == "cache":
+                assert Store(saved / "cache", 1 << 30).get(KEY) is None
+            else:
+                with pytest.raises(UsageError):
+                    READERS[name].read(saved)
+            signal.alarm(0)
+            if path.is_dir():
+                path.rmdir()
+                path.touch()
+            elif not os.path.lexists(path):  # a damaged cache entry is removed
+                path.touch()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, was)
+        if os.path.lexists(path):
+            path.unlink()
+        path.write_bytes(data)
+
+
+def _string(text: bytes) -> bytes:
+    return struct.pack("<Q", len(text)) + text
+
+
+_ENTRY = _string(b"a") + struct.pack("<IQIQ", 1, 8, 0, 0)
+_PAIR = _string(b"general.name") + struct.pack("<I", 8) + _string(b"llama")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "pairs", "table"),
+    [
+        (2, 0, _ENTRY + _ENTRY),
+        (0, 2, _PAIR + _PAIR),
+        (0, 1, _string(b"a") + struct.pack("<IIQ", 9, 9, 1) + bytes(12)),  # an array of arrays
+    ],
+)
+def test_gguf_names_are_unique(tmp_path, tensors, pairs, table):
+    path = tmp_path / "w.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, tensors, pairs) + table + bytes(256))
+    with pytest.raises(UsageError, match="a name is there twice|of the type 9"):
+        stored_in(path)
+
+
+def test_half_a_surrogate_names_no_file(saved):
+    text = (saved / "m.manifest.json").read_text().replace("w.safetensors", r"\ud800.safetensors")
+    with pytest.raises(UsageError, match="not a part of a file"):
+        Manifest.from_json(text)
+
+
+def test_archive_behind_another_is_refused(saved, tmp_path):
+    path, data = tmp_path / "m.pt2", (saved / "m.pt2").read_bytes()
+    path.write_bytes(data + data)
+    with pytest.raises(UsageError, match="something is before its entries"):
+        read_program(path)
+
+
+@pytest.mark.parametrize("calls", [[((X,), {1: X})], [(X, {})], [("text", {})], [], {}, [((X,), {}, 3)]])
+def test_inputs_that_are_no_calls(tmp_path, calls):
+    torch.save(calls, tmp_path / "inputs.pt")
+    with pytest.raises(UsageError, match="does not hold a list of input sets"):
+        read_inputs(tmp_path / "inputs.pt")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from fx_importer.diagnostics.reports.bundle import BYTECODE, REPORT, versions
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UsageError
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.importing import FxImporter
-from fx_importer.json_text import parse_json
+from fx_importer.json_text import parse_json, read_regular
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.options import Options
 from fx_importer.pipelines import Stage, parse_steps
@@ -71,7 +71,7 @@ def reproduce(directory: Path, *, trust: bool = False) -> Reproduction:
 def facts_of(directory: Path) -> dict[str, Any]:
     """Return the data of a report. Raises `UsageError` if ``directory`` holds none."""
     try:
-        facts = parse_json(file_of(directory, REPORT).read_bytes())
+        facts = parse_json(read_regular(file_of(directory, REPORT)))
     except (OSError, ValueError, RecursionError) as error:
         reason = f"it has no '{REPORT}'" if isinstance(error, FileNotFoundError) else str(error)
         raise UsageError(f"'{directory}' holds no report of a failure: {reason}") from None
@@ -101,7 +101,7 @@ def file_of(directory: Path, name: str) -> Path:
     path = directory / name
     try:
         inside = "\0" not in name and path.resolve().parent == directory.resolve()
-    except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links
+    except (OSError, RuntimeError, ValueError):  # a loop of symbolic links, a name that is no path
         inside = False
     if not inside:
         raise UsageError(f"'{path}' is outside of the report's directory")

@@ -46,7 +46,8 @@ class Store:
         path = self._path(key)
         try:
             check_private(self.directory)
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123 - it is a descriptor
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe is not waited for
+            with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - it is a descriptor
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     return None
                 content = file.read()

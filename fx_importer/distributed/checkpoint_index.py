@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 import torch
 
 from fx_importer.distributed.pickle_records import Record, read_pickle
+from fx_importer.json_text import read_regular
 
 METADATA = ".metadata"
 _CLASSES = "torch.distributed.checkpoint.metadata"
@@ -54,7 +55,7 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
         ValueError: if the index is not what torch writes, or names files outside of ``folder``.
         OSError: if it cannot be read.
     """
-    fields = _fields(read_pickle((folder / METADATA).read_bytes()), _CLASSES, "Metadata")
+    fields = _fields(read_pickle(read_regular(folder / METADATA)), _CLASSES, "Metadata")
     places = _places(fields.get("storage_data"), folder)
     tensors = {}
     for name, record in _pairs(fields.get("state_dict_metadata")):

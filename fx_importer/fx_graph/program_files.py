@@ -220,6 +220,8 @@ def check_archive(path: Path) -> list[str]:
         with zipfile.ZipFile(path) as archive:
             _check_expansion(archive, path.stat().st_size)
             names = archive.namelist()
+            if names and min(entry.header_offset for entry in archive.infolist()):
+                raise ValueError("something is before its entries, which other readers take for the archive")
             damaged = archive.testzip()
     except Exception as error:  # zipfile raises errors of many types for damaged archives
         detail = "" if isinstance(error, zipfile.BadZipFile) else f" ({first_line(error)})"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fx_importer import UsageError
-from fx_importer.json_text import parse_json
+from fx_importer.json_text import parse_json, read_regular
 from fx_importer.llm.checkpoints.weight_stamps import Stamp
 
 SETTINGS = "llm.json"
@@ -84,7 +84,7 @@ class Settings:
         """Read ``llm.json``. Raises `UsageError` if there is none in ``folder``."""
         path = folder / SETTINGS
         try:
-            fields = parse_json(path.read_bytes())
+            fields = parse_json(read_regular(path))
             form = fields.get("adapter")
             fields["adapter"] = None if form is None else AdapterForm(**form)
             source = fields.get("source")

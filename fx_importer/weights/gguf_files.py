@@ -127,13 +127,13 @@ class _Reader:
         if version not in _VERSIONS:
             raise ValueError(f"it is of version {version}, and versions 2 and 3 are read")
         tensors, entries = self._number("Q"), self._number("Q")
-        metadata = {self._string(): self._value(self._number("I")) for _ in range(entries)}
+        metadata = _by_name([(self._string(), self._value(self._number("I"))) for _ in range(entries)])
         table = [self._entry() for _ in range(tensors)]
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or alignment < 1:
             raise ValueError(f"general.alignment is {alignment!r}")
         start = -(-self._at // alignment) * alignment
-        return GgufHeader(metadata, {entry[0]: _tensor(*entry, start) for entry in table})
+        return GgufHeader(metadata, _by_name([(entry[0], _tensor(*entry, start)) for entry in table]))
 
     def _entry(self) -> tuple[str, tuple[int, ...], int, int]:
         """Return the name, sizes, type and offset of a tensor."""
@@ -147,13 +147,13 @@ class _Reader:
         if kind == _STRING:
             return self._string()
         if kind != _ARRAY:
-            return self._number(_NUMBERS[kind])
+            return self._number(_code(kind))
         of, length = self._number("I"), self._number("Q")
         if of == _STRING:
             for _ in range(length):
                 self._skip(self._number("Q"))
             return length
-        code = _NUMBERS[of]
+        code = _code(of)
         start = self._at
         self._skip(length * struct.calcsize("<" + code))
         return list(struct.unpack_from(f"<{length}{code}", self._data, start)) if length <= _KEPT else length
@@ -173,6 +173,19 @@ class _Reader:
         if self._at + size > len(self._data):
             raise ValueError("it ends early")
         self._at += size
+
+
+def _code(kind: int) -> str:
+    if kind not in _NUMBERS:
+        raise ValueError(f"a value is of the type {kind}, which is not read here")
+    return _NUMBERS[kind]
+
+
+def _by_name(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    named = dict(pairs)
+    if len(named) != len(pairs):
+        raise ValueError("a name is there twice")
+    return named
 
 
 def _tensor(name: str, sizes: tuple[int, ...], number: int, offset: int, start: int) -> GgufTensor:

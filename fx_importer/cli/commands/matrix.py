@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.cli.commands.view import report_for
 from fx_importer.cli.escaped_console import escaped_console
@@ -20,6 +18,7 @@ from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted, reporting_progress
 from fx_importer.engines import backend_named, engines_for
 from fx_importer.errors import CrashedError, FxImporterError, UsageError, first_line
+from fx_importer.fx_graph.program_files import read_objects
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.process.one_shot import run_isolated
@@ -143,15 +142,23 @@ def read_inputs(path: Path) -> list[Inputs]:
     Raises:
         UsageError: if it is not such a file.
     """
+    if not path.is_file():
+        raise UsageError(f"there is no file '{path}'")
     try:
-        sets: Any = torch.load(path, weights_only=True)
+        sets: Any = read_objects(path)
     except pickle.UnpicklingError as error:  # its message advises to load without checks
         accepted = "tensors and numbers, in tuples, lists and dictionaries"
         raise UsageError(f"'{path}' is not what torch.save writes of {accepted}") from error
     except Exception as error:
         raise UsageError(f"'{path}' is not what torch.save writes: {first_line(error)}") from error
-    if isinstance(sets, list) and sets:
-        pairs = [pair for pair in sets if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], dict)]
-        if len(pairs) == len(sets):
-            return [Inputs(tuple(args), kwargs) for args, kwargs in pairs]
+    if isinstance(sets, list) and sets and all(map(_is_call, sets)):
+        return [Inputs(tuple(args), kwargs) for args, kwargs in sets]
     raise UsageError(f"'{path}' does not hold a list of input sets: torch.save([(args, kwargs), ...], '{path}')")
+
+
+def _is_call(pair: Any) -> bool:
+    """Whether ``pair`` has arguments and keyword arguments."""
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return False
+    args, kwargs = pair
+    return isinstance(args, tuple | list) and isinstance(kwargs, dict) and all(type(name) is str for name in kwargs)
