@@ -29,7 +29,7 @@ _NUMBER_LOG = logging.getLogger("torch.utils._sympy.interp")
 _OF_VALUES = (
     *("data-dependent", "datadependent", "dynamic shape operator", "dynamic_shape_operator"),
     *("pending unbacked symbols", "but got faketensor", "but got symfloat"),  # a tensor, or a number of one, as a size
-    "unhashable type: non-nested symint",
+    *("unhashable type: non-nested symint", "faketensor(..., size=()"),  # in a name, such as f"expert_{index}"
 )
 
 

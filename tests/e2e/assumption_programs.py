@@ -269,6 +269,10 @@ def counted(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     return torch.bincount(n, minlength=2) * 2, torch.bincount(n, x)
 
 
+def named(x: Tensor, n: Tensor) -> Tensor:
+    return {"expert_0": torch.exp, "expert_2": torch.neg}[f"expert_{n.flip(0)[0]}"](x)
+
+
 def rounded(x: Tensor, n: Tensor) -> Tensor:
     return x * 2 if round(n.item() / 2) == 2 else x * 3
 
@@ -339,6 +343,7 @@ PROGRAMS: Mapping[str, Program] = {
     "two_numbers": (comparison_of_numbers, (RISING, ONES), (ONES, ONES)),
     "quotient": (divided, (ONES, scalar(3)), (ONES, scalar(4))),
     "distinct_numbers": (distinct_numbers, (ONES, whole(1, 2, 2)), (ONES, whole(1, 2, 3))),
+    "named": (named, (ONES, whole(1, 2)), (ONES, whole(1, 0))),
     "bool": (boolean_input, (ONES, scalar(True)), (ONES, scalar(False))),
     "int": (integer_input, (ONES, scalar(3)), (ONES, scalar(4))),
     "remainder": (integer_number, (ONES, scalar(3)), (ONES, scalar(4))),

@@ -32,6 +32,11 @@ DYNAMIC: dict[str, Callable[..., Any]] = {
     "corrcoef_of_a_vector": lambda x: torch.corrcoef(x[0]),
     "combinations": lambda x: torch.combinations(x[:, 0]),
     "ctc_loss": lambda x: F.ctc_loss(x.log_softmax(1), torch.tensor([1, 2]), torch.tensor(3), torch.tensor(2)),
+    "tensor": lambda x: torch.tensor([[x.max(), 1], [2, x.argmin()]]),
+    "tensor_of_integers": lambda x: torch.tensor([x.argmax(), 3]),
+    "tensor_of_a_dtype": lambda x: torch.tensor([x.argmax(), True, 7], dtype=torch.int32),
+    "tensor_of_two_dtypes": lambda x: torch.tensor([x.max().double(), x.argmax(), 2.5]),
+    "as_tensor": lambda x: torch.as_tensor((x.min() > 0, x.max() > 0)),
     "combinations_with_replacement": lambda x: torch.combinations(x[:, 1], 3, with_replacement=True),
 }
 

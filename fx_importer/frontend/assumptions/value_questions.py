@@ -204,8 +204,13 @@ class _BooleanFunctions(TorchFunctionMode):
             return tree_map(_assumed, func(*args, **(kwargs or {})))
         if self._integers and (first := _SIZES_FROM.get(func)) is not None:
             args = (*args[:first], *tree_map(_read, args[first:]))
+        if self._integers and func is torch.Tensor.__format__:  # a name of a module, such as f"expert_{index}"
+            args = (_read(args[0]), *args[1:])
+            return func(*args) if isinstance(args[0], torch.Tensor) else format(*args)
         if self._integers and func in (torch.bincount, torch.Tensor.bincount):
             return _bincount(*args, **(kwargs or {}))
+        if self._integers and func in (torch.repeat_interleave, torch.Tensor.repeat_interleave):
+            return _repeated(func, *args, **(kwargs or {}))
         if func in (torch.select, torch.Tensor.select):  # also of torch.Tensor.__getitem__
             args = tuple(map(_assumed, args))
         if func is torch.Tensor.__getitem__ and isinstance(args[1], tuple):
@@ -280,6 +285,14 @@ def _bincount(input: torch.Tensor, weights: torch.Tensor | None = None, minlengt
     else:
         counted = weights if weights.dtype is torch.float32 else weights.double()
     return torch.zeros(number, dtype=counted.dtype).scatter_add(0, input.long(), counted)
+
+
+def _repeated(func: Any, *args: Any, **keywords: Any) -> torch.Tensor:
+    """Repeat elements as many times in all as in the example."""
+    result = func(*args, **keywords)
+    size = result.shape[(args[2] if len(args) > 2 else keywords.get("dim")) or 0]
+    number = _assumed(size)
+    return result if number is size else func(*args, **{**keywords, "output_size": number})
 
 
 def _unbound(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import SymFloat, SymInt, Tensor
 from torch.overrides import TorchFunctionMode
 
+from fx_importer.frontend.python_functions.constructors import tensor
 from fx_importer.frontend.python_functions.indexing import get_item, set_item
 from fx_importer.frontend.python_functions.losses import ctc_loss
 from fx_importer.frontend.python_functions.selections import cdist, cumulative, diff
@@ -125,6 +126,8 @@ _IN_PYTHON: dict[Any, Callable[..., Any]] = {
     F.max_pool1d: _max_pool1d,
     torch.max_pool1d: _max_pool1d,
     torch.linspace: _linspace,
+    torch.tensor: tensor,
+    torch.as_tensor: tensor,
     torch.cov: _cov,
     Tensor.cov: _cov,
     torch.corrcoef: _corrcoef,
