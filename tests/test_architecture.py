@@ -138,6 +138,15 @@ def test_files_do_not_import_each_other_in_circles():
     assert cycles(imports(trees(), at_load=True)) == []
 
 
+def test_circles_of_imports_in_functions_are_those_that_load_later():
+    """A record of an engine loads the engine when it runs, and a result of the cache the compiler when it is asked."""
+    circles = cycles(imports(trees(), at_load=False))
+    records = [circle for circle in circles if any(path.name == "engine.py" for path in circle)]
+    (others,) = [circle for circle in circles if circle not in records]
+    assert all(len({path.parent for path in circle}) == 1 for circle in records)
+    assert Path("compiler/restored.py") in others and {path.parent for path in others} == {Path("compiler")}
+
+
 def strings(path: Path) -> Iterator[str]:
     """Yield the string constants in a module, without docstrings."""
     found = nodes()[path]

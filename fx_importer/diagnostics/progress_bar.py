@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich import progress as bars
 from rich.console import Console
 
-from fx_importer.diagnostics.progress import Progress, ProgressCallback
+if TYPE_CHECKING:
+    from fx_importer.diagnostics.progress import Progress, ProgressCallback
 
 _REFRESHES_PER_SECOND = 4
 

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from fx_importer.calls.call_signature import CallingConvention
 from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.distributed.shardings import is_sharded
-from fx_importer.engines.engine_table import REFERENCE_ENGINE, stub_engine
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.functions import function_named, functions_of, operation_names
@@ -46,8 +45,7 @@ def copied_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.Fun
     if declared := [symbol for symbol in reached if not functions[symbol].operation.regions[0].blocks]:
         raise UsageError(
             f"'{name}' calls {', '.join(map(repr, declared))}, which the module declares and does not define: where "
-            f"they stand for operators that PyTorch runs, pass backend={stub_engine().name!r} or "
-            f"backend={REFERENCE_ENGINE!r}"
+            "they stand for operators that PyTorch runs, leave the backend out: the default one calls PyTorch"
         )
     for unreached in functions.keys() - set(reached):
         functions[unreached].operation.erase()

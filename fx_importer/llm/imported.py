@@ -20,10 +20,10 @@ from fx_importer.errors import ExportError, FxImporterError, first_line
 from fx_importer.fx_graph.programs import rename_state
 from fx_importer.llm.architectures.vision import takes_images
 from fx_importer.llm.checkpoints import gguf_blocks
+from fx_importer.llm.checkpoints.loaded_model import LoadedModel
 from fx_importer.llm.checkpoints.lora_arguments import AdapterArguments
 from fx_importer.llm.checkpoints.model_folder import (
     GgufFile,
-    LoadedModel,
     ModelFolder,
     ModelSource,
     check_batch,

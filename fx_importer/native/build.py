@@ -26,6 +26,8 @@ from fx_importer.mlir.functions import dialects_of, functions_of
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import key_of
 from fx_importer.native.abi import EntryPoint, entry_of, identifier
+from fx_importer.native.buffers import to_buffers
+from fx_importer.native.c_source.source import write_c_source
 from fx_importer.native.cblas import Cblas, find_cblas
 from fx_importer.native.cmsis_nn import CmsisNn, compile_layers, find_cmsis_nn, with_layers
 from fx_importer.native.compilers import find_compiler
@@ -38,11 +40,11 @@ from fx_importer.native.targets import PRESETS, NativeTarget, target_named
 from fx_importer.native.toolchain import compile_file
 from fx_importer.native.weight_files import MappedBlock, end_of, write_file
 from fx_importer.native.wrapper import ARENA_CODE, code_name, wrapper
-from fx_importer.pipelines.native import buffers, machine_code
+from fx_importer.pipelines.native import machine_code
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.rewrites.llvm.arena import aligned
 from fx_importer.rewrites.llvm.entry_point import read_fact
-from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, file_aligned, offsets_of, weights_of, write_weights
+from fx_importer.rewrites.llvm.weight_hoisting import HoistedWeight, file_aligned, offsets_of, weights_of
 from fx_importer.rewrites.native.cblas_calls import ROUTINES
 from fx_importer.rewrites.native.memory_plan import ARENA_BYTES
 from fx_importer.weights.weight_files import Mapped
@@ -118,8 +120,6 @@ def _build_source(
     lowered: LoweredRecord, prefix: Path, weights: str, cblas: Cblas | None, cmsis: CmsisNn | None
 ) -> Built:
     """Write C source, which needs no toolchain."""
-    from fx_importer.native.c_source.source import write_c_source  # imports `to_buffers`
-
     with tempfile.TemporaryDirectory(prefix="fx-importer-native-") as scratch:
         library, files = write_c_source(lowered, prefix.name, weights, Path(scratch), cblas, cmsis)
         return Built(_moved(files, prefix.parent), library)
@@ -276,25 +276,6 @@ def _write_sources(
     if size and weights == "embedded":
         sources.append(_embed(library, folder))
     return library, sources
-
-
-def to_buffers(
-    base: ir.Module,
-    function: str,
-    target: NativeTarget,
-    hoisted: Sequence[HoistedWeight] = (),
-    cblas: Cblas | None = None,
-) -> ir.Module:
-    """Return a copy of ``base``, whose weights are elided, with ``function`` as loops over memrefs.
-
-    The block of weights begins with ``hoisted``, those of other functions.
-    """
-    module = copy_module(base.operation)
-    write_weights(module.operation, hoisted)
-    sgemm = cblas and cblas.sgemm
-    for stage in buffers(dialects_of(module), function=function, processor=target.processor, sgemm=sgemm).stages:
-        run_stage(stage, module)
-    return module
 
 
 def _machine_code(module: ir.Module, function: str, library: str, entry: EntryPoint, target: NativeTarget) -> str:

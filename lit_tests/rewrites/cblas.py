@@ -4,7 +4,7 @@
 import torch
 
 from fx_importer import lower
-from fx_importer.native.build import to_buffers
+from fx_importer.native.buffers import to_buffers
 from fx_importer.native.cblas import Cblas
 from fx_importer.native.targets import target_named
 

@@ -13,7 +13,8 @@ from torch.export import Dim, export
 
 from fx_importer import UsageError, lower
 from fx_importer.cli.native.build import build_model
-from fx_importer.native.build import check_build, to_buffers
+from fx_importer.native.buffers import to_buffers
+from fx_importer.native.build import check_build
 from fx_importer.native.cblas import Cblas, find_cblas
 from fx_importer.native.targets import target_named
 from fx_importer.options import Options

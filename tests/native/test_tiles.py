@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fx_importer import lower
 from fx_importer.mlir.functions import dialects_of
-from fx_importer.native.build import to_buffers
+from fx_importer.native.buffers import to_buffers
 from fx_importer.native.targets import target_named
 from testing.native_calls import NativeCaller
 

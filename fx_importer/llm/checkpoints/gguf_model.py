@@ -18,7 +18,7 @@ from fx_importer.errors import UsageError
 from fx_importer.llm.architectures.cache_layers import zeros
 from fx_importer.llm.checkpoints.checkpoint_tensors import load_checkpoint
 from fx_importer.llm.checkpoints.gguf_blocks import FORMATS, BlockEmbedding, BlockLinear
-from fx_importer.llm.checkpoints.model_folder import LoadedModel
+from fx_importer.llm.checkpoints.loaded_model import LoadedModel
 from fx_importer.llm.checkpoints.quantize import embedding_factor
 from fx_importer.weights import GgufHeader, GgufTensor, read_gguf_header, stored_in
 

@@ -6,7 +6,7 @@ import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from fx_importer.json_text import parse_json
 from fx_importer.llm.architectures.sources import has_encoder
 from fx_importer.llm.architectures.vision import VISION
 from fx_importer.llm.checkpoints.checkpoint_tensors import load_checkpoint
+from fx_importer.llm.checkpoints.loaded_model import LoadedModel
 from fx_importer.weights import stored_in
 
 MAX_BATCH = 8
@@ -40,21 +41,6 @@ _ENCODER_DECODERS = (
 )
 """The tables of transformers with classes of encoder-decoders."""
 _WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
-
-
-@dataclass
-class LoadedModel:
-    """A model whose weights alias memory-mapped files wherever the stored form is unchanged.
-
-    Attributes:
-        model: a transformers model in evaluation mode.
-        stored: the tensors in the files, keyed by their names in the files.
-        names: the name in the files for each parameter whose name differs, keyed by parameter name.
-    """
-
-    model: Any
-    stored: dict[str, torch.Tensor]
-    names: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

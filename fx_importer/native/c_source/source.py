@@ -17,7 +17,7 @@ from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import is_resource, key_of
 from fx_importer.mlir.walk import operations
 from fx_importer.native.abi import EntryPoint, entry_of
-from fx_importer.native.build import to_buffers
+from fx_importer.native.buffers import to_buffers
 from fx_importer.native.c_source.arrays import array_name, array_text, as_tensor, elements_of
 from fx_importer.native.c_source.buffers import Buffer, Number, row_major
 from fx_importer.native.c_source.floats import LIBRARY

@@ -7,7 +7,7 @@ from torch.export import Dim
 from fx_importer import lower
 from fx_importer.engines.jit.weight_table import elide_weights
 from fx_importer.mlir.module_contents import copy_module
-from fx_importer.native.build import to_buffers
+from fx_importer.native.buffers import to_buffers
 from fx_importer.native.targets import PRESETS
 from fx_importer.process.optional_packages import is_installed
 from testing.native_calls import NativeCaller
