@@ -144,7 +144,8 @@ def test_circles_of_imports_in_functions_are_those_that_load_later():
     records = [circle for circle in circles if any(path.name == "engine.py" for path in circle)]
     (others,) = [circle for circle in circles if circle not in records]
     assert all(len({path.parent for path in circle}) == 1 for circle in records)
-    assert Path("compiler/restored.py") in others and {path.parent for path in others} == {Path("compiler")}
+    assert Path("compiler/restored.py") in others
+    assert {path.parent for path in others} == {Path("compiler")}
 
 
 def strings(path: Path) -> Iterator[str]:

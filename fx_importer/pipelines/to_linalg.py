@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
 from fx_importer.rewrites import (
     boolean_sums_to_or,
+    branches_and_loops_to_scf,
     copy_new_state,
     dynamic_sizes_to_tensor,
     dynamic_slices_to_tensor,
@@ -18,7 +19,6 @@ from fx_importer.rewrites import (
     merge_dot_dimensions,
     scatter_sort_to_loops,
     sliced_state_to_memory,
-    stablehlo_control_flow_to_scf,
     tosa_padding_types,
     tosa_sizes_to_tensor,
     tosa_wide_negations,
@@ -30,7 +30,7 @@ TO_LINALG: Mapping[str, Stage] = {
         "TOSA ops are lowered to linalg, tensor, arith, math and scf.",
         (
             tosa_sizes_to_tensor,
-            on_functions("tosa-to-scf"),  # before passes that do not convert TOSA ops in regions
+            branches_and_loops_to_scf,  # before passes that do not convert TOSA ops in regions
             on_functions("tosa-optional-decompositions"),  # transposed convolutions
             tosa_padding_types,
             tosa_wide_negations,
@@ -46,7 +46,7 @@ TO_LINALG: Mapping[str, Stage] = {
         "StableHLO ops are lowered to linalg, tensor, arith, math and scf.",
         (
             boolean_sums_to_or,
-            stablehlo_control_flow_to_scf,
+            branches_and_loops_to_scf,
             scatter_sort_to_loops,
             dynamic_sizes_to_tensor,
             dynamic_slices_to_tensor,

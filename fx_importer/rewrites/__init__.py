@@ -25,6 +25,7 @@ from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
 from fx_importer.rewrites.linalg.blocked_loops import block_loops
+from fx_importer.rewrites.linalg.branches_and_loops import branches_and_loops_to_scf
 from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
@@ -74,7 +75,6 @@ from fx_importer.rewrites.native.unlowered import refuse_unlowered
 from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensions
 from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
 from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stablehlo
-from fx_importer.rewrites.stablehlo.control_flow_to_scf import stablehlo_control_flow_to_scf
 from fx_importer.rewrites.stablehlo.convolution_layouts import stablehlo_channels_last
 from fx_importer.rewrites.stablehlo.dot_dimensions import merge_dot_dimensions
 from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes_to_tensor
@@ -123,6 +123,7 @@ _ALL = (
     bind_library,
     bitcasts_to_linalg,
     block_loops,
+    branches_and_loops_to_scf,
     boolean_sums_to_or,
     call_by_address,
     clamp_insertions,
@@ -228,7 +229,6 @@ _ALL = (
     split_batch_dimensions,
     split_softmaxes,
     stablehlo_channels_last,
-    stablehlo_control_flow_to_scf,
     stablehlo_int8_matmuls_to_f32,
     state_to_values,
     transpose_operands,

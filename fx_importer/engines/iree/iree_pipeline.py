@@ -13,6 +13,8 @@ from fx_importer.rewrites.iree.element_insertions import elements_to_slices
 from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precision_matmuls
 from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
+from fx_importer.rewrites.iree.while_loops import while_to_do_while
+from fx_importer.rewrites.linalg.branches_and_loops import branches_and_loops_to_scf
 from fx_importer.rewrites.linalg.channels_last import channels_last
 from fx_importer.rewrites.linalg.exact_floats import other_int8_matmuls_to_f32
 from fx_importer.rewrites.linalg.insertion_bounds import clamp_insertions
@@ -48,7 +50,10 @@ def iree_pipeline(input_type: str, target: IreeTarget) -> Pipeline:
             Stage("layouts", "Convolutions have channels last; sorts keep the order of equal elements.", passes)
         )
     elif input_type == "tosa":
-        stages.append(Stage("constants", "Negative constants of i48 are computed from i32.", (extend_i48_constants,)))
+        passes = (extend_i48_constants, branches_and_loops_to_scf)
+        stages.append(
+            Stage("constants", "Negative constants of i48 are computed from i32; branches and loops are scf.", passes)
+        )
     elif input_type == "none":
         cpu = (
             *(() if target.microcontroller else (other_int8_matmuls_to_f32,)),
@@ -58,6 +63,6 @@ def iree_pipeline(input_type: str, target: IreeTarget) -> Pipeline:
             channels_last(integer_products=True),
         )
         layouts = cpu if target.is_cpu else (channels_last(),)
-        passes = (reject_linalg_sorts, *layouts, elements_to_slices, clamp_insertions)
+        passes = (reject_linalg_sorts, *layouts, elements_to_slices, clamp_insertions, while_to_do_while)
         stages.append(Stage("layouts", "Convolutions have channels last; insertions are within bounds.", passes))
     return Pipeline(IREE_ENGINE.name, tuple(stages))

@@ -117,11 +117,16 @@ class Emitter:
     def inline_block(self, block: ir.Block, arguments: Sequence[ir.Value]) -> list[ir.Value]:
         """Copy the operations of ``block`` here, with its arguments replaced; return the operands of its terminator."""
         values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
-        *operations, last = block.operations
-        for op in operations:
-            copy = op.operation.clone(self.point)
+
+        def substitute(op: ir.Operation) -> ir.WalkResult:
             for position, operand in enumerate(op.operands):
-                copy.operands[position] = values.get(operand, operand)
+                op.operands[position] = values.get(operand, operand)
+            return ir.WalkResult.ADVANCE
+
+        *body, last = block.operations
+        for op in body:
+            copy = op.operation.clone(self.point)
+            copy.walk(substitute)
             values.update(zip(op.results, copy.results, strict=True))
         returned: Sequence[ir.Value] = last.operands
         return [values.get(value, value) for value in returned]
