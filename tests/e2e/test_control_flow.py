@@ -118,6 +118,21 @@ def recurrence(a, b):
     return associative_scan_op(lambda a0, b0, a1, b1: [a0 * a1, b0 * a1 + b1], [a, b], ())
 
 
+def constants_in_branches(x):
+    def positive(x):
+        shift = torch.tensor([1.0, 0.0, 2.0])
+        return torch.cond(x.sum() > torch.tensor(2.0), lambda x: x * shift, lambda x: x + torch.tensor(3.0), (x,))
+
+    return torch.cond(x.sum() > 0, positive, lambda x: x * torch.tensor(-2.0), (x,))
+
+
+def constants_in_loops(n, x):
+    def body(i, x):
+        return i - 1, scan(lambda state, row: (state * torch.tensor(2.0), state + row), x, x[None])[1][0]
+
+    return while_loop(lambda i, x: i > torch.tensor(0), body, (n, x + torch.tensor([1.0, 5.0])))
+
+
 def three(value):
     return (torch.full((3,), value),)
 
@@ -144,6 +159,8 @@ PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
     (scanned, [(ROWS,)]),
     (mapped, [(ROWS, ROWS + 1)]),
     (recurrence, [(ROWS, ROWS + 1)]),
+    (constants_in_branches, [three(1.0), three(0.5), three(-1.0)]),
+    (constants_in_loops, [trip_counts(2), trip_counts(0)]),
     (true_at_first, [(torch.ones(2),), (torch.full((2,), 15.0),)]),
 ]
 
@@ -204,6 +221,7 @@ CASES = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGR
     "^several_results-0-stablehlo$",
     "^(same_start|true_at_first|swap|number_as_predicate)-0-tosa",
     "^(branch_in_a_loop|loop_in_a_branch)-1-linalg",
+    "^constants_in_branches-0-(linalg|stablehlo)",
     "^branches_of_other_strides-0-linalg",
     "^((swap|choice|true_at_first|closures|scanned|loop)-0-stablehlo|(mapped|recurrence)-0-tosa)$",
     "^(loop_in_a_loop-(0-stablehlo|2-linalg)|branches-1-linalg|closures-(0-tosa|2-linalg)|branch_in_a_loop-2-linalg)$",

@@ -45,12 +45,13 @@ def iree_pipeline(input_type: str, target: IreeTarget) -> Pipeline:
         stages.append(INLINE)  # IREE 3.13 does not resolve calls in this dialect
     elif input_type == "stablehlo":
         narrow = (narrow_products,) if target.driver in ("cuda", "hip") else ()
-        passes = (stablehlo_channels_last, on_functions("cse"), *narrow, keep_order_of_equal_elements)
+        loops = (branches_and_loops_to_scf, while_to_do_while)
+        passes = (stablehlo_channels_last, on_functions("cse"), *narrow, keep_order_of_equal_elements, *loops)
         stages.append(
             Stage("layouts", "Convolutions have channels last; sorts keep the order of equal elements.", passes)
         )
     elif input_type == "tosa":
-        passes = (extend_i48_constants, branches_and_loops_to_scf)
+        passes = (extend_i48_constants, branches_and_loops_to_scf, while_to_do_while)
         stages.append(
             Stage("constants", "Negative constants of i48 are computed from i32; branches and loops are scf.", passes)
         )

@@ -10,6 +10,7 @@ from fx_importer.importing.handlers.higher_order.counted_loops import LeadingAxi
 from fx_importer.importing.handlers.higher_order.operands import arguments_of
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.torch import constant_of
 
 
 def import_associative_scan(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
@@ -31,6 +32,10 @@ def import_associative_scan(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Va
         stacks = zip(values[count:], examples, combined, strict=True)
         return [*combined, *(axis.write(stack, example, y, index) for stack, example, y in stacks)]
 
-    turns = build.op("torch.aten.sub.int", [integer], [axis.length, one]).result
+    length = constant_of(axis.length)
+    if length is None:
+        turns = build.op("torch.aten.sub.int", [integer], [axis.length, one]).result
+    else:
+        turns = build.constant(max(length - 1, 0))
     first = axis.read(build.constant(0))
     return counted_loop(build, turns, [*first, *axis.tensors], step)[count:]

@@ -11,6 +11,7 @@ from torch import fx
 
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit.torch import constant_of
 
 INT = "!torch.int"
 
@@ -74,9 +75,12 @@ Step = Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]]
 def counted_loop(build: NodeBuilder, count: ir.Value, initial: Sequence[ir.Value], step: Step) -> list[ir.Value]:
     """Emit a ``torch.prim.Loop`` of ``step`` for the indices 0 to ``count - 1``, without another exit condition.
 
-    A value passed between iterations keeps its initial type.
+    A value passed between iterations keeps its initial type. One step or none is no loop.
     """
     types = [value.type for value in initial]
+    if (known := constant_of(count)) is not None and known <= 1:
+        results = step(build.constant(0), [*initial]) if known == 1 else initial
+        return [build.cast(value, type_) for value, type_ in zip(results, types, strict=True)]
     always = build.constant(True)
     loop = build.op("torch.prim.Loop", types, [count, always, *initial], regions=1)
     arguments = [build.types.parse("!torch.int"), *types]
@@ -118,6 +122,8 @@ class LeadingAxis:
         build, zero, one = self._build, self._build.constant(0), self._build.constant(1)
         row = build.types.tensor(example.dtype, (1, *example.shape[1:]))
         value = build.op("torch.aten.unsqueeze", [row], [value, zero]).result
+        if example.shape[0] == 1:
+            return value
         end = build.op("torch.aten.add.int", [build.types.parse("!torch.int")], [index, one]).result
         operands = [stacked, value, zero, index, end, one]
         return build.op("torch.aten.slice_scatter", [build.types.of(example)], operands).result
