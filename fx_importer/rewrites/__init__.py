@@ -23,6 +23,7 @@ from fx_importer.rewrites.iree.element_insertions import elements_to_slices
 from fx_importer.rewrites.iree.half_precision_matmuls import widen_half_precision_matmuls
 from fx_importer.rewrites.iree.softmax import split_softmaxes
 from fx_importer.rewrites.iree.sorts import keep_order_of_equal_elements, reject_linalg_sorts
+from fx_importer.rewrites.iree.while_loops import while_to_do_while
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
 from fx_importer.rewrites.linalg.blocked_loops import block_loops
 from fx_importer.rewrites.linalg.branches_and_loops import branches_and_loops_to_scf
@@ -241,6 +242,7 @@ _ALL = (
     unsigned_comparisons,
     values_to_memory,
     vectorize_sums,
+    while_to_do_while,
     widen_half_precision_matmuls,
 )
 REWRITES: Mapping[str, RewriteStep] = {step.name: step for step in _ALL}

@@ -17,10 +17,9 @@ importer = FxImporter()
 importer.import_frozen_program(export(Model(), (torch.ones(3, 4), torch.ones(3, 4))))
 print(importer.module)
 
-# CHECK: %[[TURNS:.*]] = torch.aten.sub.int %int3, %int1
 # CHECK: %[[A0:.*]] = torch.aten.select.int %arg0, %int0, %int0
 # CHECK: %[[B0:.*]] = torch.aten.select.int %arg1, %int0, %int0
-# CHECK: %[[R:.*]]:4 = torch.prim.Loop %[[TURNS]], %true, init(%[[A0]], %[[B0]], %arg0, %arg1) {
+# CHECK: %[[R:.*]]:4 = torch.prim.Loop %int2, %true, init(%[[A0]], %[[B0]], %arg0, %arg1) {
 # CHECK: ^bb0(%[[I:.*]]: !torch.int,
 # CHECK: %[[SECOND:.*]] = torch.aten.add.int %[[I]], %int1
 # CHECK: torch.aten.select.int %arg0, %{{.*}}, %[[SECOND]]
