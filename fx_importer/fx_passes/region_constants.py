@@ -91,12 +91,8 @@ def _held_in(region: fx.GraphModule) -> Iterator[tuple[Constant, torch.Tensor]]:
 
 def _regions(node: fx.Node, owner: fx.GraphModule) -> list[fx.GraphModule]:
     """Return the regions of a higher-order operator."""
-    named = [owner.get_submodule(str(arg.target)) for arg in node.args if _is_attribute(arg)]
-    return [region for region in named if isinstance(region, fx.GraphModule)]
-
-
-def _is_attribute(arg: object) -> bool:
-    return isinstance(arg, fx.Node) and arg.op == "get_attr"
+    names = [str(arg.target) for arg in node.args if isinstance(arg, fx.Node) and arg.op == "get_attr"]
+    return [region for name in names if isinstance(region := owner.get_submodule(name), fx.GraphModule)]
 
 
 def _unused_name(program: ExportedProgram, number: int) -> str:

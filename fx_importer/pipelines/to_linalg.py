@@ -20,6 +20,7 @@ from fx_importer.rewrites import (
     scatter_sort_to_loops,
     sliced_state_to_memory,
     tosa_padding_types,
+    tosa_scatter_to_loops,
     tosa_sizes_to_tensor,
     tosa_wide_negations,
 )
@@ -33,6 +34,7 @@ TO_LINALG: Mapping[str, Stage] = {
             branches_and_loops_to_scf,  # before passes that do not convert TOSA ops in regions
             on_functions("tosa-optional-decompositions"),  # transposed convolutions
             tosa_padding_types,
+            tosa_scatter_to_loops,
             tosa_wide_negations,
             on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
             on_functions("tosa-to-tensor", "tosa-to-arith{include-apply-rescale=true}", "canonicalize", "cse"),

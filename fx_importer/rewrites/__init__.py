@@ -112,6 +112,7 @@ from fx_importer.rewrites.tosa.padding_types import tosa_padding_types
 from fx_importer.rewrites.tosa.rank_reduction import reduce_tosa_ranks
 from fx_importer.rewrites.tosa.removed_transposes import remove_tosa_transposes
 from fx_importer.rewrites.tosa.scalar_arguments import reject_scalar_arguments
+from fx_importer.rewrites.tosa.scatter_to_loops import tosa_scatter_to_loops
 from fx_importer.rewrites.tosa.sizes_to_tensor import tosa_sizes_to_tensor
 from fx_importer.rewrites.tosa.transposed_weights import transpose_tosa_arguments, transpose_tosa_weights
 from fx_importer.rewrites.tosa.wide_negations import tosa_wide_negations
@@ -235,6 +236,7 @@ _ALL = (
     transpose_operands,
     tm_tensor_to_loops,
     tosa_padding_types,
+    tosa_scatter_to_loops,
     tosa_sizes_to_tensor,
     tosa_wide_negations,
     transpose_tosa_arguments,
