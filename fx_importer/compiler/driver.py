@@ -48,7 +48,6 @@ from fx_importer.fx_passes.narrowing import REPORT_NARROWING
 from fx_importer.fx_passes.outline_layers import OUTLINE_LAYERS
 from fx_importer.fx_passes.overloads import UNIFY_OVERLOADS
 from fx_importer.fx_passes.positional_indices import READ_POSITIONS_IN_PLACE
-from fx_importer.fx_passes.region_constants import LIFT_REGION_CONSTANTS
 from fx_importer.fx_passes.runner import run_fx_passes
 from fx_importer.fx_passes.selections.shared_masks import MASKS_TO_POSITIONS
 from fx_importer.fx_passes.selections.without_selections import WITHOUT_SELECTIONS
@@ -107,7 +106,6 @@ EXPORTED = (
 
 DECOMPOSED = (
     INLINE_REGIONS,
-    LIFT_REGION_CONSTANTS,
     FxPass("refuse-overlapping-writes", lambda program, _: refuse_overlapping_writes(program)),
     FxPass("direct-writes", lambda program, _: with_direct_writes(program)),
     FIX_AXIS_OF_CROSS,

@@ -30,6 +30,7 @@ from fx_importer.fx_graph.aliasing import UNDECLARED_VIEWS
 from fx_importer.fx_graph.emission import emit
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_graph.regions import with_lifted_constants
 from fx_importer.fx_graph.view_writes import with_direct_writes
 
 
@@ -49,7 +50,8 @@ def run_decompositions(
     Raises:
         UnsupportedProgramError: as `with_direct_writes` does.
     """
-    program = _without_guards_on_bases(_with_contiguous_branches(with_direct_writes(program)))
+    program = with_lifted_constants(_with_contiguous_branches(with_direct_writes(program)))
+    program = _without_guards_on_bases(program)
     _forget_pending_symbols(program)
     # torch 2.13 copies pytree specs in a way that it warns of itself.
     copies = warnings_filtered("ignore", ".*isinstance\\(treespec, LeafSpec\\)", FutureWarning)
