@@ -38,12 +38,17 @@ def equal_after_a_step(x):
     return while_loop(lambda x, y: x.sum() < 9, lambda x, y: (x + y, x + y), (x, x * 3))
 
 
+def last_of_equal(x):
+    """The third value is the one before of two that are equal."""
+    return while_loop(lambda x, y, z: x.sum() < 9, lambda x, y, z: ((x + x) * 1, (y + y) * 1, y * 1), (x, x * 1, x - 1))
+
+
 def equal(x):
     return while_loop(lambda x, y: x.sum() < 9, lambda x, y: (x * 2, y * 2), (x, x.clone()))
 
 
-@pytest.mark.slow_rows("^(stablehlo|tosa)-(never|equal|equal_after_a_step|counted)$")
-@pytest.mark.parametrize("function", [counted, loop_in_a_loop, unread, never, equal_after_a_step, equal])
+@pytest.mark.slow_rows("^(stablehlo|tosa)-(never|equal|equal_after_a_step|last_of_equal|counted)$")
+@pytest.mark.parametrize("function", [counted, loop_in_a_loop, unread, never, equal_after_a_step, last_of_equal, equal])
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
 def test_loops_end_with_the_values_of_eager(
     output_type: str, function: Callable[..., tuple[torch.Tensor, ...]]

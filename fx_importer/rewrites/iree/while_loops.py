@@ -21,9 +21,12 @@ def while_to_do_while(op: ir.Operation, emit: LinalgOps) -> None:
     first_condition, *first = emit.inline_block(before, list(op.operands))
     last = terminator(after)
     end = LinalgOps.before(last)
-    condition, *next_ = end.inline_block(before, list(last.operands))
+    stop = end.op("scf.condition", [], end.inline_block(before, list(last.operands)))
+    last.erase()
+    end = LinalgOps.before(stop)
     kept: list[int] = []
     for at, (argument, result) in enumerate(zip(after.arguments, op.results, strict=True)):
+        condition, *next_ = stop.operands  # which the replacements below change
         values = first[at], next_[at]
         if values == (first_condition, condition):  # true in the loop, and false after it
             inside = LinalgOps(ir.InsertionPoint.at_block_begin(after), op.location)
@@ -43,8 +46,9 @@ def while_to_do_while(op: ir.Operation, emit: LinalgOps) -> None:
     skipped.op("scf.yield", [], begin)
     again = emit.add_block(loop.regions[1], types)
     emit.inside(again).op("scf.yield", [], list(again.arguments))
+    condition, *next_ = stop.operands
     end.op("scf.condition", [], [condition, *(_hidden(next_[at], end) for at in kept)])
-    last.erase()
+    stop.erase()
     for at in reversed(range(len(after.arguments))):
         if at not in kept:
             after.erase_argument(at)
