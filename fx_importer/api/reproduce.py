@@ -101,7 +101,7 @@ def file_of(directory: Path, name: str) -> Path:
     path = directory / name
     try:
         inside = "\0" not in name and path.resolve().parent == directory.resolve()
-    except (OSError, RuntimeError, ValueError):  # a loop of symbolic links, a name that is no path
+    except (OSError, RuntimeError, ValueError):  # a loop of symbolic links, an invalid path
         inside = False
     if not inside:
         raise UsageError(f"'{path}' is outside of the report's directory")

@@ -151,7 +151,7 @@ def _is_inside(path: Path, base: Path) -> bool:
     """Whether ``path``, without symbolic links, is in the directory ``base``."""
     try:
         return path.resolve().is_relative_to(base.resolve())
-    except (OSError, RuntimeError, ValueError):  # a loop of symbolic links, a name that is no path
+    except (OSError, RuntimeError, ValueError):  # a loop of symbolic links, an invalid path
         return False
 
 

@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 def tensor(
     data: Any, dtype: torch.dtype | None = None, device: Any = None, requires_grad: bool = False, **_: Any
 ) -> Any:
-    """Return the tensor of numbers in lists, of which tensors of rank 0 are some: torch reads their memory."""
+    """Return the tensor of nested lists with tensors of rank 0, which torch would read from memory."""
     numbers = list(_numbers(data)) if isinstance(data, list | tuple) else []
     if requires_grad or not any(map(_depends_on_values, numbers)):
         return NotImplemented

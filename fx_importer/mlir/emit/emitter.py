@@ -115,7 +115,10 @@ class Emitter:
         return self.op("func.call", results, operands, {"callee": ir.FlatSymbolRefAttr.get(function, self.context)})
 
     def inline_block(self, block: ir.Block, arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """Copy the operations of ``block`` here, with its arguments replaced; return the operands of its terminator."""
+        """Copy the operations of ``block`` here, with its arguments replaced; return the operands of its terminator.
+
+        Arguments that nested regions read are replaced too.
+        """
         values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
 
         def substitute(op: ir.Operation) -> ir.WalkResult:

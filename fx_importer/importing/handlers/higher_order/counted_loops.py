@@ -75,7 +75,7 @@ Step = Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]]
 def counted_loop(build: NodeBuilder, count: ir.Value, initial: Sequence[ir.Value], step: Step) -> list[ir.Value]:
     """Emit a ``torch.prim.Loop`` of ``step`` for the indices 0 to ``count - 1``, without another exit condition.
 
-    A value passed between iterations keeps its initial type. One step or none is no loop.
+    A value passed between iterations keeps its initial type. One step, or none, is emitted without a loop.
     """
     types = [value.type for value in initial]
     if (known := constant_of(count)) is not None and known <= 1:
